@@ -1,5 +1,6 @@
-"""The router agent: configures the routers that dial it, and reports how each address is on them.
+"""The router agent: configures the routers that dial it, and reports the state of each address on them.
 
-`entities` (pure) and `desired` say what a router is to have; `table`, `pages` and `sweep` what it has; `management`
-asks it; `router` brings them together. Imports enmasse.control, enmasse.reconcile, enmasse.model; no other service.
+`entities` (pure) and `desired` compute a router's desired entities; `table`, `pages` and `sweep` hold its actual ones;
+`management` sends the requests; `router` reconciles the two. Imports enmasse.control, enmasse.reconcile, enmasse.model;
+no other service.
 """

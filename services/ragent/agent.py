@@ -32,7 +32,7 @@ FEEDS = ("addresses", "flavors", "placements")
 ROUTER_PRODUCT = "qpid-dispatch-router"
 MAX_ROUTERS = 64
 DOUBLED, DOUBLED_WITHIN = 3, 30.0
-"""So many replacements of a router's connection in so many seconds are no restarts: there are two with the same id."""
+"""Number of replaced connections of a router, and seconds, above which two routers are taken to share one id."""
 DOUBLED_TEXT = "several routers have this id and replace each other: give each an id of its own"
 FOREIGN_SHOWN = 5
 NAME_IT = "; with a brokers.json, name it, or its flavor, there"
@@ -40,7 +40,7 @@ _LOG = log.get()
 
 
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Files with the certificate (chain) and its key, as the routers see them."""
+    """Files with the certificate (chain) and its key, by their paths on the routers."""
 
     cert: str
     key: str
@@ -54,7 +54,7 @@ class ClientListener(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
     tls: Tls | None = None
     router: str | None = None
-    """Id of the router whose listener it is; absent: each router has it."""
+    """Id of the router that has the listener; absent: every router has it."""
 
 
 class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,11 +66,11 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
     mqtt: bool = False
     """Whether routers have the nodes of the MQTT services and the queues of sessions (`$sub/<broker>`)."""
     static: tuple[str, ...] = ("ragent",)
-    """Names of what stands in the routers' own configuration: it is not reported as made by somebody else."""
+    """Names of entities in the routers' own configuration: they are not reported as foreign."""
 
 
 class RouterAgent:
-    """All routers, and what is reported of the addresses.
+    """All routers, and the reported readiness of the addresses.
 
     It stands by until `lead` is called: it follows the feeds and accepts routers, but sends them nothing, asks no
     broker and reports nothing.
@@ -78,7 +78,8 @@ class RouterAgent:
 
     def __init__(self, config: RouterAgentSettings) -> None:
         self.leads = False
-        """This instance manages the routers and reports: only one may (docs/contracts.md, "Roles and instances")."""
+        """True if this instance manages the routers and reports: only one may (docs/contracts.md, "Roles and
+        instances")."""
         listeners = (
             entities.ClientListener(
                 each.name, each.host, each.port, (each.tls.cert, each.tls.key) if each.tls else None, each.router
@@ -100,7 +101,7 @@ class RouterAgent:
         self.configuration = ConfigurationClient(
             (
                 FollowedFeed("addresses/changes", feeds.AddressChanges, self._on_addresses),
-                # No flavor changes what routers have yet: a changed one has been applied when it was received.
+                # Flavors do not affect routers yet: a changed flavor counts as applied on receipt.
                 FollowedFeed("flavors", feeds.Flavors, lambda _: None),
                 FollowedFeed("placements/changes", feeds.PlacementChanges, self._on_placements),
             ),
@@ -108,13 +109,13 @@ class RouterAgent:
         )
         self._static = frozenset(config.static)
         self._waiting: list[ControlConnection] = []
-        """Connections of routers that were accepted while it stood by."""
+        """Connections of routers that were accepted on standby."""
         self._replaced: Counter[str] = Counter()
-        """Router id → how often another connection has taken its place, within DOUBLED_WITHIN."""
+        """Router id → replacements of its connection within DOUBLED_WITHIN."""
 
     def lead(self) -> None:
-        """This instance leads from now on: it reads and configures every router that is connected, and reports
-        everything. There is no way back: an instance that may not lead any more has to end its process.
+        """Start to lead: read and configure every connected router, and report everything. Cannot be undone: an
+        instance that loses the lead has to end its process.
         """
         self.leads = True
         self._ask_brokers()
@@ -149,17 +150,17 @@ class RouterAgent:
         for router in self.routers.values():
             router.touch(changed)
             if first:
-                router.read_again()  # what may be deleted is known only now
+                router.read_again()  # only a complete desired state shows what may be deleted
         self.evaluate(changed)
 
     def _lies_differently(self, names: Iterable[AddressName] | None) -> None:
-        """What brokers managed by hand hold of these (None: of any address) is news."""
+        """Handle changed contents of brokers managed by hand for these addresses (None: for all)."""
         self.evaluate(self.desired.addresses if names is None else names)
 
     # routers
 
     def accepted(self, connection: ControlConnection) -> None:
-        """A peer has dialled in; it must be a router (its open states so)."""
+        """Accept a peer that has dialled in; its Open must identify it as a router."""
         connection.on_open = lambda: self._opened(connection)
 
     def _opened(self, connection: ControlConnection) -> None:
@@ -185,12 +186,12 @@ class RouterAgent:
         process.spawn(self._manage(router), f"router {name}")
 
     def _meshed(self) -> None:
-        """A router is dialled at another place than before: the others are looked at again."""
+        """Reconcile the other routers after a router's endpoint has changed."""
         for router in self.routers.values():
             router.touch_neighbours()
 
     def _replace(self, old: ManagedRouter, connection: ControlConnection) -> None:
-        """A router that was killed is back before its old connection has timed out; or there are two with one id."""
+        """Replace a router's connection: it restarted before the old one timed out, or two routers share one id."""
         loop = asyncio.get_running_loop()
         self._replaced[old.id] += 1
         loop.call_later(DOUBLED_WITHIN, self._forget_replaced, old.id)
@@ -222,7 +223,7 @@ class RouterAgent:
     # readiness
 
     def evaluate(self, names: Iterable[AddressName]) -> None:
-        """Judges anew how these addresses are."""
+        """Evaluate and report the readiness of these addresses."""
         if not self.leads:
             return
         for name in names:
@@ -251,7 +252,7 @@ class RouterAgent:
         )
 
     def _unroutable(self, name: AddressName, type_: str, active: Collection[str]) -> str:
-        """What keeps the address from working on any router; empty if nothing does."""
+        """Return what prevents the address from working on every router; empty if nothing does."""
         if not self.routers:
             return "no router is connected"
         for router in self.routers:
@@ -265,7 +266,7 @@ class RouterAgent:
         return next((text for broker in active if (text := self.by_hand.problem(broker, name, type_))), "")
 
     def _problem(self, router: ManagedRouter, name: AddressName, active: Collection[str]) -> tuple[bool, str]:
-        """Whether the address has failed on a router, and what keeps it from working there."""
+        """Return whether the address has failed on a router, and what prevents it from working there."""
         if self._is_doubled(router.id):
             return True, DOUBLED_TEXT
         if refusal := router.refused.get(name):
@@ -278,12 +279,12 @@ class RouterAgent:
         return False, router.table.problem(name, work, active) if work is not None else ""
 
     def _parted(self, router: ManagedRouter) -> str:
-        """With which routers it should have a connection and has none; empty if there are none."""
+        """List the routers to which this router lacks a connection; empty if it lacks none."""
         others = self.desired.mesh.parted(router.id)
         return f"has no connection with router {', '.join(others)} yet" if others else ""
 
     def _leaving(self, name: AddressName) -> feeds.Readiness | None:
-        """How it is with an address that is not desired any more; None: nothing is left to be done about it."""
+        """Return the readiness of an address that is no longer desired; None once its removal is complete."""
         for router in self.routers.values():
             refusal = router.refused.get(name)
             if refusal or router.works_on(name):
@@ -293,7 +294,7 @@ class RouterAgent:
         return None
 
     def _pending(self) -> dict[str, str]:
-        """What the addresses do not show: routers may still have what is not desired."""
+        """Describe pending work that addresses do not show: routers may still have undesired entities."""
         late = sorted(router.id for router in self.routers.values() if not router.settled)
         if self.routers and not late:
             return {}
@@ -303,7 +304,7 @@ class RouterAgent:
     # health
 
     def healthy(self) -> tuple[bool, str]:
-        """Whether everything is configured, and if not, what is awaited."""
+        """Return whether everything is configured, and if not, what the agent waits for."""
         if not self.configuration.connected:
             return False, "no connection to the configuration service"
         if not self.desired.sources.has("addresses"):
@@ -322,7 +323,7 @@ class RouterAgent:
         return True, "; ".join([counted(len(self.routers), "router"), *self._notes(), *self._refusals()])
 
     def _refusals(self) -> list[str]:
-        """What routers have refused that is no address's."""
+        """List refusals by routers that concern no address."""
         return [
             f"{name}: {router.refused[ROUTER]}"
             for name, router in sorted(self.routers.items())
@@ -330,7 +331,7 @@ class RouterAgent:
         ]
 
     def _notes(self) -> list[str]:
-        """What people should know of routers that work."""
+        """List notices for users about routers that work."""
         notes = []
         alone = [name for name, router in sorted(self.routers.items()) if router.inter_router is None]
         if alone and len(self.routers) > 1:
@@ -349,7 +350,7 @@ class RouterAgent:
         return notes
 
     def metrics(self) -> Iterator[Metric]:
-        """Of the agent and its routers (docs/metrics.md)."""
+        """Yield metrics of the agent and its routers (docs/metrics.md)."""
         rows = sum(len(rows) for router in self.routers.values() for rows in router.table.rows.values())
         foreign = [({"router": name}, len(router.foreign(self._static))) for name, router in self.routers.items()]
         yield gauge("ragent_routers", "Routers connected.", single(len(self.routers)))
@@ -360,14 +361,14 @@ class RouterAgent:
 
 
 async def serve(config: RouterAgentSettings, stop: asyncio.Event) -> None:
-    """The service: runs until `stop` is set. Raises process.Fatal if a port cannot be had."""
+    """Run the service until `stop` is set. Raises process.Fatal if a port cannot be opened."""
     agent = RouterAgent(config)
-    agent.lead()  # the only instance; with several, whoever decides which of them leads calls this
+    agent.lead()  # the only instance; with several, the elected leader calls this
     await run(agent, config, stop)
 
 
 async def run(agent: RouterAgent, config: RouterAgentSettings, stop: asyncio.Event) -> None:
-    """Connects an agent that leads or stands by, until `stop` is set. Raises process.Fatal if a port cannot be had."""
+    """Connect a leading or standby agent until `stop` is set. Raises process.Fatal if a port cannot be opened."""
     state = health.Health(config.health, agent.metrics)
     state.check = agent.healthy
     await state.start()

@@ -1,6 +1,6 @@
-"""What brokers managed by hand hold. Nobody else looks after them, so the agent asks their management, and makes
-nothing (docs/decisions/0006): what is missing there is reported, with what people have to make. Brokers of another
-product than Artemis are not asked (docs/decisions/0028).
+"""Contents of brokers managed by hand. No controller manages them, so the agent reads their management and creates
+nothing (docs/decisions/0006): it reports missing queues and addresses, with what to create. Brokers of other products
+than Artemis are not read (docs/decisions/0028).
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from enmasse.control.listings import AddressRow, QueueRow, read_listings
 from enmasse.model.names import AddressName, WireName, address_name, wire_name
 
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
-"""Seconds between two looks at a broker; COST times as long as a look takes, in between."""
+"""Seconds between two looks at a broker: COST times the duration of a look, within these limits."""
 COST = 100
 RETRY = 2.0
-"""Seconds until a broker is asked again that did not answer as it should."""
+"""Seconds until a broker is asked again after an error."""
 ROUTERS = frozenset({"qpid-dispatch-router", "skupper-router"})
-"""Products of peers that carry no address for a router: what one sends there comes back."""
+"""Products of peers that cannot carry an address for a router: messages would be routed back."""
 Where = tuple[str, int]
 
 
 class Offer(NamedTuple):
-    """What a broker has for addresses: names with an ANYCAST queue, and MULTICAST addresses."""
+    """Addresses that a broker can carry: names with an ANYCAST queue, and MULTICAST addresses."""
 
     queues: frozenset[str]
     topics: frozenset[str]
 
 
 def offer(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Offer:
-    """From the rows of a broker's listings."""
+    """Build the offer from the rows of a broker's listings."""
     return Offer(
         frozenset(row.address for row in queues if row.routingType == "ANYCAST" and row.temporary != "true"),
         frozenset(row.name for row in addresses if "MULTICAST" in row.routingTypes),
@@ -40,9 +40,9 @@ def offer(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Offer:
 
 
 def missing(broker: str, name: AddressName, kind: str, seen: Offer) -> str:
-    """What keeps the address from working on the broker, and what to make there; empty if nothing does.
+    """Return what prevents the address from working on the broker, and what to create there; empty if nothing does.
 
-    That a broker may make it by itself when a client comes does not count: not all do for a client behind a router.
+    Automatic creation by the broker does not count: not all products create queues for clients behind a router.
     """
     wire = wire_name(name)
     if kind == "queue":
@@ -57,7 +57,7 @@ def missing(broker: str, name: AddressName, kind: str, seen: Offer) -> str:
 
 
 class ByHand:
-    """The conversations with these brokers. `changed(names)`: what lies there is news; None: all of it."""
+    """Conversations with these brokers. `changed(names)`: contents under these names changed; None: all names."""
 
     def __init__(self, container: str, changed: Callable[[Iterable[AddressName] | None], None]) -> None:
         self._container = container
@@ -65,7 +65,7 @@ class ByHand:
         self._brokers: dict[str, HandMadeBroker] = {}
 
     def follow(self, brokers: Mapping[str, Where]) -> None:
-        """These are the brokers managed by hand now."""
+        """Set the brokers managed by hand."""
         before = {name: broker.where for name, broker in self._brokers.items()}
         if brokers == before:
             return
@@ -78,7 +78,8 @@ class ByHand:
         self._changed(None)
 
     def problem(self, broker: str, name: AddressName, kind: str) -> str:
-        """What keeps the address from working on the broker, as last read; empty also for a broker of somebody else."""
+        """Return what prevents the address from working on the broker, as last read; empty for a broker not managed by
+        hand."""
         found = self._brokers.get(broker)
         if found is None or found.is_unasked:
             return ""
@@ -87,20 +88,20 @@ class ByHand:
         return missing(broker, name, kind, found.offer)
 
     def note(self, broker: str, kind: str) -> str:
-        """What people should know of an address there that works. (A broker grants the routers' links to a queue.)"""
+        """Return the notice about a working address there. (A broker of another product grants the routers' links.)"""
         found = self._brokers.get(broker)
         if kind != "topic" or found is None or not found.is_unasked:
             return ""
         return f"whether broker {broker} has this topic cannot be looked up: it has no management as Artemis has it"
 
     def close(self) -> None:
-        """Ends the conversations."""
+        """End the conversations."""
         self.follow({})
 
 
 class HandMadeBroker:
-    """One broker. `offer` is None while that is not known; `detail` gives the reason. `is_unasked`: it answers, and is
-    of another product, which cannot be asked."""
+    """One broker. `offer` is None while its contents are unknown; `detail` is the reason. `is_unasked`: it answers, but
+    is of another product, whose contents cannot be read."""
 
     def __init__(
         self, name: str, where: Where, container: str, changed: Callable[[Iterable[AddressName] | None], None]
@@ -135,7 +136,7 @@ class HandMadeBroker:
             self._lost(f"cannot be reached at {self.where[0]}:{self.where[1]}")
 
     def _meet_another(self, product: str) -> None:
-        """It is not known what it holds, and does not matter if the routers' links are granted."""
+        """Handle a broker of another product: its contents are unknown, and only granted links count."""
         self.is_unasked = product not in ROUTERS
         if not self.is_unasked:
             self.detail = "is a router: name the host and port of a broker"
@@ -146,7 +147,7 @@ class HandMadeBroker:
         self._changed(None)
 
     async def _look(self, node: Artemis) -> float:
-        """Reads everything, reports what is news; gives the seconds until the next look."""
+        """Read everything and report changes. Return the seconds until the next look."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         listings = await read_listings(node)

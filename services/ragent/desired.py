@@ -1,6 +1,6 @@
-"""What each router is to have, kept up to date from the feeds: a change of one address costs work for one address.
+"""Desired entities of each router, kept up to date from the feeds: a changed address costs work for one address.
 
-Everything is asked for a router by its id: all get the same but for their listeners and the routers that they dial.
+Every query names a router by its id: all have the same entities except for listeners and the routers that they dial.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _NONE: tuple[feeds.Placement, ...] = ()
 
 
 class Desired:
-    """The desired state. What takes a snapshot gives the addresses whose entities may differ now."""
+    """The desired state. Methods that take a feed's message return the addresses whose entities may have changed."""
 
     def __init__(
         self, listeners: Iterable[ClientListener], *, mqtt: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.sources = Sources(("addresses", "placements"))
         self.by_hand: dict[str, feeds.BrokerEndpoint] = {}
-        """The brokers that people manage."""
+        """Brokers managed by hand."""
         self.has_made = True
-        """Some broker was made by a storage controller; or there is none at all."""
+        """True if a storage controller made at least one broker, or there is no broker."""
         self.mesh = Mesh(clock)
         self._listeners = tuple(listeners)
         self._mqtt = mqtt
@@ -41,12 +41,12 @@ class Desired:
         self._brokers: Mapping[str, feeds.BrokerEndpoint] = {}
         self._invalid: frozenset[AddressName] = frozenset()
         self._invalid_brokers: frozenset[str] = frozenset()
-        # Thousands of addresses have the same placements: one tuple for all of them, and what follows from it.
+        # Thousands of addresses have equal placements, so they share one tuple and the work derived from it.
         self._shared: dict[tuple[feeds.Placement, ...], tuple[feeds.Placement, ...]] = {}
         self._works: dict[tuple[str | None, tuple[feeds.Placement, ...]], RouterWork | None] = {}
 
     def set_addresses(self, body: feeds.Addresses) -> list[AddressName]:
-        """Takes a message of the feed `addresses` or `addresses/changes`."""
+        """Take a message of the feed `addresses` or `addresses/changes`."""
         types, invalid = self._types, _names(body.invalid)
         gone = [name for name in feeds.gone(body, types) if name not in invalid and name in types]
         changed = [name for name, address in body.addresses.items() if types.get(name) != address.type]
@@ -58,8 +58,8 @@ class Desired:
         return changed + gone + [name for name in unclear if name not in types]
 
     def set_placements(self, body: feeds.Placements) -> tuple[list[AddressName], set[str]]:
-        """Takes a message of the feed `placements` or `placements/changes`: changed addresses, and brokers that came,
-        went, moved or were started again."""
+        """Take a message of the feed `placements` or `placements/changes`. Return the changed addresses, and the
+        brokers that were added, removed, moved or restarted."""
         placed, changed = self._placed, []
         for name, entries in body.addresses.items():
             key = tuple(entries)
@@ -83,23 +83,23 @@ class Desired:
 
     @property
     def addresses(self) -> Collection[AddressName]:
-        """The names of all desired addresses."""
+        """Names of all desired addresses."""
         return self._types.keys()
 
     def known_names(self) -> Iterable[AddressName]:
-        """The names of all addresses that routers have to know: the desired ones and those that are being drained."""
+        """Names of all addresses that routers must know: desired ones and those being drained."""
         yield from self._types
         yield from (name for name in self._placed if name not in self._types)
 
     def type(self, name: AddressName) -> str | None:
-        """The desired type of an address; None if it is not desired (any more)."""
+        """Return the desired type of an address; None if it is not desired."""
         return self._types.get(name)
 
     def placements(self, name: AddressName) -> tuple[feeds.Placement, ...]:
         return self._placed.get(name, _NONE)
 
     def placed_on(self, brokers: Collection[str]) -> list[AddressName]:
-        """The addresses of which something lies on one of these."""
+        """Return the addresses that are placed on one of these brokers."""
         if not brokers:
             return []
         return [name for name, placed in self._placed.items() if any(each.broker in brokers for each in placed)]
@@ -107,9 +107,9 @@ class Desired:
     # what one router is to have
 
     def work(self, router: str, name: AddressName) -> RouterWork | None:
-        """What a router has to do for the address."""
+        """Return the work of a router for the address."""
         type_, placed = self._types.get(name), self._placed.get(name, _NONE)
-        if type_ is None and name in self._invalid:  # it goes on as what lies there
+        if type_ is None and name in self._invalid:  # an invalid entry: keep what the placements show
             type_ = next((p.type for p in placed if not p.draining), None)
         key = type_, placed
         try:
@@ -118,37 +118,37 @@ class Desired:
             return self._works.setdefault(key, entities.work_for(*key))
 
     def of_address(self, router: str, name: AddressName) -> list[Entity]:
-        """The entities of one address."""
+        """Return the entities of one address."""
         return entities.of_address(name, self.work(router, name))
 
     def brokers(self, router: str) -> Mapping[str, feeds.BrokerEndpoint]:
-        """The brokers to which the router is connected."""
+        """Return the brokers to which the router is connected."""
         return self._brokers
 
     def connectors(self, router: str) -> list[Entity]:
-        """How it reaches them, and the routers that it dials."""
+        """Return the router's connectors to brokers, and to the routers that it dials."""
         return [
             *(entities.connector(name, b.host, b.port) for name, b in self.brokers(router).items()),
             *(entities.neighbour(other, endpoint) for other, endpoint in self.mesh.dials(router).items()),
         ]
 
     def nodes(self, router: str) -> list[Entity]:
-        """How it reaches the nodes of the MQTT services, and the queues of sessions."""
+        """Return the entities for the nodes of the MQTT services and the queues of sessions."""
         if not self._mqtt:
             return []
         return [*entities.SERVICE_NODES, *(entities.session_route(name) for name in self.brokers(router))]
 
     @property
     def has_listeners(self) -> bool:
-        """Some router has a listener for clients."""
+        """Return True if at least one router has a listener for clients."""
         return bool(self._listeners)
 
     def listeners(self, router: str) -> list[Entity]:
-        """The listeners for clients, and their TLS profiles. A port of a host is one router's."""
+        """Return the router's listeners for clients, and their TLS profiles. A port of a host belongs to one router."""
         return entities.listeners(each for each in self._listeners if each.router in (None, router))
 
     def expected(self, router: str, type_: str, name: str) -> Entity | None:
-        """The desired entity of this name; None if none is desired (or nobody but the agent could know the name)."""
+        """Return the desired entity of this name; None if there is none, or the agent cannot have given this name."""
         owner = entities.owner(name)
         if owner is None or owner.type != type_:
             return None
@@ -164,8 +164,8 @@ class Desired:
         return next((entity for entity in there if entity.name == name and entity.type == type_), None)
 
     def is_kept(self, key: EntityKey) -> bool:
-        """Whether an entity stays as it is: the configuration has its address or broker, and nobody knows what it is to
-        be; or it leads to a router that may come again."""
+        """Return True if an entity must stay unchanged: the configured entry of its address or broker is invalid, or it
+        leads to a router that may return."""
         owner = entities.owner(key[1])
         if owner is None:
             return False
@@ -174,7 +174,7 @@ class Desired:
         return owner.subject in self._invalid or owner.broker in self._invalid_brokers
 
     def _connectors_to(self, router: str, owner: entities.Owner) -> Iterable[Entity]:
-        """The connector that leads to a broker or to another router."""
+        """Return the connector to a broker or to another router."""
         broker, endpoint = self.brokers(router).get(owner.broker), self.mesh.dials(router).get(owner.subject)
         if broker is not None:
             yield entities.connector(owner.broker, broker.host, broker.port)

@@ -1,8 +1,9 @@
-"""Auto-links that have two links: a defect of Qpid Dispatch 1.19, seen to before such an auto-link is deleted.
+"""Ends second links of auto-links, a defect of Qpid Dispatch 1.19, before such an auto-link is deleted.
 
 When the connection to a broker is lost, Dispatch sets a timer for each of its auto-links: 2 s, from the second loss on
-5 s. If the connection is back earlier, the auto-link has its link already, and the timer makes another one. Dispatch
-knows only the later link: if the auto-link is deleted, the other one stays, and producers still reach the broker by it.
+5 s. If the connection is restored earlier, the auto-link has its link already, and the timer makes another one.
+Dispatch knows only the later link: if the auto-link is deleted, the other link stays, and producers still reach the
+broker through it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from enmasse.backoff import Backoff
 from services.ragent.management import RouterManagement
 
 PATIENCE = 5.0
-"""Seconds for which the end of a connection is waited for."""
+"""Seconds to wait for the end of a connection."""
 LOOK_FIRST, LOOK_LAST = 0.01, 0.2
 
 
 async def end_doubled(management: RouterManagement, auto_links: Collection[str]) -> bool:
-    """Closes each connection on which one of these auto-links has a second link; its connector dials again at once.
+    """Close each connection on which one of these auto-links has a second link; its connector dials again at once.
 
     Returns when these links are gone; True if there were any. The auto-links are to be deleted right then: their timers
     go with them. Raises ControlError.
@@ -39,7 +40,7 @@ async def end_doubled(management: RouterManagement, auto_links: Collection[str])
 
 
 async def _doubled(management: RouterManagement, auto_links: Collection[str]) -> set[str]:
-    """The connections on which one of these auto-links has more than the link that it knows."""
+    """Return the connections on which one of these auto-links has more links than the one that it reports."""
     known = await management.links_of(auto_links)
     if not known:
         return set()

@@ -1,7 +1,7 @@
-"""What a router is to have for each address, broker and listener: pure functions, no state.
+"""Desired router entities for each address, broker and listener: pure functions, no state.
 
-Everything the agent makes is named with its own prefix, and its name alone identifies the address it belongs
-to; so a restarted agent needs no memory to recognise what it made, and never touches anything else.
+Every entity that the agent creates has its prefix, and the name alone identifies the address. So a restarted agent
+recognises its entities without stored state, and never touches others.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LISTENER: Final = _DISPATCH + "listener"
 SSL_PROFILE: Final = _DISPATCH + "sslProfile"
 
 ADDRESS_TYPES: Final = (ADDRESS, AUTO_LINK, LINK_ROUTE)
-"""What there is per address, in the order it is made."""
+"""Entity types of an address, in the order of creation."""
 ALL_TYPES: Final = (CONNECTOR, *ADDRESS_TYPES, SSL_PROFILE, LISTENER)
-"""Everything the agent makes; clients are let in by the last one."""
+"""All types that the agent creates; the last one admits clients."""
 
 INTER_ROUTER: Final = "inter-router"
 """The role of listeners and connectors between routers."""
@@ -34,7 +34,7 @@ PREFIX: Final = "ragent-"
 EntityKey = tuple[str, str]
 """Type and name of an entity."""
 ROUTER: Final = AddressName("")
-"""Stands for what is no address's in places that are about addresses: connectors, listeners and nodes of services."""
+"""Stands in for an address where an entity has none: connectors, listeners and nodes of services."""
 
 SUBSCRIPTION_CONTROL, MQTT_CONTROL = "$subctrl", "$mqtt/control"
 LAST_WILL, MQTT_WILLS = "$lwt", "$mqtt/wills"
@@ -42,7 +42,7 @@ MQTT_SESSIONS: Final = "$mqtt/sessions"
 LWT_CONTAINER, SUBSCRIPTION_CONTAINER = "lwt-service", "subscription-service"
 """The container-ids with which the services that have these nodes open their connections."""
 _SESSIONS: Final = "$sub"
-"""Stands for `$sub/<broker>` in the name of an entity that has the broker's name besides."""
+"""Stands for `$sub/<broker>` in the name of an entity that also contains the broker's name."""
 
 COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     ADDRESS: ("prefix", "pattern", "distribution", "waypoint"),
@@ -52,7 +52,7 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     LISTENER: ("host", "port", "role", "sslProfile"),
     SSL_PROFILE: ("certFile", "privateKeyFile"),
 }
-"""The attributes by which an entity is what was asked for. A QUERY asks for `name` and these."""
+"""Attributes that are compared with the desired entity. A QUERY requests `name` and these."""
 
 STATUS: Final[Mapping[str, str]] = {
     AUTO_LINK: "operStatus",
@@ -60,12 +60,12 @@ STATUS: Final[Mapping[str, str]] = {
     CONNECTOR: "connectionStatus",
     LISTENER: "operStatus",
 }
-"""The attribute of a type that shows whether an entity works, and not only that it is there."""
+"""Attribute of a type that shows whether an entity works, not only that it exists."""
 EXTENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     LISTENER: ("management", "operStatus"),
     CONNECTOR: ("management",),
 }
-"""Attributes that Qpid Dispatch does not have: neither asked for nor set on a router that does not know them."""
+"""Attributes that Qpid Dispatch does not have: neither requested nor set on a router that does not know them."""
 ACTIVE: Final = "active"
 
 _KEYS: Final[Mapping[str, str]] = {
@@ -89,13 +89,13 @@ class Entity(NamedTuple):
     attributes: dict[str, Any]
 
     def row(self) -> list[Any]:
-        """The values that a QUERY for `COMPARED` must show; None if nothing was asked for."""
+        """Return the values that a QUERY for `COMPARED` must show; None for attributes that are not set."""
         return [self.attributes.get(key) for key in COMPARED[self.type]]
 
 
 class ClientListener(NamedTuple):
-    """A listener for clients: name, host, port, files of its certificate and key, and the one router that has it (None:
-    each router has one)."""
+    """A listener for clients: name, host, port, files of its certificate and key, and the router that has it (None:
+    every router has one)."""
 
     name: str
     host: str
@@ -105,9 +105,9 @@ class ClientListener(NamedTuple):
 
 
 class RouterWork(NamedTuple):
-    """What a router has to do for one address: its kind, and for each broker the directions (`in`, `out`) to make.
+    """Work of a router for one address: its kind, and for each broker the directions (`in`, `out`) to create.
 
-    For a queue `in` is from the broker; for a topic `in` is a client's sender, as Dispatch has it.
+    For a queue `in` is from the broker; for a topic `in` is a client's sender, by Dispatch's convention.
     """
 
     kind: str
@@ -115,8 +115,7 @@ class RouterWork(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """What is read from an entity's name: its type; the broker, or ""; the address, router, listener or profile, or
-    ""."""
+    """Parts of an entity's name: its type; the broker, or ""; the address, router, listener or profile, or ""."""
 
     type: str
     broker: str
@@ -124,10 +123,10 @@ class Owner(NamedTuple):
 
 
 def work_for(kind: str | None, placements: Sequence[Placement]) -> RouterWork | None:
-    """What is to be done for an address of `kind` (None: no longer wanted) with these placements.
+    """Compute the work for an address of `kind` (None: no longer desired) with these placements.
 
-    As long as something of another kind lies under the name (an address that was retyped, or removed, while it held
-    messages), it stays reachable for its consumers, and the new kind waits: one name cannot be two things on a router.
+    While a broker holds an object of another kind under the name (the address was retyped, or removed, while it held
+    messages), that object stays reachable for its consumers, and the new kind waits: a router's address has one kind.
     """
     old = [p for p in placements if p.draining and p.type is not None and p.type != kind]
     if old:
@@ -135,7 +134,7 @@ def work_for(kind: str | None, placements: Sequence[Placement]) -> RouterWork | 
         assert first is not None
         return RouterWork(first, tuple((p.broker, _drain_direction(first)) for p in old if p.type == first))
     if kind is None:
-        # What lies there is not stated: placements made by hand name brokers only, and then it is a queue.
+        # The kind is unknown: placements made by hand name only brokers, and then it is a queue.
         left = [p for p in placements if p.draining]
         return RouterWork("queue", tuple((p.broker, "in") for p in left)) if left else None
     if kind not in ("queue", "topic"):
@@ -157,7 +156,7 @@ def _drain_direction(kind: str) -> str:
 
 
 def of_address(name: AddressName, work: RouterWork | None) -> list[Entity]:
-    """The entities of one address on every router."""
+    """Return the entities of one address on every router."""
     if work is None:
         return []
     if work.kind == "topic":
@@ -178,12 +177,12 @@ def of_address(name: AddressName, work: RouterWork | None) -> list[Entity]:
 
 
 def address_key(name: AddressName) -> EntityKey:
-    """The entity that states what an address is."""
+    """Return the key of the entity that states the kind of an address."""
     return ADDRESS, f"{PREFIX}address/{name}"
 
 
 def names_of_address(name: AddressName, work: RouterWork | None) -> list[tuple[str, str]]:
-    """Type and name of each of `of_address`."""
+    """Return type and name of each entity of `of_address`."""
     if work is None:
         return []
     if work.kind == "topic":
@@ -207,23 +206,23 @@ def _link_name(key: str, broker: str, name: str) -> str:
 
 
 def link_prefixes(broker: str) -> tuple[str, ...]:
-    """What the names of all auto-links and link routes to a broker begin with."""
+    """Return the name prefixes of all auto-links and link routes to a broker."""
     return tuple(_link_name(key, broker, "") for key, type_ in _KEYS.items() if type_ in (AUTO_LINK, LINK_ROUTE))
 
 
 def connector_name(broker: str) -> str:
-    """The connector to a broker; auto-links and link routes name their connection by it."""
+    """Return the name of the connector to a broker; auto-links and link routes refer to their connection by it."""
     return f"{PREFIX}broker/{broker}"
 
 
 def connector(broker: str, host: str, port: int) -> Entity:
-    """How every router reaches one broker."""
+    """Return the connector of every router to one broker."""
     attributes = {"host": host, "port": str(port), "role": "route-container", "management": False}
     return Entity(CONNECTOR, connector_name(broker), attributes)
 
 
 def neighbour(router: str, endpoint: Endpoint) -> Entity:
-    """How a router reaches another one."""
+    """Return the connector of a router to another router."""
     attributes: dict[str, Any] = {"host": endpoint.host, "port": endpoint.port, "role": INTER_ROUTER}
     if endpoint.profile:  # the routers of a mesh have the same profiles; certificates rarely name addresses of pods
         attributes |= {"sslProfile": endpoint.profile, "verifyHostname": False}
@@ -231,7 +230,7 @@ def neighbour(router: str, endpoint: Endpoint) -> Entity:
 
 
 def listeners(wanted: Iterable[ClientListener]) -> list[Entity]:
-    """Client listeners and their TLS profiles."""
+    """Return the client listeners and their TLS profiles."""
     entities = []
     for name, host, port, tls, _ in wanted:
         attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "normal", "authenticatePeer": False}
@@ -261,28 +260,28 @@ SERVICE_NODES: Final = (
     _node_route(MQTT_SESSIONS, "in", SUBSCRIPTION_CONTAINER),
     _node_route(MQTT_SESSIONS, "out", SUBSCRIPTION_CONTAINER),
 )
-"""How every router reaches the nodes of the MQTT services (docs/contracts.md)."""
+"""Entities of every router for the nodes of the MQTT services (docs/contracts.md)."""
 
 
 def session_route(broker: str) -> Entity:
-    """How receivers reach the queues of sessions and durable subscriptions on one broker."""
+    """Return the link route for receivers of the queues of sessions and durable subscriptions on one broker."""
     attributes = {"prefix": session_prefix(broker), "direction": "out", "connection": connector_name(broker)}
     return Entity(LINK_ROUTE, _link_name("route-out", broker, _SESSIONS), attributes)
 
 
 def is_node(subject: str) -> bool:
-    """Whether an entity with this subject is a node of services; no address's name begins so."""
+    """Return True if an entity with this subject is a node of a service; names of addresses never begin so."""
     return subject.startswith("$")
 
 
 def subject_of(key: EntityKey) -> AddressName:
-    """The address that an entity with our prefix serves; ROUTER if it is no address's."""
+    """Return the address that an entity with our prefix serves; ROUTER if it has no address."""
     found = owner(key[1]) if key[0] in ADDRESS_TYPES else None
     return AddressName(found.subject) if found is not None and not is_node(found.subject) else ROUTER
 
 
 def owner(name: str) -> Owner | None:
-    """What the agent's own entity `name` belongs to; None for a name that it cannot have given."""
+    """Return the parts of the name of one of the agent's entities; None for a name that it cannot have given."""
     if not name.startswith(PREFIX):
         return None
     key, slash, rest = name[len(PREFIX) :].partition("/")

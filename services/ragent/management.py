@@ -1,4 +1,4 @@
-"""What the agent asks of a router's management (`$management`, as Qpid Dispatch has it), as typed operations."""
+"""Typed operations of a router's management (`$management` of Qpid Dispatch) that the agent uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONNECTION = "org.apache.qpid.dispatch.connection"
 
 
 class RouterLink(NamedTuple):
-    """A link of the router: ids of it and of its connection, `in` or `out`, and the address with class and phase."""
+    """A link of the router: its id, its connection's id, `in` or `out`, and the address with class and phase."""
 
     identity: str
     connection: str
@@ -27,45 +27,46 @@ class RouterLink(NamedTuple):
 
 
 class RouterManagement:
-    """One router's management. Every method raises ControlError if the router does not answer, or not as it should."""
+    """One router's management. Every method raises ControlError if the router does not answer or its answer is
+    invalid."""
 
     def __init__(self, connection: ControlConnection) -> None:
         self.extended: bool | None = None
-        """It knows `EXTENSIONS`; None: it was not asked yet."""
+        """True if the router knows `EXTENSIONS`; None until it was asked."""
         self._connection = connection
         self._node: Dispatch
 
     async def open(self) -> None:
-        """Begins; after a failure once more."""
+        """Attach the links, also again after a failure."""
         self._node = Dispatch(self._connection, timeout=REQUEST_TIMEOUT)
         await self._node.opened()
         if self.extended is None:
             self.extended = await self._knows_extensions()
 
     def close(self) -> None:
-        """Detaches its links: of these a connection has few."""
+        """Detach the links: a connection has few of them."""
         self._node.close()
 
     async def _knows_extensions(self) -> bool:
-        """Whether listeners have the attribute `management`. Qpid Dispatch has no such attribute."""
+        """Return True if listeners have the attribute `management`, which Qpid Dispatch lacks."""
         reply = await self._node.request({"operation": "GET-ATTRIBUTES", "entityType": LISTENER}, {})
         found = reply.body.get(LISTENER) if isinstance(reply.body, dict) else None
         return isinstance(found, list) and "management" in found
 
     async def query(self, type_: str, offset: int, count: int) -> Reply:
-        """A page of the entities of a type; a router that does not page gives all."""
+        """Return a page of the entities of a type; a router without paging returns all."""
         properties: dict[str, Any] = {"operation": "QUERY", "entityType": type_}
         if type_ in ADDRESS_TYPES:
             properties |= {"offset": offset, "count": count}
         return await self._node.operation(properties, {"attributeNames": columns(type_, bool(self.extended))})
 
     async def query_consumers(self, offset: int, count: int) -> Reply:
-        """A page of the addresses and their subscribers on this router."""
+        """Return a page of the addresses and their subscribers on this router."""
         properties = {"operation": "QUERY", "entityType": ROUTER_ADDRESS, "offset": offset, "count": count}
         return await self._node.operation(properties, {"attributeNames": ["key", "subscriberCount"]})
 
     async def neighbours(self) -> list[str]:
-        """The ids of the routers with which it has a connection."""
+        """Return the ids of the routers to which this one has a connection."""
         rows = await self._node.query(ROUTER_NODE, ["id", "routerLink"])
         return [str(row["id"]) for row in rows if row.get("routerLink") is not None]
 
@@ -75,7 +76,7 @@ class RouterManagement:
         return self._connection.remote_container
 
     async def links(self) -> list[RouterLink]:
-        """All links of the router that have an address."""
+        """Return all links of the router that have an address."""
         rows = await self._node.query(ROUTER_LINK, ["identity", "connectionId", "linkDir", "owningAddr"])
         return [
             RouterLink(str(row["identity"]), str(row["connectionId"]), str(row["linkDir"]), str(row["owningAddr"]))
@@ -84,17 +85,17 @@ class RouterManagement:
         ]
 
     async def links_of(self, auto_links: Collection[str]) -> set[str]:
-        """The ids of the links that these auto-links have, as far as they know."""
+        """Return the ids of the links that these auto-links report."""
         rows = await self._node.query(AUTO_LINK, ["name", "linkRef"])
         return {str(row["linkRef"]) for row in rows if row.get("linkRef") and row.get("name") in auto_links}
 
     async def end_connection(self, identity: str) -> None:
-        """Closes a connection of the router, unless it is gone already or may not be closed."""
+        """Close a connection of the router, unless it has ended already or may not be closed."""
         properties = {"operation": "UPDATE", "type": CONNECTION, "identity": identity}
         await self._node.request(properties, {"adminStatus": "deleted"})
 
     async def read(self, keys: Iterable[EntityKey]) -> list[tuple[EntityKey, dict[str, Any] | None]]:
-        """Each entity's attributes; None: the router does not have it."""
+        """Return each entity with its attributes; None if the router does not have it."""
         asked = [
             (key, self._node.request({"operation": "READ", "type": key[0], "name": key[1]}, {})) for key in list(keys)
         ]
@@ -113,7 +114,8 @@ class RouterManagement:
     async def carry_out(
         self, operations: Sequence[EntityOperation]
     ) -> tuple[list[tuple[EntityOperation, str | None]], BaseException | None]:
-        """The answered operations, with the reason of a refusal; and the error of one that was not answered."""
+        """Run the operations. Return those that were answered, with the reason of a refusal, and the error of the one
+        that was not."""
         under_way = [self._send(operation) for operation in operations]
         if under_way:
             await asyncio.wait(under_way)

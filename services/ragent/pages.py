@@ -1,4 +1,4 @@
-"""Pages of a router's tables: what a QUERY answered, and the consumers in the router's addresses."""
+"""Pages of a router's tables: answers of a QUERY, and the counts of consumers in the router's addresses."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from enmasse.model.names import AddressName, WireName, address_name
 
 
 class ConsumerSource(Protocol):
-    """Where pages of the router's addresses come from (management.py)."""
+    """Source of pages of the router's addresses (management.py)."""
 
     async def query_consumers(self, offset: int, count: int) -> Reply:
-        """A page of the addresses and their subscribers on this router."""
+        """Return a page of the addresses and their subscribers on this router."""
 
 
 class ConsumerPage(NamedTuple):
-    """A page of the router's addresses: digest, rows, and the subscribers of those that have any, by key."""
+    """A page of the router's addresses: digest, number of rows, and address key → subscribers where there are any."""
 
     digest: int
     rows: int
@@ -25,7 +25,7 @@ class ConsumerPage(NamedTuple):
 
 
 class ConsumerCounts:
-    """How many receivers each address has on this router (a topic's are the broker's to count).
+    """Number of receivers of each address on this router (receivers of topics are counted by the broker).
 
     `kind(name)`: the desired type of an address, None if it is not desired. `changed(names)`: their counts differ.
     """
@@ -38,7 +38,7 @@ class ConsumerCounts:
         self._number = 0
 
     async def page(self, source: ConsumerSource, size: int) -> tuple[int, bool]:
-        """Reads the next page: its rows, and whether it was the last. Raises ControlError."""
+        """Read the next page. Return its number of rows, and whether it was the last. Raises ControlError."""
         number = self._number
         reply = await source.query_consumers(number * size, size)
         if number == len(self._pages) or self._pages[number].digest != reply.digest:
@@ -56,7 +56,7 @@ class ConsumerCounts:
         found: dict[AddressName, int] = {}
         for page in self._pages:
             for key, consumers in page.counts.items():
-                # Consumers of a waypoint are at its last phase; at the first there is the auto-link to the broker.
+                # Consumers of a waypoint are at its last phase; its first phase has the auto-link to the broker.
                 name = address_name(WireName(key[2:]))
                 kind = self._kind(name)
                 if key[:2] == ("M1" if kind == "queue" else "M0") and kind not in (None, "topic"):
@@ -66,7 +66,7 @@ class ConsumerCounts:
 
 
 def consumer_page(reply: Reply) -> ConsumerPage:
-    """The subscribers in a page of the router's addresses. Raises ControlError, ValueError where it is none."""
+    """Decode a page of the router's addresses. Raises ControlError, or ValueError if the answer is malformed."""
     names, rows = results(reply)
     at, count_at = names.index("key"), names.index("subscriberCount")
     found = {row[at]: row[count_at] for row in rows if isinstance(row[at], str) and row[count_at]}
@@ -74,7 +74,7 @@ def consumer_page(reply: Reply) -> ConsumerPage:
 
 
 def results(reply: Reply) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of the answer to a QUERY. Raises ControlError where it is none."""
+    """Return columns and rows of the answer to a QUERY. Raises ControlError if it is malformed."""
     body = reply.body
     if not isinstance(body, dict) or not isinstance(body.get("results"), list):
         raise ControlError("amqp:decode-error", "QUERY: the reply has no results")

@@ -1,4 +1,4 @@
-"""One router, managed over the connection it dialled: read, compare, apply the difference, read back, until equal."""
+"""Manages one router over the connection that it dialled: read, compare, apply the difference, verify, until equal."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ from services.ragent.table import (
 )
 
 READ_BY_NAME = 64
-"""Up to so many entities are read one by one; more are found by reading the whole type."""
+"""Largest number of entities that are read one by one; for more, the whole type is read."""
 FULL_PAGE = 1000
 POLL_FIRST, POLL_LAST = 0.01, 1.0
 SERVE_ANYWAY = 5.0
-"""Seconds that clients wait at most for links to brokers: a dead broker must not keep them from all others."""
+"""Longest time in seconds for which clients wait for links to brokers: a dead broker must not block all others."""
 
 
 class ManagedRouter:
-    """The agent's conversation with one router: what the shared reconciler works on (enmasse.reconcile.Managed).
+    """One router's entities as the shared reconciler manages them (enmasse.reconcile.Managed), keyed by address.
 
-    Its keys are addresses, and ROUTER for what is no address's. `changed(addresses)` is called when their state here
-    is news, `lost(addresses)` when something of them that was there is not any more, `meshed()` when other routers may
-    have to dial it differently.
+    Entities without an address have the key ROUTER. `changed(addresses)` is called when their state here has changed,
+    `lost(addresses)` when one of their entities has disappeared, `meshed()` when other routers may have to dial this
+    one
+    differently.
     """
 
     def __init__(
@@ -70,11 +71,11 @@ class ManagedRouter:
         self.id = connection.remote_container
         self.table = EntityTable()
         self.configured = False
-        """Everything was read, applied and read back at least once."""
+        """True once everything was read, applied and verified."""
         self.serving = False
-        """The client listeners are there."""
+        """True once the client listeners exist."""
         self.inter_router: Endpoint | None = None
-        """Where it listens for other routers."""
+        """Endpoint for other routers."""
         self._connection = connection
         self._desired = desired
         self._meshed = meshed
@@ -97,9 +98,9 @@ class ManagedRouter:
         self._sweep = Sweep(self._management, self.table, self._expected, self._counts)
         self._addresses_known = asyncio.Event()
         self._unread: set[str] = set()
-        """Types of which so much was made that all of the type is to be read back."""
+        """Types of which so many entities were created that the whole type must be verified."""
         self._leftovers: set[AddressName] = set()
-        """Addresses of which a scan has found what is not desired."""
+        """Addresses of undesired entities that a scan has found."""
         self._poll_at = NOW
         self._poll_backoff = Backoff(POLL_FIRST, POLL_LAST)
         self._configured_at = 0.0
@@ -109,22 +110,22 @@ class ManagedRouter:
     # what the agent reports to it
 
     def touch(self, names: Iterable[AddressName]) -> None:
-        """These addresses are desired differently now."""
+        """Reconcile these addresses, whose desired state changed."""
         names = list(names)
         for name in names:
-            # The one entity whose name does not state what it is: a queue's, or that of another type.
+            # The one entity whose name does not show its kind (queue or another type).
             self._outdate(entities.address_key(name))
         self._reconciler.queue(names)
 
     def touch_brokers(self, brokers: Iterable[str]) -> None:
-        """Brokers came, went, moved or were started again: what is known of the connections to them is of the past."""
+        """Handle brokers that were added, removed, moved or restarted: recorded connections to them are out of date."""
         for broker in brokers:
             if broker in self._desired.brokers(self.id):
                 self._outdate((CONNECTOR, entities.connector_name(broker)))
         self._reconciler.queue((ROUTER,))
 
     def touch_neighbours(self) -> None:
-        """Other routers came or are reached elsewhere."""
+        """Handle other routers that were added or have moved."""
         self._reconciler.queue((ROUTER,))
 
     def _outdate(self, key: EntityKey) -> None:
@@ -133,7 +134,7 @@ class ManagedRouter:
             self._sweep.touch(key)
 
     def read_again(self) -> None:
-        """Everything may be different: a feed was delivered for the first time."""
+        """Read everything again, because a feed was delivered for the first time."""
         if self._desired.sources.has("addresses"):
             self._addresses_known.set()
         self._reconciler.read_again()
@@ -142,32 +143,32 @@ class ManagedRouter:
 
     @property
     def refused(self) -> Mapping[AddressName, str]:
-        """Addresses (or ROUTER) with an entity that the router refuses to make or to delete, and its words."""
+        """Address (or ROUTER) → the router's reason for refusing to create or delete one of its entities."""
         return self._reconciler.refused
 
     @property
     def consumers(self) -> Mapping[AddressName, int]:
-        """Receivers of each address on this router."""
+        """Address → receivers on this router."""
         return self._counts.found
 
     @property
     def extended(self) -> bool:
-        """It has the attributes that Qpid Dispatch does not have."""
+        """Return True if the router has the attributes that Qpid Dispatch lacks."""
         return bool(self._management.extended)
 
     def works_on(self, name: AddressName) -> bool:
-        """Whether something of the address is yet to be made or deleted, as far as that is known."""
+        """Return True if entities of the address are known to be missing or left over."""
         return self._reconciler.is_pending(name)
 
     @property
     def settled(self) -> bool:
-        """All that is here and not desired is known, and gone."""
+        """Return True if all undesired entities are known and deleted."""
         pending = self._reconciler.is_pending
         self._leftovers = {name for name in self._leftovers if pending(name)}
         return self.configured and not (self._reconciler.is_reading() or pending(ROUTER) or self._leftovers)
 
     def foreign(self, known: Collection[str]) -> list[str]:
-        """What others have made here, for people; `known` are the names that stand in its own configuration."""
+        """List entities made by others, for users; `known`: names in the router's own configuration."""
         return [
             f"{type_.rpartition('.')[2]} {name}{f' ({where})' if where else ''}"
             for type_ in (CONNECTOR, LISTENER, *ADDRESS_TYPES)
@@ -176,11 +177,11 @@ class ManagedRouter:
         ]
 
     def close(self, condition: str, description: str) -> None:
-        """Ends the conversation."""
+        """End the conversation."""
         self._connection.close(condition, description)
 
     async def run(self) -> None:
-        """Works until the connection is lost."""
+        """Manage the router until the connection is lost."""
         work = asyncio.ensure_future(self._reconciler.run())
         gone = asyncio.ensure_future(self._connection.wait_closed())
         try:
@@ -203,7 +204,7 @@ class ManagedRouter:
 
     def failed(self, error: Exception) -> None:
         if not isinstance(error, ConnectionLost):
-            self._management.close()  # else every attempt would leave two links behind, of which a connection has few
+            self._management.close()  # otherwise every attempt would leave two links, and a connection has few
 
     async def read(self) -> None:
         self._sweep.forget()
@@ -259,7 +260,7 @@ class ManagedRouter:
         return self._desired.of_address(self.id, name)
 
     def _is_kept(self, key: EntityKey) -> bool:
-        # Listeners are looked after by themselves, when everything else works.
+        # Listeners are handled separately, once everything else works.
         return key[0] in (LISTENER, SSL_PROFILE) or self._desired.is_kept(key)
 
     # the actual state
@@ -275,7 +276,7 @@ class ManagedRouter:
         self._unread.discard(type_)
 
     async def _scanned(self, scan: Scan) -> None:
-        """Takes in a scan. What it has missed is read by name; if that is much, all of the type is read at once."""
+        """Take a page of a scan. Missed entities are read by name, or by reading the whole type if they are many."""
         self._finish(scan)
         if scan.type == CONNECTOR and self.inter_router is not None:
             await self._look_around()
@@ -291,7 +292,7 @@ class ManagedRouter:
             self._heal((scan.type, name))
 
     def _finish(self, scan: Scan) -> None:
-        """What a complete scan has found is put right next."""
+        """Schedule the corrections that a complete scan requires."""
         self.table.foreign[scan.type] = scan.foreign
         if scan.type == LISTENER:
             self._shows(scan.inter_router)
@@ -306,7 +307,7 @@ class ManagedRouter:
             self._heal((scan.type, name))
 
     def _shows(self, inter_router: Mapping[str, Endpoint]) -> None:
-        """Its listeners for other routers: the first by name is the one that they dial."""
+        """Take the router's listeners for other routers: they dial the first by name."""
         endpoint = min(inter_router.items())[1] if inter_router else None
         if endpoint is not None and endpoint.host in WILDCARDS:
             endpoint = endpoint._replace(host=self._connection.peer.rpartition(":")[0])
@@ -326,7 +327,7 @@ class ManagedRouter:
                 continue
             entity = self._expected(*key)
             if entity is None:
-                continue  # given up in the meantime: a change that states so is on its way
+                continue  # no longer desired: the change that states this is on its way
             if self.table.read(key[0], row, entity):
                 self._note(key)
             if heal and self.table.status(key) == DIFFERENT:
@@ -339,7 +340,7 @@ class ManagedRouter:
         return news
 
     def _heal(self, key: EntityKey, *, lost: bool = True) -> None:
-        """The entity is to be made again, or to be deleted."""
+        """Schedule the entity to be created again or deleted."""
         if key[0] in (LISTENER, SSL_PROFILE):
             self.serving = False
             return
@@ -349,9 +350,9 @@ class ManagedRouter:
             self._reconciler.missing((subject,))
 
     def _note(self, key: EntityKey) -> None:
-        """The status of an entity is news."""
+        """Handle the changed status of an entity."""
         if key[0] == CONNECTOR:
-            # The connection to a broker is another one: what was known of the links on it was of the one before.
+            # The connection to a broker was replaced: recorded states of its links are out of date.
             for link in self.table.forget_links(entities.owner(key[1])):
                 self._reconciler.news((subject_of(link),))
         elif key[0] in ADDRESS_TYPES:
@@ -360,7 +361,7 @@ class ManagedRouter:
     # the difference
 
     async def _carry_out(self, operations: list[EntityOperation]) -> dict[AddressName, str]:
-        """Gives what was refused, by address."""
+        """Run the operations. Return address → reason of a refusal."""
         for operation in operations:
             self._sweep.touch((operation.type, operation.name))
         await self._end_doubled(operations)
@@ -387,13 +388,13 @@ class ManagedRouter:
         return refused
 
     async def _end_doubled(self, operations: Iterable[EntityOperation]) -> None:
-        """Of a router that is Qpid Dispatch: auto-links that are to be deleted have one link each."""
+        """On Qpid Dispatch, end second links of auto-links before these are deleted."""
         going = {each.name for each in operations if each.type == AUTO_LINK and each.attributes is None}
         if going and not self.extended and await end_doubled(self._management, going):
             self.touch_brokers({link.broker for name in going if (link := entities.owner(name)) is not None})
 
     async def _poll(self) -> None:
-        """Looks whether what was made works by now."""
+        """Read whether created entities work by now."""
         began = self._loop.time()
         waiting = self.table.waiting
         before = len(waiting)
@@ -410,7 +411,7 @@ class ManagedRouter:
     # the clients
 
     async def _configure(self) -> None:
-        """All that was to be done is done, once."""
+        """Finish the initial configuration."""
         self.configured = True
         self._configured_at = self._loop.time()
         self._reconciler.news(self._desired.addresses)
@@ -422,7 +423,7 @@ class ManagedRouter:
         return NOW if self._desired.sources.complete and all_work else self._configured_at + SERVE_ANYWAY
 
     async def _serve(self) -> None:
-        """Lets clients in: last of all."""
+        """Create the client listeners, as the last step."""
         wanted = self._desired.listeners(self.id)
         keys = [(entity.type, entity.name) for entity in wanted]
         old = [key for key in self.table.of(ROUTER) if key[0] in (LISTENER, SSL_PROFILE) and key not in keys]

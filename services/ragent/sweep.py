@@ -1,4 +1,4 @@
-"""The sweep behind all other work: everything a router has, a page at a time."""
+"""Periodic sweep in the background: reads all of a router's entities, a page at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from services.ragent.table import EntityTable, Expected, Scan
 
 SWEEP_PAGE = 250
 SWEEP_EVERY = 2.0
-"""Seconds from one look at everything to the next, if that is not more than SWEEP_ROWS a second."""
+"""Seconds between two sweeps, unless that is more than SWEEP_ROWS rows a second."""
 SWEEP_ROWS = 2500
 
 _CONSUMERS = "consumers"
@@ -18,8 +18,7 @@ _CONSUMERS = "consumers"
 class Sweep:
     """Reads type after type, and the counts of consumers last.
 
-    A type of which the last scan found nothing new is
-    only compared, page by page, with what it was: while the bytes are the same there is nothing to decode.
+    A type without changes in its last scan is only compared page by page: equal bytes are not decoded.
     """
 
     def __init__(
@@ -34,27 +33,27 @@ class Sweep:
         self._expected = expected
         self._consumers = consumers
         self._left: list[str] = []
-        """What this sweep has yet to read."""
+        """Types that this sweep has yet to read."""
         self._scan: Scan | None = None
         self._began = 0.0
         self._rows = 0
         self._unchanged: dict[str, tuple[int, list[tuple[int, int]]]] = {}
-        """Type → the table's version, digest and rows of each page, of a scan that found nothing new."""
+        """Type → version of the table, digest and number of rows of each page, from a scan without changes."""
         self._compared = 0
 
     def touch(self, key: EntityKey) -> None:
-        """Something is done with this entity: a scan that is under way may have seen it before or after."""
+        """Record an operation on this entity: a scan under way may have read it before or after."""
         if self._scan is not None and self._scan.type == key[0]:
             self._scan.touch(key[1])
 
     def forget(self) -> None:
-        """Everything is read by somebody else."""
+        """Start over, because everything is being read by the reconciler."""
         self._scan = None
         self._compared = 0
         self._unchanged.clear()
 
     async def page(self, now: float) -> tuple[float, Scan | None]:
-        """Reads the next page. Gives the seconds until the next is due, and the scan of a type if that is complete."""
+        """Read the next page. Return the seconds until the next one, and the scan of a type if that is complete."""
         if not self._left:
             self._left = [*ALL_TYPES, _CONSUMERS]
             self._began, self._rows = now, 0
@@ -75,7 +74,7 @@ class Sweep:
         return max(0.0, self._began + max(SWEEP_EVERY, self._rows / SWEEP_ROWS) - now), complete
 
     async def _read(self, type_: str) -> tuple[int, Scan | None]:
-        """The next page of a scan: its rows, and the scan if it is complete."""
+        """Read the next page of a scan. Return its number of rows, and the scan if it is complete."""
         if self._scan is None:
             self._scan = Scan(self._table, type_, self._expected)
         scan = self._scan
@@ -88,7 +87,7 @@ class Sweep:
         return count, scan
 
     async def _compare(self, type_: str) -> tuple[int, bool]:
-        """A page of a type that was as it should be. If it differs, all of the type is read as if it were new."""
+        """Compare a page of a type that was as desired. If it differs, the whole type is scanned."""
         version, pages = self._unchanged[type_]
         if version == self._table.version[type_]:
             digest, count = pages[self._compared]
@@ -102,7 +101,7 @@ class Sweep:
 
 
 async def read_page(management: RouterManagement, scan: Scan, size: int) -> int:
-    """Reads a scan's next page; gives its rows, 0 if the type has no pages and all of it was read."""
+    """Read a scan's next page. Return its number of rows; 0 if the type has no pages and was read completely."""
     reply = await management.query(scan.type, scan.offset, size)
     names, rows = results(reply)
     count = scan.page(names, rows)

@@ -1,4 +1,4 @@
-"""What one router has of ours, as last read, and how that differs from what it is to have. No sockets, no clocks."""
+"""Our entities on one router, as last read, and their difference from the desired ones. No sockets, no clocks."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from services.ragent.entities import (
 from services.ragent.mesh import Endpoint
 
 PRESENT = "present"
-"""The status of what is as wanted, for types that have none of their own."""
+"""Status of an entity that is as desired, for types without a status attribute."""
 DIFFERENT = "different"
-"""The status of what has our name but not the attributes that are wanted."""
+"""Status of an entity whose attributes differ from the desired ones."""
 
 OUTDATED = "outdated"
-"""The status of what was there while something else was wanted under the same name; it has to be compared again."""
+"""Status of an entity whose desired state has changed; it has to be compared again."""
 CREATED = "created"
-"""The router answered 201; it has not been read back yet."""
+"""Status of an entity that the router has created (201) and that was not verified yet."""
 WORKING = frozenset({PRESENT, ACTIVE, "success", "up"})
 
 Expected = Callable[[str, str], Entity | None]
@@ -66,25 +66,25 @@ class EntityTable:
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, str]] = {type_: {} for type_ in ALL_TYPES}
         self.errors: dict[str, str] = {}
-        """Why an entity does not work, or could not be made; the router's words."""
+        """Entity name → why it does not work or could not be created, in the router's words."""
         self.waiting: set[EntityKey] = set()
-        """What is there and has not been seen to work yet."""
+        """Existing entities that have not been seen to work yet."""
         self.version = dict.fromkeys(ALL_TYPES, 0)
-        """How often something of a type was news."""
+        """Type → number of changes so far."""
         self.foreign: dict[str, dict[str, str]] = {type_: {} for type_ in ALL_TYPES}
-        """What others have made: type → name → where it leads."""
+        """Entities made by others: type → name → their target."""
         self._of: dict[AddressName, tuple[EntityKey, ...]] = {}
 
     def status(self, key: EntityKey) -> str | None:
-        """None: the router does not have it."""
+        """Return the status of an entity; None if the router does not have it."""
         return self.rows[key[0]].get(key[1])
 
     def of(self, subject: AddressName) -> tuple[EntityKey, ...]:
-        """What is there of an address; of ROUTER: the connectors and listeners."""
+        """Return the existing entities of an address; of ROUTER: connectors and listeners."""
         return self._of.get(subject, ())
 
     def set(self, key: EntityKey, status: str, error: str | None = None) -> bool:
-        """Notes what was read; True if that is news."""
+        """Record the status that was read. Return True if it changed."""
         type_, name = key
         rows = self.rows[type_]
         news = rows.get(name) != status
@@ -104,7 +104,7 @@ class EntityTable:
         return news
 
     def drop(self, key: EntityKey) -> bool:
-        """Notes that it is not there; True if that is news."""
+        """Record that the entity does not exist. Return True if that is a change."""
         self.waiting.discard(key)
         self.errors.pop(key[1], None)
         news = self.rows[key[0]].pop(key[1], None) is not None
@@ -118,8 +118,8 @@ class EntityTable:
         return news
 
     def problem(self, name: AddressName, work: RouterWork, active: Collection[str]) -> str:
-        """What keeps an address from working, as last read; empty if nothing does. `active`: brokers that are to carry
-        it."""
+        """Return what prevents an address from working, as last read; empty if nothing does. `active`: brokers that are
+        to carry it."""
         for key in names_of_address(name, work):
             type_, status = key[0], self.status(key)
             if type_ not in (AUTO_LINK, LINK_ROUTE):
@@ -144,7 +144,7 @@ class EntityTable:
         return f"{what} is {status or 'missing'}{f': {why}' if why else ''}"
 
     def forget_links(self, connector: Owner | None) -> list[EntityKey]:
-        """The links over this connector have to be read again before they count as active. Gives all of them."""
+        """Mark the links over this connector to be read again before they count as active. Return these links."""
         prefixes = link_prefixes(connector.broker) if connector is not None and connector.broker else ()
         keys = [
             (type_, name) for type_ in (AUTO_LINK, LINK_ROUTE) for name in self.rows[type_] if name.startswith(prefixes)
@@ -155,10 +155,11 @@ class EntityTable:
         return keys
 
     def read(self, type_: str, row: Mapping[str, Any], entity: Entity) -> bool:
-        """Notes an entity as the router shows it, compared with what it is to be; True if that is news."""
+        """Record an entity as read, compared with the desired one. Return True if that is a change."""
         status = row.get(STATUS[type_]) if type_ in STATUS else None
         if type_ in ADDRESS_TYPES and subject_of((type_, entity.name)) == ROUTER:
-            status = PRESENT  # whether the service or the broker is there is known by others; nobody waits for it
+            # the presence of the service or broker is reported elsewhere; readiness does not wait for it
+            status = PRESENT
         if not same(row, entity):
             status = DIFFERENT
         error = row.get("lastError") or row.get("connectionMsg")
@@ -166,7 +167,7 @@ class EntityTable:
 
 
 def same(row: Mapping[str, Any], entity: Entity) -> bool:
-    """Whether the router shows what was asked for."""
+    """Return True if the router reports the desired attributes."""
     compared = COMPARED[entity.type]
     wanted = entity.attributes
     if row.get("management") is True and wanted.get("management") is False:
@@ -175,12 +176,12 @@ def same(row: Mapping[str, Any], entity: Entity) -> bool:
 
 
 def _plain(key: str, value: Any) -> Any:
-    """For comparing. Dispatch shows a name without a slash at its ends, which routers ignore."""
+    """Normalise a value for comparison. Dispatch reports names without slashes at their ends, which routers ignore."""
     return value.strip("/") if key in ("pattern", "prefix", "address") and value else value or None
 
 
 def _leads_to(type_: str, row: Mapping[str, Any]) -> str:
-    """Where an entity of somebody else leads, for people: `host:port`, or an address."""
+    """Return the target of a foreign entity, for users: `host:port`, or an address."""
     if type_ in (CONNECTOR, LISTENER):
         return f"{row.get('host') or '*'}:{row.get('port')}"
     return str(row.get("address") or row.get("prefix") or row.get("pattern") or "")
@@ -191,7 +192,7 @@ def _endpoint(row: Mapping[str, Any]) -> Endpoint:
 
 
 def columns(type_: str, extended: bool = False) -> list[str]:
-    """What a QUERY for comparing and watching asks for. `extended`: of a router that knows EXTENSIONS."""
+    """Return the attributes to request in a QUERY. `extended`: the router knows EXTENSIONS."""
     more = [STATUS[type_]] if type_ in STATUS else []
     if type_ in EXTENSIONS:
         more = [name for name in more if name not in EXTENSIONS[type_]] + (list(EXTENSIONS[type_]) if extended else [])
@@ -203,7 +204,8 @@ def columns(type_: str, extended: bool = False) -> list[str]:
 
 
 def difference(table: EntityTable, wanted: Iterable[Entity], unwanted: Iterable[EntityKey]) -> list[EntityOperation]:
-    """The operations that bring `wanted` about and remove `unwanted`; deletions first, in an order that pipelines."""
+    """Return the operations that create `wanted` and delete `unwanted`: deletions first, in an order that can be
+    pipelined."""
     deletes: list[EntityOperation] = []
     creates: list[EntityOperation] = []
     for entity in wanted:
@@ -219,10 +221,10 @@ def difference(table: EntityTable, wanted: Iterable[Entity], unwanted: Iterable[
 
 
 class Scan:
-    """Reading all of one type, in pages. Afterwards `missing` is what was known and was not seen.
+    """Scan of all entities of one type, in pages. Afterwards `missing` are the known ones that were not seen.
 
-    Rows move up when others are deleted between two pages, so what is missing has only not been seen: read it by name.
-    What was created or deleted while the scan went on (`touch`) is left out: the scan may have seen either state.
+    Rows move up when others are deleted between two pages, so a missing entity may exist: read it by name. Entities
+    that were created or deleted during the scan (`touch`) are left out: the scan may have seen either state.
     """
 
     def __init__(self, table: EntityTable, type_: str, expected: Expected) -> None:
@@ -230,16 +232,16 @@ class Scan:
         self.type = type_
         self.offset = 0
         self.changed: set[str] = set()
-        """Names whose status is news."""
+        """Names whose status changed."""
         self.unwanted: list[EntityKey] = []
-        """Ours by name, and not wanted."""
+        """Entities with our prefix that are not desired."""
         self.different: list[str] = []
         self.pages: list[tuple[int, int]] = []
-        """Digest and number of rows of each page, as the reader of the pages notes them."""
+        """Digest and number of rows of each page, recorded by the reader of the pages."""
         self.foreign: dict[str, str] = {}
-        """What others have made: name → where it leads."""
+        """Entities made by others: name → target."""
         self.inter_router: dict[str, Endpoint] = {}
-        """Listeners for other routers, which are always made by others, by name."""
+        """Name → endpoint of the listeners for other routers, which the agent never creates."""
         self._expected = expected
         self._seen: set[str] = set()
         self._touched: set[str] = set()
@@ -248,7 +250,7 @@ class Scan:
         self._touched.add(name)
 
     def page(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-        """Takes in the results of one QUERY; gives the number of its rows."""
+        """Take the results of one QUERY. Return the number of its rows."""
         count = 0
         at = names.index("name")
         for row in rows:
@@ -279,9 +281,9 @@ class Scan:
 
     @property
     def quiet(self) -> bool:
-        """Everything that was seen was known and as it should be, and nothing was made or deleted meanwhile."""
+        """Return True if everything read was known and as desired, and nothing was created or deleted meanwhile."""
         return not (self.changed or self.unwanted or self.different or self._touched)
 
     def missing(self) -> list[str]:
-        """Known before, not seen, not touched."""
+        """Return the names that were known before, and neither seen nor touched."""
         return [n for n in self.table.rows[self.type] if n not in self._seen and n not in self._touched]

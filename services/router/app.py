@@ -31,7 +31,7 @@ class LoopClock:
 
 
 def open_listeners(sockets: Sockets) -> dict[str, str]:
-    """Name → host:port of the listeners that are open now: the agent makes and deletes them."""
+    """Return name → host:port of the listeners that are open now; the agent creates and deletes them."""
     return {
         listener.config.name: f"{listener.config.host or '0.0.0.0'}:{listener.port}"  # noqa: S104 - shown, not bound
         for listener in sockets.listeners
@@ -46,7 +46,7 @@ def readiness(sockets: Sockets, client_ports: Sequence[int], trouble: str) -> tu
 
 
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
-    """Run the router until `stop`. Raises process.Fatal for a configuration that cannot be."""
+    """Run the router until `stop` is set. Raises process.Fatal for an invalid configuration."""
     loop = asyncio.get_running_loop()
     attributes = config.router_attributes(settings)
     router = config.make_router(attributes, LoopClock(loop))
@@ -60,7 +60,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     await config.load(settings, tables)
     router.watch.start()
     health.check = lambda: readiness(sockets, settings.client_ports, hub.trouble)
-    # What is here stays: let the collector look at what comes after it only, and rarely.
+    # Existing objects live as long as the process: exclude them from collection, and collect others rarely.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

@@ -21,8 +21,8 @@ from services.router.routing.router import Router
 
 
 class RouterSettings(ServiceSettings, frozen=True, kw_only=True):
-    """`entities`: `[["router", {"id": …}], ["listener", {…}], …]`. `client_ports`: of listeners that its agent makes;
-    the router is ready while all of them are open."""
+    """`entities`: `[["router", {"id": …}], ["listener", {…}], …]`. `client_ports`: ports of the listeners that the
+    agent creates; the router is ready while all of them are open."""
 
     entities: list[tuple[str, dict[str, Any]]]
     client_ports: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""The management node `$management`: takes requests, finds the table, answers. Who gives a reply-to gets an answer.
+"""The management node `$management`: takes requests, finds the table, answers every request that has a reply-to.
 
 The protocol is AMQP management as Qpid Dispatch speaks it: operation, type, name and identity in the application
 properties, attributes in the body, status in the application properties of the reply.
@@ -37,7 +37,7 @@ from services.router.routing.router import Router
 
 _log = log.get()
 ROWS_PER_TURN = 200
-"""Rows of a QUERY that are made before others have their turn."""
+"""Rows of a QUERY that are built in one turn of the loop."""
 MAX_NAMES = 250
 """Attribute names in one QUERY."""
 _NO_MAP = b"\x00\x53\x77\xc1\x01\x00"
@@ -54,7 +54,7 @@ class ManagementAgent:
             router.addresses.subscribe(key, self.take)
 
     def take(self, asking: Asking | None, payload: bytes) -> None:
-        """A message to `$management`."""
+        """Handle a message to `$management`."""
         try:
             request = Request(asking, bytes(payload))
         except (AmqpError, ValueError, RecursionError) as error:
@@ -93,7 +93,7 @@ class ManagementAgent:
             self._on_node(request, operation)
 
     def _on_entity(self, request: Request, operation: str) -> None:
-        """READ, UPDATE and DELETE of one entity."""
+        """Handle READ, UPDATE and DELETE of one entity."""
         of_node = request.type in (None, MANAGEMENT, "management")
         if of_node and request.identity in (None, "self") and request.name in (None, "self"):
             if operation != "READ":
@@ -126,7 +126,7 @@ class ManagementAgent:
                 deleted()
 
     def _find_anywhere(self, request: Request) -> tuple[Table, Any]:
-        """An entity by name or identity, whatever its type."""
+        """Return the table and the entity of a name or identity, of any type."""
         if request.name is None and request.identity is None:
             raise ManagementError(BAD_REQUEST, "No name or identity provided")
         for table in self.tables.values():
@@ -177,7 +177,8 @@ class ManagementAgent:
         _Query(self, request, names, getters, rows).go_on()
 
     def _query_all(self, request: Request, names: list[str]) -> None:
-        """The router, and entities of all types that are not core's, with the union of their attributes."""
+        """Answer a QUERY without a type: the router and all entities outside the core, with the union of their
+        attributes."""
         tables = [t for t in self.tables.values() if not t.type.core or t.type is ROUTER]
         if not names:
             names = list(dict.fromkeys(name for table in tables for name in table.type.columns))
@@ -245,7 +246,7 @@ def _number(value: Any, default: int) -> int:
 
 
 def _query_body(names: list[str], rows: list[bytes]) -> bytes:
-    """The amqp-value with attributeNames and results, from rows that are encoded already."""
+    """Return the amqp-value with attributeNames and results, from encoded rows."""
     results = b"".join(rows)
     results = b"\xd0" + (len(results) + 4).to_bytes(4, "big") + len(rows).to_bytes(4, "big") + results
     content = encode_string("attributeNames") + encode(names) + encode_string("results") + results
@@ -253,7 +254,7 @@ def _query_body(names: list[str], rows: list[bytes]) -> bytes:
 
 
 class _Query:
-    """A QUERY under way: its rows are made a slice at a time, so that ten thousand of them hold up no message."""
+    """A QUERY under way: its rows are built a slice at a time, so that ten thousand of them delay no message."""
 
     __slots__ = ("agent", "at", "encoded", "getters", "names", "request", "rows")
 

@@ -15,8 +15,8 @@ from services.router.routing.router import Router
 
 
 def all_tables(router: Router, sockets: Sockets, attributes: dict[str, Any]) -> list[Table]:
-    """In the order in which a configuration must be read: what others refer to comes first, ports last. `attributes`
-    are those of the router entity."""
+    """Return the tables in the order in which a configuration must be read: referenced types first, ports last.
+    `attributes`: of the router entity."""
     names = UniqueNames()
     return [
         PolicyTable(names, router.policy),

@@ -1,4 +1,5 @@
-"""Bodies of entities, as `schema.read_body` leaves them, as the typed configuration of routing and network."""
+"""Converts bodies of entities, as returned by `schema.read_body`, into the typed configuration of routing and
+network."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 def checked(make: Callable[[], T]) -> T:
-    """What `make` returns; a ValueError of it as ManagementError 400."""
+    """Return the result of `make`; its ValueError becomes ManagementError 400."""
     try:
         return make()
     except ValueError as error:
@@ -31,12 +32,12 @@ def checked(make: Callable[[], T]) -> T:
 
 
 def _words(text: Any) -> tuple[str, ...]:
-    """Names divided by commas or white space."""
+    """Return names that are separated by commas or white space."""
     return tuple(str(text or "").replace(",", " ").split())
 
 
 def address_config(identity: int, body: Body) -> AddressConfig:
-    """Raises ManagementError 400, as the others do."""
+    """Convert the body of an address. Raises ManagementError 400, like the functions below."""
     ingress, egress = body["ingressPhase"], body["egressPhase"]
     config = checked(
         lambda: AddressConfig(
@@ -110,7 +111,7 @@ _UNSUPPORTED = {
 
 
 def group_config(vhost: str, name: str, given: Body) -> GroupConfig:
-    """Raises ManagementError 400 for what is unknown or not supported."""
+    """Convert the body of a vhost's group. Raises ManagementError 400 for unknown or unsupported attributes."""
     where = f"vhost '{vhost}', group '{name}'"
     attributes = {attribute.name: attribute for attribute in VHOST_GROUP}
     body = {attribute.name: attribute.default for attribute in VHOST_GROUP}

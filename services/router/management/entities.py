@@ -19,7 +19,7 @@ from services.router.network.tls import ProfileError
 
 
 class Entity:
-    """An entity that is its attributes."""
+    """An entity that consists of its attributes."""
 
     __slots__ = ("body", "identity", "name")
 
@@ -41,13 +41,13 @@ def _body_getters(kind: EntityType) -> dict[str, Getter]:
 
 
 class UniqueNames:
-    """Names and identities of all entities that are not of the core: each may be used once."""
+    """Names and identities of all entities outside the core: each may be used once."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def take(self, entity: Any) -> None:
-        """Raises ManagementError 400 when name or identity are in use."""
+        """Reserve name and identity. Raises ManagementError 400 if one is in use."""
         for attribute, value in (("name", entity.name), ("identity", entity.identity)):
             if value in self._taken:
                 raise ManagementError(
@@ -71,7 +71,7 @@ class EntityTable(Table):
     ) -> None:
         super().__init__(kind, _body_getters(kind))
         self.entities: dict[str, Any] = {}
-        self.fixed: set[str] = set()  # names of those that stand in the configuration file
+        self.fixed: set[str] = set()  # names of entities from the configuration file
         self._names = names
         self._identifier = identifier
 
@@ -88,7 +88,7 @@ class EntityTable(Table):
         return entity
 
     def make(self, body: dict[str, Any]) -> Any:
-        """Raises ManagementError for a body that this router does not support."""
+        """Make an entity of a body. Raises ManagementError if this router does not support it."""
         return Entity(self.type, self._identifier(body), body)
 
     def check_delete(self, entity: Any) -> None:
@@ -115,7 +115,7 @@ class ListenerEntity(Entity):
 
 
 class ListenerTable(EntityTable):
-    """A CREATE is answered when the port is open; a DELETE leaves the listener's connections."""
+    """Table of listeners. A CREATE is answered when the port is open; a DELETE keeps the listener's connections."""
 
     def __init__(self, names: UniqueNames, sockets: Sockets, mode: str) -> None:
         super().__init__(schema.LISTENER, names, _endpoint)
@@ -137,7 +137,7 @@ class ListenerTable(EntityTable):
         return entity
 
     async def open(self, entity: ListenerEntity) -> None:
-        """Raises ManagementError 500 if the port cannot be had."""
+        """Open the listener's port. Raises ManagementError 500 if that fails."""
         try:
             await self._sockets.open(entity.listener)
         except ListenError as error:
@@ -169,7 +169,7 @@ class ConnectorEntity(Entity):
 
 
 class ConnectorTable(EntityTable):
-    """A connector dials as long as it exists; its connection goes with it."""
+    """Table of connectors. A connector dials as long as it exists; its connection is closed with it."""
 
     def __init__(self, names: UniqueNames, sockets: Sockets, mode: str) -> None:
         super().__init__(schema.CONNECTOR, names, _endpoint)
@@ -197,7 +197,8 @@ class ConnectorTable(EntityTable):
 
 
 class SslProfileTable(EntityTable):
-    """Profiles that listeners and connectors name. Files are read when a port opens or a connection is dialled."""
+    """Table of TLS profiles, to which listeners and connectors refer. Files are read when a port opens or a connection
+    is dialled."""
 
     def __init__(self, names: UniqueNames, sockets: Sockets) -> None:
         super().__init__(schema.SSL_PROFILE, names, lambda body: str(body["name"]))

@@ -1,4 +1,4 @@
-"""Tables of what lives while the router runs: addresses, links, connections, the router itself."""
+"""Tables of runtime objects: addresses, links, connections, the router itself."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LinkTable(Table):
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._rates: dict[int, tuple[float, int, int]] = {}  # by identity: when, settled until then, rate until then
+        self._rates: dict[int, tuple[float, int, int]] = {}  # identity → (time, settled by then, rate by then)
         super().__init__(
             schema.LINK,
             {
@@ -112,7 +112,7 @@ class LinkTable(Table):
         )
 
     def _rate(self, record: LinkRecord) -> int:
-        """Settlements a second since the link was asked for before; 0 the first time."""
+        """Return the settlements a second since the previous request for this link; 0 the first time."""
         now, settled = self._router.now(), record.link.deliveries - record.link.unsettled
         when, before, rate = self._rates.get(record.identity, (now, settled, 0))
         if now - when >= 1.0:
@@ -122,7 +122,7 @@ class LinkTable(Table):
 
     def rows(self) -> Iterable[LinkRecord]:
         if len(self._rates) > 1000 + 2 * sum(len(c.links) for c in self._router.connections.values()):
-            self._rates.clear()  # most are of links that are gone
+            self._rates.clear()  # most entries are of closed links
         for connection in list(self._router.connections.values()):
             yield from list(connection.links.values())
 
@@ -274,7 +274,7 @@ class RouterTable(Table):
 
 
 def _memory(_: Any) -> int:
-    """Bytes of memory in use, or the most there ever were if the system does not report it."""
+    """Return the bytes of memory in use, or their maximum so far if the system does not report the former."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
@@ -309,7 +309,7 @@ class NodeTable(Table):
 
 
 def core_tables(router: Router, config: dict[str, Any]) -> list[Table]:
-    """The tables of everything that lives in the router's core."""
+    """Return the tables of the objects in the router's core."""
     return [
         address_configs(router),
         link_routes(router),

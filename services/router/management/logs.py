@@ -24,15 +24,15 @@ _LEVELS = {
 
 
 class LogTable(EntityTable):
-    """Log settings of Dispatch's modules. That of DEFAULT is this router's: `enable` sets its level; others are kept
-    and shown."""
+    """Log settings of Dispatch's modules. The entity DEFAULT sets this router's level by `enable`; others are stored
+    and shown only."""
 
     def __init__(self, names: UniqueNames) -> None:
         super().__init__(schema.LOG, names, lambda body: str(body["module"]))
         super().add(None, {"module": "DEFAULT", "enable": f"{log.level()}+", "outputFile": "stderr"})
 
     def add(self, name: str | None, body: Any) -> Entity:
-        """Modules have one entity each, which exists: an entity of the file changes it."""
+        """Change the existing entity of a module by the one of the configuration file."""
         wanted = read_body(self.type, name, body)
         present = next((e for e in self.entities.values() if e.body["module"] == wanted["module"]), None)
         entity: Entity = super().add(name, body) if present is None else present

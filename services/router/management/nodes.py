@@ -1,4 +1,4 @@
-"""Operations of the management node itself: what types there are, what they have, which nodes there are."""
+"""Operations of the management node itself: lists of types, their attributes and operations, and nodes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from services.router.management.schema import PREFIX, Attribute, EntityType
 
 UNKNOWN = object()
-"""What `operate` returns for an operation it does not know."""
+"""Returned by `operate` for an unknown operation."""
 
 
 def operate(operation: str, kinds: Sequence[EntityType], router_id: str) -> Any:
-    """The body of the answer to a GET-…; UNKNOWN for any other operation."""
+    """Return the body of the answer to a GET-… operation; UNKNOWN for any other."""
     if operation == "GET-TYPES":
         return {kind.name: [] for kind in kinds}
     if operation == "GET-ATTRIBUTES":

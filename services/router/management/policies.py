@@ -1,4 +1,4 @@
-"""Tables of the policy: the one policy entity, vhosts, and what they have allowed and denied."""
+"""Tables of the policy: the policy entity, vhosts, and counts of allowed and denied requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class VhostTable(EntityTable):
 
 
 class VhostStatsTable(Table):
-    """What each vhost has allowed and denied."""
+    """Counts of allowed and denied requests of each vhost."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -81,7 +81,7 @@ class PolicyTable(EntityTable):
         }
 
     def rows(self) -> Iterable[Any]:
-        """There is always one."""
+        """Return the one policy entity, which always exists."""
         if not self.entities and self._default is None:
             self._default = Entity(self.type, "policy", read_body(self.type, None, {}))
         return self.entities.values() or (self._default,)

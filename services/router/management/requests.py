@@ -1,4 +1,4 @@
-"""A management request, taken apart."""
+"""A decoded management request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Asking(Protocol):
 
 
 class Request:
-    """One request. `asking` is the connection it came on; None: it has gone. Raises AmqpError, ValueError or
+    """One request. `asking`: connection of the request; None once it is closed. Raises AmqpError, ValueError or
     RecursionError for a message that cannot be decoded."""
 
     __slots__ = ("asking", "body", "correlation_id", "identity", "name", "operation", "reply_to", "type", "values")

@@ -27,7 +27,7 @@ STATUS_TEXT = {
 
 
 class ManagementError(Exception):
-    """A request that is answered with `status` and `description`."""
+    """Raised to answer a request with `status` and `description`."""
 
     def __init__(self, status: int, description: str = "") -> None:
         super().__init__(description or STATUS_TEXT.get(status, str(status)))
@@ -73,7 +73,7 @@ class EntityType:
 
 
 def _attributes(text: str) -> tuple[Attribute, ...]:
-    """Reads `name:kind=default!flags` words; flags C(reate) U(pdate) R(equired); `a|b` is an enum."""
+    """Parse `name:kind=default!flags` words; flags C(reate) U(pdate) R(equired); `a|b` is an enum."""
     found = []
     for word in text.split():
         word, _, flags = word.partition("!")
@@ -267,7 +267,7 @@ ALLOCATOR = _type(
     "totalAllocFromHeap:int totalFreeToHeap:int heldByThreads:int batchesRebalancedToThreads:int "
     "batchesRebalancedToGlobal:int",
 )
-"""Tools ask for pools of memory: this router has none."""
+"""Requested by tools: this router has no memory pools."""
 LOG = _type(
     "log",
     _COMMON + "module=DEFAULT!C enable=default!CU includeTimestamp:bool!CU includeSource:bool!CU outputFile!CU",
@@ -312,13 +312,13 @@ ALIASES = {
 
 
 def find_type(name: str) -> EntityType | None:
-    """The entity type for a long, short or configuration-file name."""
+    """Return the entity type for a long, short or configuration-file name."""
     short = name.removeprefix(PREFIX)
     return TYPES.get(short) or (TYPES.get(ALIASES[short]) if short in ALIASES else None)
 
 
 def coerce(attribute: Attribute, value: Any) -> Any:
-    """`value` as the attribute's kind. Raises ManagementError 400 naming the attribute."""
+    """Convert `value` to the attribute's kind. Raises ManagementError 400 naming the attribute."""
     kind = attribute.kind
     if kind == "bool":
         if isinstance(value, bool):
@@ -375,15 +375,15 @@ def _article(attribute: Attribute) -> str:
 
 
 def known_attributes(kind: EntityType, body: dict[str, Any]) -> None:
-    """Raises ManagementError 400 for an attribute that no such entity has. Requests about the core's entities may name
-    others, the configuration file may not."""
+    """Check the names of attributes. Raises ManagementError 400 for an unknown one; requests about the core's entities
+    may contain unknown ones, the configuration file may not."""
     for key in body:
         if kind.deprecated.get(key, key) not in kind.columns:
             raise ManagementError(BAD_REQUEST, f"Unknown attribute '{key}' for '{kind.name}'")
 
 
 def read_body(kind: EntityType, name: str | None, body: Any) -> dict[str, Any]:
-    """The body of a CREATE: deprecated spellings replaced, values coerced, defaults filled in.
+    """Return the body of a CREATE with deprecated spellings replaced, values coerced and defaults filled in.
 
     Types of the core ignore keys they do not know, the others refuse them. Raises ManagementError 400.
     """

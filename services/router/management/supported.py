@@ -1,4 +1,4 @@
-"""What an entity asks for and this router does not support is refused when the entity is made, with the reason."""
+"""Refuses attributes that this router does not support, with the reason, when an entity is created."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.router.network.listeners import offered_mechanisms
 
 Body = Mapping[str, Any]
 Problem = tuple[Callable[[Body], Any], str]
-"""Does a body ask for it, and what is its name?"""
+"""Test whether a body requests an unsupported feature, and the feature's name."""
 
 _RESERVED = ("product", "version", "failover-server-list", "network-host", "port", "scheme", "hostname")
 _RESERVED_PREFIXES = ("qd.", "x-opt-qd.")
@@ -88,15 +88,15 @@ def _known_mechanisms(where: str, body: Body, known: tuple[str, ...], more: str 
 
 
 def check_role(where: str, body: Body, mode: str) -> None:
-    """Raises ManagementError 400 for a role that a router of this mode does not have."""
+    """Check a role. Raises ManagementError 400 if a router of this mode does not have it."""
     if mode == "standalone" and body["role"] in NEIGHBOURS:
         text = f"role {body['role']} needs a router of mode interior; this one is standalone: it knows no other routers"
         raise _wrong(where, text)
 
 
 def check_listener(kind: EntityType, where: str, body: Body, profile: Callable[[str], SslProfile]) -> None:
-    """Raises ManagementError: 400 for what contradicts itself, 501 for what this router cannot do. `profile` finds an
-    SSL profile; what it raises if there is none is passed on."""
+    """Check a listener. Raises ManagementError: 400 for contradictions, 501 for unsupported features. `profile` finds
+    an SSL profile; its error for an unknown one is passed on."""
     _supported(_LISTENER, where, body)
     _numbers(kind, where, body)
     _open_properties(where, body)
@@ -131,7 +131,7 @@ def check_connector(kind: EntityType, where: str, body: Body) -> None:
 
 
 def check_profile(body: Body) -> None:
-    """As check_listener. Files are looked at when the profile is used."""
+    """Check a TLS profile, like check_listener. Files are read when the profile is used."""
     where = f"sslProfile '{body['name']}'"
     _supported(_PROFILE, where, body)
     for word in str(body["protocols"] or "").split():

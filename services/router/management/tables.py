@@ -1,7 +1,7 @@
-"""Tables of the management node: for each entity type its rows, how they are found, made and removed, and its columns.
+"""Tables of the management node: rows and columns of each entity type, and how entities are found, made and removed.
 
-`Table` is the general form. Configured addresses, auto-links and link routes are here; what lives while the router runs
-is in `live.py`, what is made of sockets and policy in `entities.py`.
+`Table` is the general form. Configured addresses, auto-links and link routes are here; runtime objects are in
+`live.py`, ports in `entities.py`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Getter = Callable[[Any], Any]
 
 
 def none(_: Any) -> None:
-    """The getter of a column that has no value."""
+    """Getter of a column without a value."""
     return None
 
 
 def zero(_: Any) -> int:
-    """The getter of a column that counts what this router does not do."""
+    """Getter of a column that counts events that do not occur in this router."""
     return 0
 
 
 class Table:
-    """One entity type. Subclasses give the rows; `getters` give the value of each column of a row."""
+    """One entity type. Subclasses provide the rows; `getters` return the value of each column of a row."""
 
     type: EntityType
     create_slowly: Callable[[Request, Callable[[Any], None], Callable[[ManagementError], None]], None] | None = None
@@ -49,18 +49,18 @@ class Table:
             self.getters.setdefault(name, none)
 
     def getter(self, name: str) -> Getter:
-        """What gives the column `name` of a row; null for a column that is not known."""
+        """Return the getter of the column `name`; an unknown column is null."""
         return self.getters.get(name, none)
 
     def rows(self) -> Iterable[Any]:
         raise NotImplementedError
 
     def show(self, entity: Any) -> dict[str, Any]:
-        """All columns of one entity."""
+        """Return all columns of one entity."""
         return {name: self.getters[name](entity) for name in self.type.columns}
 
     def find(self, request: Request) -> Any:
-        """By identity or name. Raises ManagementError 400 or 404."""
+        """Find an entity by identity or name. Raises ManagementError 400 or 404."""
         if request.identity is None and request.name is None:
             raise ManagementError(BAD_REQUEST, "No name or identity provided")
         identity = request.identity
@@ -89,14 +89,14 @@ class Table:
         raise NotImplementedError
 
     def check_delete(self, entity: Any) -> None:
-        """Raises ManagementError 403 for an entity that must stay."""
+        """Raise ManagementError 403 for an entity that must not be deleted."""
 
     def delete(self, entity: Any) -> None:
         raise NotImplementedError
 
 
 class NoneTable(Table):
-    """A type that tools ask for, of which there is none here."""
+    """A type that tools request and of which this router has no entities."""
 
     def __init__(self, kind: EntityType) -> None:
         super().__init__(kind, {})

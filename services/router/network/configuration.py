@@ -1,4 +1,4 @@
-"""What is configured of ports and connections. Times are in seconds, sizes in bytes."""
+"""Configuration of ports and connections. Times are in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NEIGHBOURS = ("inter-router", "edge")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointConfig:
-    """What listeners and connectors have in common.
+    """Attributes common to listeners and connectors.
 
-    `port` is a number or the name of a service, `family` is IPv4, IPv6 or None (any). `sasl_mechanisms` empty: all that
-    fit. `max_session_frames` None: as many as fit the bounds of memory. `properties` go into our open frame.
+    `port` is a number or the name of a service, `family` is IPv4, IPv6 or None (any). `sasl_mechanisms` empty: all
+    applicable ones. `max_session_frames` None: the limit follows from the memory bounds. `properties`: of our Open.
     """
 
     name: str
@@ -39,8 +39,8 @@ class EndpointConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerConfig(EndpointConfig):
-    """A port. `http`: it answers /healthz and /metrics (each if it is on) instead of AMQP. `handshake_timeout` 0: the
-    engine's own. `policy_vhost`: the vhost of all connections, whatever host name they ask for."""
+    """A port. `http`: it serves /healthz and /metrics (each if enabled) instead of AMQP. `handshake_timeout` 0: the
+    engine's default. `policy_vhost`: the vhost of all connections, regardless of the host name in their Open."""
 
     authenticate_peer: bool = False
     handshake_timeout: int = 0
@@ -62,8 +62,8 @@ class ConnectorConfig(EndpointConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SslProfile:
-    """Files of certificates, and what TLS is to be. `password`: see tls.py. `protocols` empty: TLS 1.2 and newer.
-    `uid_format`: letters that pick the user's name from a certificate; None: its distinguished name."""
+    """Certificate files and TLS options. `password`: see tls.py. `protocols` empty: TLS 1.2 and newer. `uid_format`:
+    letters that select the parts of a certificate that form the user's name; None: its distinguished name."""
 
     name: str
     ca_cert_file: str | None = None

@@ -1,4 +1,4 @@
-"""Connectors: connections that the router makes, and makes again."""
+"""Connectors: connections that the router opens, and reopens when they are lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Connector:
         self._task = process.spawn(self._run(), f"connector {self.config.name}")
 
     def stop(self) -> None:
-        """The connection goes with the connector."""
+        """Stop dialling and close the connection."""
         if self._task is not None:
             self._task.cancel()
         if self._record is not None and not self._record.closed:
@@ -53,7 +53,8 @@ class Connector:
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[asyncio.Event]:
-        """The event is set when the connection is over. Raises OSError, ValueError and tls.ProfileError."""
+        """Connect; the yielded event is set when the connection has ended. Raises OSError, ValueError,
+        tls.ProfileError."""
         opened, lost = asyncio.Event(), asyncio.Event()
         record = self._maker.record(self.config, self._to)
 
@@ -94,7 +95,7 @@ class Connector:
         )
 
     async def _dial(self, record: RouterConnection) -> None:
-        """Returns once the socket, and TLS, is up."""
+        """Open the socket, with TLS if configured."""
         config = self.config
         port = hosts.port_number(config.port)
         host = await hosts.address(config.host, config.family)
@@ -121,5 +122,5 @@ class Connector:
 
 
 def _reason(record: RouterConnection) -> str:
-    """Why a connection is over."""
+    """Return the reason for the end of a connection."""
     return str(record.amqp.transport_error or "closed by the peer")

@@ -1,4 +1,4 @@
-"""Hosts and ports as listeners and connectors name them."""
+"""Resolves the hosts and ports of listeners and connectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FAMILIES = {"IPv4": (socket.AF_INET, "0.0.0.0"), "IPv6": (socket.AF_INET6, "::"
 
 
 def port_number(port: str) -> int:
-    """A port or a service name (`amqp`). Raises ValueError naming it."""
+    """Return the port number of a number or a service name (`amqp`). Raises ValueError naming it."""
     if port.isdigit() and int(port) < 65536:
         return int(port)
     known = {"amqp": 5672, "amqps": 5671}
@@ -22,8 +22,8 @@ def port_number(port: str) -> int:
 
 
 async def address(host: str, family: str | None) -> str:
-    """`host`, or its address of the family `IPv4` or `IPv6` if one is asked for; nothing stands for all interfaces.
-    Raises OSError when there is none."""
+    """Return `host`, or its address of the family `IPv4` or `IPv6` if one is requested; an empty host means all
+    interfaces. Raises OSError if it has no such address."""
     if family is None:
         return host or _FAMILIES["IPv4"][1]
     wanted, everywhere = _FAMILIES[family]

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 METRICS_SECONDS = 5.0
-"""For the event loop to collect the metrics."""
+"""Seconds for the event loop to collect the metrics."""
 
 
 class ListenError(Exception):
-    """A port that cannot be had: which listener, why."""
+    """Raised if a port cannot be opened; names the listener and the reason."""
 
 
 def offered_mechanisms(config: ListenerConfig, *, certificates: bool) -> list[str]:
-    """The mechanisms of SASL a listener offers; `certificates`: clients can show one, signed by somebody it trusts."""
+    """Return the SASL mechanisms that a listener offers; `certificates`: clients can present a trusted certificate."""
     return [
         name
         for name in config.sasl_mechanisms or (EXTERNAL, ANONYMOUS)
@@ -40,7 +40,7 @@ def offered_mechanisms(config: ListenerConfig, *, certificates: bool) -> list[st
 
 
 class Listener:
-    """A port, for AMQP or for HTTP. `port` is its number once it is open; `deleted`: it is not opened any more."""
+    """A port for AMQP or HTTP. `port`: its number once it is open; `deleted`: it must no longer be opened."""
 
     def __init__(self, maker: ConnectionMaker, config: ListenerConfig) -> None:
         self.config = config
@@ -53,7 +53,7 @@ class Listener:
         self._renewal: Renewal | None = None
 
     async def open(self) -> None:
-        """Raises ListenError if the port cannot be had."""
+        """Open the port. Raises ListenError if that fails."""
         config = self.config
         try:
             host = await hosts.address(config.host, config.family)
@@ -75,7 +75,7 @@ class Listener:
             raise ListenError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
 
     async def close(self) -> None:
-        """Accept no more; connections that are open stay."""
+        """Stop accepting; open connections stay."""
         self._end_renewal()
         if self._server is not None:
             self._server.close(connections=False)
@@ -97,7 +97,7 @@ class Listener:
         return self._maker.accepted(record, self.config, self._sasl(user))
 
     def _sasl(self, user: str | None) -> SaslServer:
-        """`user` is the one that the client's certificate names."""
+        """Return the server's side of SASL. `user`: named by the client's certificate."""
         mechanisms: dict[str, Any] = {}
         for name in offered_mechanisms(self.config, certificates=user is not None):
             if name == EXTERNAL:
@@ -108,7 +108,8 @@ class Listener:
 
 
 def _http_server(router: Router, config: ListenerConfig, host: str, port: int) -> WebServer:
-    """An HTTP listener: /healthz and /metrics as Dispatch answers them. Raises OSError if the port cannot be had."""
+    """Open an HTTP listener: /healthz and /metrics in the form of Dispatch. Raises OSError if the port cannot be
+    opened."""
     loop = asyncio.get_running_loop()
 
     async def collect() -> list[Metric]:

@@ -18,16 +18,16 @@ from services.router.routing.handler import RouterHandler
 from services.router.routing.router import Router
 
 SESSION_FRAMES, SESSION_BYTES = 512, 8 * 1024 * 1024
-"""What a peer may send in one session before somebody takes it: a large message that nobody takes holds its session
-back only when it is larger than this, and never the others of the connection."""
+"""Frames and bytes that a peer may send in one session before receivers take them: a large message without a receiver
+blocks its session only beyond this, and never the other sessions of the connection."""
 CONNECTION_BYTES = 32 * 1024 * 1024
-"""Untaken pieces of large messages of one connection: beyond it, which takes several sessions, it is not read."""
+"""Bytes of undelivered pieces of large messages, over all sessions, above which a connection is not read."""
 CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
 OFFERED = (*CAPABILITIES, SOLE_CONNECTION, RELAYS_TO_TOPICS)
 
 
 class ConnectionMaker:
-    """Connects sockets with the router. `profiles` are the SSL profiles by name."""
+    """Connects sockets to the router. `profiles`: SSL profiles by name."""
 
     def __init__(self, router: Router, hub: Hub) -> None:
         self.router = router
@@ -36,14 +36,14 @@ class ConnectionMaker:
         self._handler = RouterHandler(router)
 
     def profile(self, name: str) -> SslProfile:
-        """Raises tls.ProfileError if there is none of this name."""
+        """Return the profile of this name. Raises tls.ProfileError if it does not exist."""
         try:
             return self.profiles[name]
         except KeyError:
             raise ProfileError(f"there is no sslProfile '{name}'") from None
 
     def record(self, config: EndpointConfig, host: str) -> RouterConnection:
-        """The router's side of a connection to `host` (host:port) through this listener or connector."""
+        """Return the router's record of a connection to `host` (host:port) through this listener or connector."""
         record = RouterConnection(
             self.router,
             name=config.name,
@@ -58,7 +58,7 @@ class ConnectionMaker:
         return record
 
     def accepted(self, record: RouterConnection, config: ListenerConfig, sasl: SaslServer) -> Connection:
-        """The engine's connection for a socket that a listener has accepted."""
+        """Return the engine's connection for a socket that a listener has accepted."""
         properties = self._properties(record, config)
         if config.failover_urls:
             properties["failover-server-list"] = _failover(config.failover_urls)
@@ -66,7 +66,7 @@ class ConnectionMaker:
         return self._make(record, config, sasl, properties, limits)
 
     def dialled(self, record: RouterConnection, config: ConnectorConfig, sasl: SaslClient) -> Connection:
-        """The engine's connection for a socket that a connector is to open."""
+        """Return the engine's connection for a socket that a connector is about to open."""
         return self._make(record, config, sasl, self._properties(record, config), _limits(config, own=True))
 
     def _properties(self, record: RouterConnection, config: EndpointConfig) -> dict[str, Any]:
@@ -109,7 +109,8 @@ class ConnectionMaker:
 
 
 def _limits(config: EndpointConfig, *, own: bool, handshake_timeout: int = 0) -> Limits:
-    """`own`: a connection to a broker, or to whom we have dialled; it carries the links of all clients."""
+    """Return the limits of a connection. `own`: to a broker or to a peer that we dialled; it carries all clients'
+    links."""
     limits: dict[str, int] = {}
     if own:
         limits = {"max_links": INNER_LIMITS.max_links, "max_link_state": INNER_LIMITS.max_link_state}
@@ -123,7 +124,7 @@ def _limits(config: EndpointConfig, *, own: bool, handshake_timeout: int = 0) ->
 
 
 def _failover(urls: str) -> list[dict[str, str]]:
-    """`amqps://host:port, host2` as the failover-server-list of our open."""
+    """Convert `amqps://host:port, host2` to the failover-server-list of our Open."""
     found = []
     for url in urls.split(","):
         scheme, colon, rest = url.strip().partition("://")

@@ -1,4 +1,4 @@
-"""The listeners and connectors of a router: made and removed while it runs."""
+"""Listeners and connectors of a router, created and removed while it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.router.routing.router import Router
 
 
 class Sockets:
-    """All listeners that are open, all connectors that dial, and the SSL profiles they use."""
+    """All open listeners, all dialling connectors, and the SSL profiles they use."""
 
     def __init__(self, router: Router, hub: Hub) -> None:
         self.listeners: set[Listener] = set()
@@ -24,7 +24,7 @@ class Sockets:
         self._one_at_a_time = asyncio.Lock()
 
     def profile(self, name: str) -> SslProfile:
-        """Raises tls.ProfileError if there is none of this name."""
+        """Return the profile of this name. Raises tls.ProfileError if it does not exist."""
         return self._maker.profile(name)
 
     def set_profile(self, profile: SslProfile) -> None:
@@ -34,21 +34,21 @@ class Sockets:
         self._maker.profiles.pop(name, None)
 
     def new_listener(self, config: ListenerConfig) -> Listener:
-        """Not open yet."""
+        """Return a listener that is not open yet."""
         return Listener(self._maker, config)
 
     async def open(self, listener: Listener) -> None:
-        """Raises ListenError if the port cannot be had."""
+        """Open the listener's port. Raises ListenError if that fails."""
         await listener.open()
         self.listeners.add(listener)
 
     async def close(self, listener: Listener) -> None:
-        """Accept no more; connections that are open stay."""
+        """Stop accepting; open connections stay."""
         self.listeners.discard(listener)
         await listener.close()
 
     def open_soon(self, listener: Listener, done: Callable[[ListenError | None], None]) -> None:
-        """Open a listener's port; `done` gets what went wrong."""
+        """Open a listener's port in the background; `done` gets the error, None on success."""
 
         async def opening() -> None:
             failure: ListenError | None = None
@@ -63,10 +63,10 @@ class Sockets:
         process.spawn(opening(), f"open {listener.config.name}")
 
     def close_soon(self, listener: Listener, done: Callable[[], None]) -> None:
-        """As `close`; a listener that is still to be opened is not."""
+        """`close` in the background; a pending open is cancelled."""
 
         async def closing() -> None:
-            async with self._one_at_a_time:  # whoever opens the port next finds it free
+            async with self._one_at_a_time:  # so that the port is free for the next listener
                 await self.close(listener)
                 for _ in range(3):
                     await asyncio.sleep(0)  # uvloop closes sockets a turn later
@@ -76,13 +76,13 @@ class Sockets:
         process.spawn(closing(), f"close {listener.config.name}")
 
     def connect(self, config: ConnectorConfig) -> Connector:
-        """Dial from now on, until `disconnect`."""
+        """Dial until `disconnect`."""
         connector = Connector(self._maker, config)
         self.connectors.add(connector)
         connector.start()
         return connector
 
     def disconnect(self, connector: Connector) -> None:
-        """The connection goes with the connector."""
+        """Stop a connector and close its connection."""
         self.connectors.discard(connector)
         connector.stop()

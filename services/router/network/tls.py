@@ -1,4 +1,4 @@
-"""sslProfile entities as contexts of Python's ssl module, and what is known of a TLS connection and its peer."""
+"""Builds contexts of Python's ssl module from sslProfile entities, and reads the properties of TLS connections."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _UID_DIGESTS = {"1": hashlib.sha1, "2": hashlib.sha256, "5": hashlib.sha512}
 
 
 class ProfileError(Exception):
-    """A profile that cannot be used: which one, which attribute, why."""
+    """Raised for an unusable profile; names profile, attribute and reason."""
 
 
 def _password(given: str | None) -> str:
-    """The private key's password: `env:VAR`, `file:PATH`, `literal:`/`pass:` text, or the text itself."""
+    """Return the private key's password from `env:VAR`, `file:PATH`, `literal:`/`pass:` text, or the text itself."""
     kind, colon, rest = (given or "").partition(":")
     if colon and kind == "env":
         return os.environ.get(rest, "")
@@ -49,7 +49,7 @@ def _password(given: str | None) -> str:
 
 
 def _context(profile: SslProfile, context: ssl.SSLContext, load: Callable[[ssl.SSLContext], object]) -> ssl.SSLContext:
-    """`load` puts the certificate into the context."""
+    """Build a context; `load` puts the certificate into it."""
     attribute, value = "certFile", profile.cert_file
     try:
         if profile.cert_file:
@@ -72,8 +72,8 @@ def _context(profile: SslProfile, context: ssl.SSLContext, load: Callable[[ssl.S
 
 
 def server_context(profile: SslProfile, *, authenticate: bool) -> tuple[ssl.SSLContext, Renewal]:
-    """For a listener, and what keeps its certificate new; `authenticate`: the peer must show a certificate. Raises
-    ProfileError."""
+    """Return a listener's context, and the renewal of its certificate; `authenticate`: the peer must present a
+    certificate. Raises ProfileError."""
     cert, made = profile.cert_file, []
     if not cert:
         raise ProfileError(f"sslProfile '{profile.name}': a listener needs certFile")
@@ -93,7 +93,7 @@ def server_context(profile: SslProfile, *, authenticate: bool) -> tuple[ssl.SSLC
 
 
 def client_context(profile: SslProfile, *, verify_hostname: bool) -> ssl.SSLContext:
-    """For a connector. Without caCertFile the system's authorities are trusted. Raises ProfileError."""
+    """Return a connector's context. Without caCertFile the system's authorities are trusted. Raises ProfileError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not profile.ca_cert_file:
         context.load_default_certs()
@@ -107,7 +107,7 @@ def client_context(profile: SslProfile, *, verify_hostname: bool) -> ssl.SSLCont
 
 
 def protection(connection: ssl.SSLObject | None) -> Protection | None:
-    """None for a connection without TLS."""
+    """Return the protection of a connection; None without TLS."""
     if connection is None:
         return None
     cipher = connection.cipher() or ("", "", 0)
@@ -115,8 +115,8 @@ def protection(connection: ssl.SSLObject | None) -> Protection | None:
 
 
 def user_of(connection: ssl.SSLObject | None, uid_format: str | None) -> str | None:
-    """Who the verified certificate of the peer is for: its distinguished name (RFC 2253), or what `uid_format` picks of
-    it, joined with semicolons. None: there is no certificate, or nothing of the kind in it."""
+    """Return the user of the peer's verified certificate: its distinguished name (RFC 2253), or the parts selected by
+    `uid_format`, joined with semicolons. None without a certificate, or if it has no such parts."""
     certificate = None if connection is None else connection.getpeercert()
     if connection is None or not certificate:
         return None
@@ -137,7 +137,7 @@ def user_of(connection: ssl.SSLObject | None, uid_format: str | None) -> str | N
 
 
 def _distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """The most specific part first, as RFC 2253 writes it."""
+    """Return the distinguished name in the order of RFC 2253, the most specific part first."""
     parts = ("+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in part) for part in subject)
     return ",".join(reversed(list(parts)))
 
