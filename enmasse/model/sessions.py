@@ -256,12 +256,14 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A subscription that outlives a connection, or an MQTT session with all its filters.
 
     `kind`: `mqtt` (a session), `amqp` (made by `$subctrl`), `share` (a shared subscription of MQTT), `durable` (a
-    durable subscription of an AMQP client at a broker). `filters`: filter → granted QoS or tag. `depth`: messages that
-    wait. `since`: ISO 8601, UTC; empty if unknown. `brokers`: where its queues lie.
+    durable subscription of an AMQP client at a broker), `unknown` (a queue of a session that the store of the
+    subscription service does not know, because the store is empty or older than the broker's data). `filters`: filter →
+    granted QoS or tag. `depth`: messages that wait. `since`: ISO 8601, UTC; empty if unknown. `brokers`: the brokers
+    with its queues.
     """
 
     id: str
-    kind: Literal["mqtt", "amqp", "share", "durable"]
+    kind: Literal["mqtt", "amqp", "share", "durable", "unknown"]
     client: str = ""
     filters: dict[str, str] = {}
     depth: int = 0

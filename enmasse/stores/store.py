@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -90,6 +91,11 @@ class Store:
     async def ready(self) -> None:
         """Waits until it can be used."""
         await self._usable.wait()
+
+    @property
+    def identity(self) -> str:
+        """Id of the tables, made with them: the same after a restart and in a backup. `ready` before."""
+        return hashlib.sha256(self._name).hexdigest()[:12]
 
     @property
     def waiting(self) -> int:

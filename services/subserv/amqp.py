@@ -14,6 +14,7 @@ from services.subserv import names, records
 from services.subserv.binding import Binder, Wanted
 from services.subserv.brokers import Brokers
 from services.subserv.desired import Desired, Subscriber
+from services.subserv.identity import Identity
 from services.subserv.records import AmqpRecord
 from services.subserv.turns import Turns
 
@@ -34,16 +35,18 @@ class AmqpSubscription(Subscriber):
 
     __slots__ = ("record",)
 
-    def __init__(self, record: AmqpRecord) -> None:
-        super().__init__(names.amqp_id(record.subscription), record.created, record.filters, amqp=True)
+    def __init__(self, id: str, record: AmqpRecord) -> None:
+        super().__init__(id, record.created, record.filters, amqp=True)
         self.record = record
 
 
 class AmqpSubscriptions:
-    """All of them, by id."""
+    """All of them, by id, and by the id that the client gave."""
 
-    def __init__(self, store: Store, desired: Desired, brokers: Brokers, binder: Binder) -> None:
+    def __init__(self, store: Store, identity: Identity, desired: Desired, brokers: Brokers, binder: Binder) -> None:
         self.by_id: dict[str, AmqpSubscription] = {}
+        self._by_name: dict[str, AmqpSubscription] = {}
+        self._identity = identity
         self._store = store
         self._desired = desired
         self._brokers = brokers
@@ -52,13 +55,14 @@ class AmqpSubscriptions:
 
     def put(self, record: AmqpRecord) -> AmqpSubscription:
         """The subscription is now as this record says."""
-        made = AmqpSubscription(record)
-        self.by_id[made.id] = made
+        id = self._identity.local(names.amqp_id(record.subscription), record.created)
+        made = AmqpSubscription(id, record)
+        self.by_id[made.id] = self._by_name[record.subscription] = made
         return made
 
     def of(self, subscription: str) -> AmqpSubscription | None:
         """By the id that the client gave."""
-        return self.by_id.get(names.amqp_id(subscription))
+        return self._by_name.get(subscription)
 
     async def subscribe(
         self, subscription: str, filters: Mapping[str, str | None], created: int, *, partly: bool
@@ -66,7 +70,7 @@ class AmqpSubscriptions:
         """What could not be made. Unless `partly`, nothing is made then. `created`: a number of its own, if
         it is new. Raises StoreError."""
         async with self._turns.of(subscription):
-            old = self.by_id.get(names.amqp_id(subscription))
+            old = self.of(subscription)
             before = old.record if old is not None else None
             refused = self._refused(before, filters)
             good = {filter: tag for filter, tag in filters.items() if filter not in refused}
@@ -75,6 +79,8 @@ class AmqpSubscriptions:
             known = dict(before.filters) if before is not None else {}
             base = before or AmqpRecord(subscription=subscription, created=created, since=time.time())
             record = msgspec.structs.replace(base, filters={**known, **good}, round=base.round + 1)
+            if before is None:
+                await self._identity.make_durable(self._store, created)
             subscriber = self.put(record)
             wanted = [Wanted(filter, filter, subscriber.id, True, True) for filter in good if filter not in known]
             try:
@@ -117,7 +123,7 @@ class AmqpSubscriptions:
         """The queue stays until it is empty, or the subscription is closed. Why a broker has not done it yet, if so.
         Raises StoreError."""
         async with self._turns.of(subscription):
-            subscriber = self.by_id.get(names.amqp_id(subscription))
+            subscriber = self.of(subscription)
             if subscriber is None:
                 return ""
             gone = set(filters)
@@ -130,7 +136,7 @@ class AmqpSubscriptions:
     async def close(self, subscription: str) -> bool:
         """Ends it, with the messages that wait. False: there is none. Raises StoreError."""
         async with self._turns.of(subscription):
-            subscriber = self.by_id.get(names.amqp_id(subscription))
+            subscriber = self.of(subscription)
             if subscriber is None:
                 return False
             await self._store.write([Change(records.AMQP, subscription, None)])
@@ -140,11 +146,12 @@ class AmqpSubscriptions:
 
     def _forget(self, subscriber: AmqpSubscription) -> None:
         self.by_id.pop(subscriber.id, None)
+        self._by_name.pop(subscriber.record.subscription, None)
         self._brokers.touch((subscriber.id,))
 
     def addresses(self, subscription: str) -> list[str]:
         """Where to receive from."""
-        subscriber = self.by_id.get(names.amqp_id(subscription))
+        subscriber = self.of(subscription)
         if subscriber is None:
             return []
         found = self._desired.brokers(subscriber)

@@ -26,7 +26,7 @@ from services.subserv.desired import Desired
 from services.subserv.given import Undo
 from services.subserv.packets import Packets
 from services.subserv.records import SessionRecord
-from services.subserv.sessions import Session, Sessions, Share, share_of, undone
+from services.subserv.sessions import Session, Sessions, Share, undone
 from services.subserv.sources import Gateways, SessionSources
 from services.subserv.turns import Turns
 
@@ -106,7 +106,7 @@ class Clients:
                 old = None
             previous_will = "pending" if old is not None and old.record.will else ""
             present = old is not None and not request.clean and not over
-            epoch = sessions.next_epoch()
+            epoch = sessions.identity.next()
             fresh = SessionRecord(
                 client=request.client,
                 created=old.created if old is not None and present else epoch,
@@ -120,7 +120,7 @@ class Clients:
                 since=now,
                 round=old.record.round if old is not None and present else 0,
             )
-            changes = [records.put(records.SESSIONS, request.client, fresh)]
+            changes = [records.put(records.SESSIONS, request.client, fresh), sessions.identity.used(epoch)]
             undo: list[Undo] = []
             if old is not None:
                 # No change of the former epoch's is taken from now on, and none is on its way to the store.
@@ -305,6 +305,8 @@ class Clients:
             number = f"{session.id}:{before.created}:{before.round}"
             self.sessions.subscribe(session, new.values())  # in memory; stored when the brokers have them
             try:
+                newest = max((self.sessions.shares[id].created for id in session.shares), default=0)
+                await self.sessions.identity.make_durable(self._store, newest)
                 failed = await self._binder.bind([plan.wanted for plan in plans if plan.wanted is not None], number)
                 self._take_back(session, {filter: old[filter] for filter in failed})
                 record = msgspec.structs.replace(before, round=before.round + 1)
@@ -365,7 +367,7 @@ class Clients:
             return _Plan(each, QUOTA, too_many, None)
         share = None
         try:
-            share = share_of(each.filter)
+            share = self.sessions.share_of(each.filter)
             filter = each.filter if share is None else next(iter(share.filters))
             if (fault := fault_of_filter(filter)) is not None:
                 raise FilterRefused(f"the filter {fault}")
@@ -392,9 +394,15 @@ class Clients:
 
     def _touch(self, session: Session, filters: Iterable[str]) -> None:
         """What these filters lead to may have changed."""
-        shares = {share.id for share in map(_share, filters) if share is not None}
+        shares = {share.id for share in map(self._share, filters) if share is not None}
         self._leave(shares)
         self._brokers.touch((session.id, *shares))
+
+    def _share(self, filter: str) -> Share | None:
+        try:
+            return self.sessions.share_of(filter)
+        except ValueError:
+            return None
 
     def _check(self, client: str, epoch: int) -> Session:
         session = self.sessions.by_client.get(client)
@@ -406,10 +414,3 @@ class Clients:
 def _left(session: Session, sent: Iterable[wire.Outgoing], undo: list[Undo]) -> list[Change]:
     """What is to be stored of the messages that a gateway was sending to the client; as `PacketTable.change`."""
     return [each for message in sent for each in session.packets.left(session.record.client, message, undo)]
-
-
-def _share(filter: str) -> Share | None:
-    try:
-        return share_of(filter)
-    except ValueError:
-        return None

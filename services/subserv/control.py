@@ -120,7 +120,7 @@ class SubscriptionControl:
     async def _subscribe(self, request: messages.Request) -> None:
         subscription, filters = _subscription(request), _filters(request.body)
         service = self._service
-        created = service.sessions.next_epoch()
+        created = service.sessions.identity.next()
         refused, failed = await service.amqp.subscribe(subscription, filters, created, partly=bool(request.reply_to))
         reasons = {**refused, **failed}
         if request.reply_to:

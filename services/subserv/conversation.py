@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -31,6 +32,18 @@ OPERATIONS = 500
 subscriber."""
 URGENT = 500
 """Subscribers that somebody waits for, and that come before all others together."""
+
+
+_FEEDS = (names.FEED, names.EARLIER_FEED)
+
+
+class Claim(Enum):
+    """Whose a queue is. OTHERS: another suite's, on a broker that several may use. UNKNOWN: the store does not know it,
+    and has not ended it: it is reported and kept."""
+
+    OURS = "ours"
+    OTHERS = "others"
+    UNKNOWN = "unknown"
 
 
 class Want(NamedTuple):
@@ -73,6 +86,20 @@ class Owner(Protocol):
     def want(self, broker: str, id: str, *, held: bool) -> Want | None:
         """None: there is no such subscriber."""
 
+    @property
+    def suite(self) -> str:
+        """The suite's id."""
+
+    @property
+    def has_earlier(self) -> bool:
+        """Whether there were queues without the suite's id in their names."""
+
+    def claim(self, broker: str, id: str, created: int | None) -> Claim:
+        """Whose a queue with this id and number is; `created` None: a divert without a queue."""
+
+    def is_known(self, created: int) -> bool:
+        """Whether this store has given the number out."""
+
     def ids(self) -> Iterable[str]:
         """Of all subscribers."""
 
@@ -87,6 +114,8 @@ class BrokerConversation:
         self.broker = broker
         self.feed = feed
         self.held: dict[str, Held] = {}
+        self.unknown: dict[str, str] = {}
+        """Queues that the store does not know: name → id."""
         self.connected = False
         """Everything has been read over the connection there is."""
         self.was_connected = False
@@ -96,6 +125,8 @@ class BrokerConversation:
         self._management: BrokerManagement
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, list[asyncio.Future[Bound]]] = {}
+        self._earlier_feed = False
+        """There is a feed of retained messages that an earlier version has made."""
         self._retiring: set[str] = set()
         self._doomed: set[str] = set()
         self._retire_at = NEVER
@@ -178,8 +209,13 @@ class BrokerConversation:
         return (await self._management.listing()).queues
 
     async def delete_queue(self, name: str) -> None:
-        """Any queue, by its name. Raises ControlError."""
+        """Any queue, by its name, and the diverts that lead to it if it is unknown. Raises ControlError."""
+        if name in self.unknown:
+            diverts = (await self._management.listing()).diverts
+            parts = [each for each in map(names.divert_parts, diverts) if each and each[0] == self.unknown[name]]
+            await outcomes([(part, self._management.undivert(*part)) for part in parts])
         await self._management.destroy_named(name)
+        self.unknown.pop(name, None)
 
     # what the reconciler asks for
 
@@ -188,7 +224,7 @@ class BrokerConversation:
         return self._connection.is_gone
 
     async def open(self) -> None:
-        self._management = BrokerManagement(self.broker, self._connection)
+        self._management = BrokerManagement(self.broker, self._owner.suite, self._connection)
         await self._management.opened()
 
     def failed(self, error: Exception) -> None:
@@ -201,10 +237,23 @@ class BrokerConversation:
         await self._management.configure()
         await self._look()
         if not self.feed.attached:
-            await self.feed.attach(self._connection)
+            if self._earlier_feed and self._owner.has_earlier:
+                await self._take_earlier_feed()
+            feed = names.of_suite(names.FEED, self._owner.suite)
+            await self.feed.attach(self._connection, names.queue_name(self.broker, feed))
         self.connected = self.was_connected = True
         self._reconciler.queue(self._waiting)
         self._reconciler.news(self.held)
+
+    async def _take_earlier_feed(self) -> None:
+        """Store what is left in the feed that an earlier version has made, and delete it. The new one exists by now."""
+        feed = names.EARLIER_FEED
+        await outcomes([(feed, self._management.undivert(feed, "#"))])
+        await self.feed.attach(self._connection, names.queue_name(self.broker, feed))
+        await self.feed.mark()
+        self.feed.detach()
+        await outcomes([(feed, self._management.destroy(feed))])
+        self._earlier_feed = False
 
     async def apply(self, keys: Sequence[str]) -> Mapping[str, str]:
         """Those that somebody waits for first, and of the others as many as go together: the rest comes next."""
@@ -291,7 +340,10 @@ class BrokerConversation:
         return Held(held.created, set(want.patterns))
 
     def _is_old(self, key: str, want: Want | None, held: Held) -> bool:
-        return want is None or held.created != want.created or key in self._doomed
+        """Whether the subscriber for which the queue was made has ended."""
+        if want is None or key in self._doomed:
+            return True
+        return held.created < want.created and self._owner.is_known(held.created)
 
     def _answer(
         self,
@@ -315,18 +367,28 @@ class BrokerConversation:
         """Lists everything, and queues what is not as it should be."""
         listing = await self._management.listing()
         found: dict[str, Held] = {}
+        unknown: dict[str, str] = {}
+        self._earlier_feed = False
         for row in listing.queues:
             id, created = names.id_of(self.broker, row.name), names.marked(row.user)
-            if id is not None and id != names.FEED and created is not None:
+            if id is None or created is None or id == names.of_suite(names.FEED, self._owner.suite):
+                continue
+            if id == names.EARLIER_FEED and self._owner.has_earlier:
+                self._earlier_feed = True
+            elif (claim := self._owner.claim(self.broker, id, created)) is Claim.OURS:
                 found[id] = Held(created, set(), paused=row.paused == "true")
+            elif claim is Claim.UNKNOWN:
+                unknown[row.name] = id
+        self._report(unknown)
+        kept = set(unknown.values())
         stray: list[tuple[str, asyncio.Future[Reply]]] = []
         for name in listing.diverts:
             parts = names.divert_parts(name)
-            if parts is None or parts[0] == names.FEED:
+            if parts is None or names.plain(parts[0]) in _FEEDS or parts[0] in kept:
                 continue
             if parts[0] in found:
                 found[parts[0]].patterns.add(parts[1])
-            elif self._owner.complete:
+            elif self._owner.complete and self._owner.claim(self.broker, parts[0], None) is Claim.OURS:
                 stray.append((name, self._management.undivert(*parts)))
         paused = [id for id, held in found.items() if held.paused and id not in self._resuming]
         stray += [(id, self._management.resume(id)) for id in paused]
@@ -336,6 +398,13 @@ class BrokerConversation:
         await self._queue_differing()
         if changed:
             self._reconciler.news(changed)
+
+    def _report(self, unknown: dict[str, str]) -> None:
+        """Log the first queues that the store does not know, and keep all for the health report."""
+        if unknown and not self.unknown:
+            some = sorted(unknown)[:5]
+            log.get(broker=self.broker).error("subserv.unknown-queues.found", count=len(unknown), queues=some)
+        self.unknown = unknown
 
     async def _queue_differing(self) -> None:
         ids = list({**dict.fromkeys(self.held), **dict.fromkeys(self._owner.ids())})
@@ -347,7 +416,7 @@ class BrokerConversation:
         want = self._owner.want(self.broker, id, held=held is not None)
         if held is None:
             return want is not None and bool(want.patterns)
-        if want is None or held.created != want.created or held.patterns != want.patterns:
+        if want is None or self._is_old(id, want, held) or held.patterns != want.patterns:
             return True
         if not want.patterns:
             self._retiring.add(id)

@@ -1,4 +1,4 @@
-"""Retained messages from one broker, in the broker's order: its queue `$sub/<broker>/retained`.
+"""Retained messages from one broker, in the broker's order: its queue `$sub/<broker>/retained.feed@<suite>`.
 
 A message is accepted when it is stored. If an unexpected error keeps it from being stored it is rejected, so that the
 broker keeps it among its dead letters if there is an address for them. `mark()` sends a message of our own through the
@@ -21,7 +21,6 @@ from enmasse.control import ConnectionLost, ControlConnection, ControlError, Del
 from enmasse.control.errors import INTERNAL_ERROR
 from enmasse.control.link import ControlReceiver, ControlSender
 from enmasse.stores import StoreError
-from services.subserv import names
 from services.subserv.messages import FAILED
 
 WINDOW = 128
@@ -55,9 +54,8 @@ class RetainedFeed:
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def attach(self, connection: ControlConnection) -> None:
+    async def attach(self, connection: ControlConnection, address: str) -> None:
         """Begins on a connection. Raises LinkClosed, ConnectionLost."""
-        address = names.queue_name(self.broker, names.FEED)
         self._sender = connection.sender(address)
         self._receiver = connection.receiver(address, window=WINDOW)
         self._receiver.on_message = self._on_message
@@ -81,6 +79,13 @@ class RetainedFeed:
         if self.attached:
             self.lost()
             connection.close()
+
+    def detach(self) -> None:
+        """Take no more messages from this address."""
+        for link in (self._receiver, self._sender):
+            link.on_closed = lambda _: None
+            link.close()
+        self.lost()
 
     def lost(self) -> None:
         """The connection is of no use any more."""

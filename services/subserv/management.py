@@ -68,8 +68,9 @@ class BrokerManagement:
     does not answer, or not as it should.
     """
 
-    def __init__(self, broker: str, connection: ControlConnection) -> None:
+    def __init__(self, broker: str, suite: str, connection: ControlConnection) -> None:
         self._broker = broker
+        self._feed = names.of_suite(names.FEED, suite)
         self._node = Artemis(connection)
 
     async def opened(self) -> None:
@@ -81,10 +82,10 @@ class BrokerManagement:
     async def configure(self) -> None:
         """Settings of the session queues, and the feed of retained messages with all that leads to it."""
         await self._node.invoke("broker", "addAddressSettings", "$sub/#", json.dumps(SETTINGS))
-        feed = names.queue_name(self._broker, names.FEED)
+        feed = names.queue_name(self._broker, self._feed)
         await self._node.invoke("broker", "addAddressSettings", feed, json.dumps({**SETTINGS, **FEED_SETTINGS}))
         made = await outcomes(
-            [("queue", self.create(names.FEED, 0)), ("divert", self.divert(names.FEED, "#", FEED_ONLY))]
+            [("queue", self.create(self._feed, 0)), ("divert", self.divert(self._feed, "#", FEED_ONLY))]
         )
         if made:
             raise RequestFailed(0, f"{feed} cannot be made: {next(iter(made.values()))}")
@@ -98,7 +99,7 @@ class BrokerManagement:
             "routing-type": "ANYCAST",
             "durable": True,
             "max-consumers": -1 if id.startswith("share.") else 1,
-            "user": names.mark(created),
+            "user": names.mark(id, created),
             "auto-create-address": True,
         }
         return self._ask("createQueue", json.dumps(configuration))

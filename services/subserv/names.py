@@ -1,7 +1,8 @@
 """Names of what the service makes on brokers. Pure.
 
 A subscriber has an id: `mqtt.<client>` a session, `share.<group>.<hash>` a shared subscription, else the subscription
-id of an AMQP client, all percent-escaped. On a broker its queue and address are `$sub/<broker>/<id>`.
+id of an AMQP client, all percent-escaped, followed by `@` and the suite's id. Ids of queues that earlier versions have
+made have no such end. On a broker its queue and address are `$sub/<broker>/<id>`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from enmasse.model.names import session_prefix
 
 MARK = "subserv"
 """`user` of the service's queues, followed by `:` and the number of what it was made for."""
-FEED = "retained"
-"""In place of an id: the queue from which the service takes retained messages."""
+FEED = "retained.feed"
+"""In place of an id: the queue from which the service takes retained messages. Routers refuse it to
+clients by the part before the dot."""
+EARLIER_FEED = "retained"
+"""As FEED, made by earlier versions."""
 MAX_ID = 200
 """Characters of an escaped name; a longer one is replaced by its hash."""
-_TAKEN = ("mqtt.", "share.", FEED)
+_TAKEN = ("mqtt.", "share.", EARLIER_FEED)
 
 
 def session_id(client: str) -> str:
@@ -35,6 +39,21 @@ def amqp_id(subscription: str) -> str:
     """The id of an AMQP client's subscription; none of a session, a shared one, or of the feed."""
     name = _escaped(subscription)
     return f"%{ord(name[0]):02X}{name[1:]}" if name.startswith(_TAKEN) else name
+
+
+def of_suite(id: str, suite: str) -> str:
+    """Return the id with the suite's at its end; an escaped id has no `@`."""
+    return f"{id}@{suite}"
+
+
+def suite_of(id: str) -> str:
+    """Return the suite's id in an id; empty: an earlier version has made the queue."""
+    return id.partition("@")[2]
+
+
+def plain(id: str) -> str:
+    """Return an id without the suite's, as users see it."""
+    return id.partition("@")[0]
 
 
 def queue_name(broker: str, id: str) -> str:
@@ -59,15 +78,15 @@ def divert_parts(name: str) -> tuple[str, str] | None:
     return (id, pattern) if bar and id and pattern else None
 
 
-def mark(created: int) -> str:
-    """`user` of the queue of a subscriber with this number."""
-    return f"{MARK}:{created}"
+def mark(id: str, created: int) -> str:
+    """Return the `user` of a queue: `subserv:<suite>:<number>`, which earlier versions do not take for their own."""
+    return ":".join((MARK, *filter(None, (suite_of(id),)), str(created)))
 
 
 def marked(user: str) -> int | None:
-    """The number in `user`; None: somebody else made the queue."""
-    name, colon, number = user.partition(":")
-    return int(number) if name == MARK and colon and number.isdigit() else None
+    """Return the number in `user`; None if no subscription service has made the queue."""
+    name, *_, number = user.split(":") if ":" in user else ("", "")
+    return int(number) if name == MARK and number.isdigit() else None
 
 
 def _escaped(text: str) -> str:

@@ -24,7 +24,8 @@ AMQP = "subserv-subscriptions"
 RETAINED = "subserv-retained"
 """name on AMQP → RetainedRecord"""
 STATE = "subserv-state"
-"""`start` → how often the service has started (decimal)."""
+"""`lives`, `earlier-shares` (MessagePack) and `number` (decimal): see services/subserv/identity.py.
+Earlier versions wrote `start`, how often the service has started (decimal)."""
 
 
 class SessionRecord(msgspec.Struct, kw_only=True, frozen=True):

@@ -16,16 +16,18 @@ from enmasse.control.feeds import follow
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
 from enmasse.model.sessions import Subscription
-from enmasse.stores import Change, Store, StoreError
+from enmasse.mqtt.topics import parse_share
+from enmasse.stores import Store, StoreError
 from enmasse.text import counted
-from services.subserv import records
+from services.subserv import names, records
 from services.subserv.amqp import AmqpSubscriptions
 from services.subserv.binding import Binder
 from services.subserv.brokers import Brokers
 from services.subserv.clients import Clients
-from services.subserv.conversation import Want
+from services.subserv.conversation import Claim, Want
 from services.subserv.desired import Desired, Subscriber
 from services.subserv.gateways import GatewayLinks
+from services.subserv.identity import Life
 from services.subserv.management import ERRORS
 from services.subserv.packets import Packets
 from services.subserv.portions import portions
@@ -58,7 +60,7 @@ class SubscriptionService:
         self.binder = Binder(self.desired, self.brokers, self.retained)
         self.packets = Packets(self.sessions, store)
         self.gateways = GatewayLinks()
-        self.amqp = AmqpSubscriptions(store, self.desired, self.brokers, self.binder)
+        self.amqp = AmqpSubscriptions(store, self.sessions.identity, self.desired, self.brokers, self.binder)
         turns = Turns()
         self.session_sources = SessionSources(self.sessions, self.desired, self.brokers, self.gateways, turns)
         self.clients = Clients(
@@ -82,11 +84,8 @@ class SubscriptionService:
         self._changed = asyncio.Event()
 
     async def load(self) -> None:
-        """What is in the store. Raises StoreError; ValueError if a newer release wrote it."""
-        value = await self.store.get(records.STATE, "start")
-        start = int(value or b"0") + 1
-        await self.store.write([Change(records.STATE, "start", str(start).encode())])
-        self.sessions.began(start)
+        """Read what is in the store. Raises StoreError; ValueError if a newer release wrote it."""
+        await self._load_identity()
         async for _, value in self.store.scan(records.SESSIONS):
             self.sessions.put(msgspec.msgpack.decode(value, type=SessionRecord))
         subscriptions: dict[str, list[Subscription]] = {}
@@ -107,8 +106,25 @@ class SubscriptionService:
         async for _, value in self.store.scan(records.AMQP):
             self.amqp.put(msgspec.msgpack.decode(value, type=AmqpRecord))
         await self.retained.load()
+        await self.store.write(self.sessions.identity.changes())
+        self.sessions.loaded = True
         self.gateways.serve(self.clients)
         self.loaded = True
+
+    async def _load_identity(self) -> None:
+        lives, number, shares, start = await self.store.get_many(
+            records.STATE, ["lives", "number", "earlier-shares", "start"]
+        )
+        ranges = msgspec.msgpack.decode(lives or b"\x90", type=list[Life])
+        earlier = msgspec.msgpack.decode(shares or b"\x90", type=list[str])
+        if start is not None:  # an earlier version: its numbers were counted from the number of the start
+            ranges = [(0, (int(start) + 1) << 32)]
+            async for key, _ in self.store.scan(records.FILTERS):
+                filter = key[len(key.partition(" ")[0]) + 1 + len(records.client_of_filter(key)) :]
+                if (parts := parse_share(filter)) is not None:
+                    earlier.append(names.share_id(parts.group, parts.filter))
+        now = time.time_ns() // 1000
+        self.sessions.identity.begin(self.store.identity, ranges, int(number or b"0"), earlier, now)
 
     # what brokers are to have (services.subserv.conversation.Owner)
 
@@ -127,6 +143,26 @@ class SubscriptionService:
     def want(self, broker: str, id: str, *, held: bool) -> Want | None:
         found = self.subscriber(id)
         return Want(found.created, self.desired.patterns(broker, found, held=held)) if found is not None else None
+
+    @property
+    def suite(self) -> str:
+        return self.sessions.identity.suite
+
+    def is_known(self, created: int) -> bool:
+        return self.sessions.identity.is_known(created)
+
+    @property
+    def has_earlier(self) -> bool:
+        return self.sessions.identity.has_earlier
+
+    def claim(self, broker: str, id: str, created: int | None) -> Claim:
+        found = self.brokers.get(broker)
+        by_hand = found is not None and found.by_hand
+        suite, exists = names.suite_of(id), self.subscriber(id) is not None
+        known = created is None or self.is_known(created)
+        if exists or (known and (suite == self.suite or (not suite and self.has_earlier and not by_hand))):
+            return Claim.OURS
+        return Claim.OTHERS if by_hand and suite != self.suite else Claim.UNKNOWN
 
     def ids(self) -> Iterable[str]:
         return [each.id for each in self.subscribers()]
@@ -235,6 +271,8 @@ class SubscriptionService:
             return False, f"store: {self.store.state.detail}"
         if not self.loaded:
             return False, f"reading the store: {self.unreadable}" if self.unreadable else "reading the store"
+        if unknown := self.unknown():
+            return False, unknown
         if not self.configured or not self.desired.sources.complete:
             return False, "no connection to the configuration service"
         if not routed:
@@ -254,6 +292,18 @@ class SubscriptionService:
         if failures := self.failures + self.packets.failures + self.gateways.failures:
             parts.append(f"requests were refused because of {counted(failures, 'unexpected error')}: see the log")
         return True, ", ".join(parts)
+
+    def unknown(self) -> str:
+        """Return which brokers have queues that this store has forgotten, and what to do; empty: none has."""
+        found = {b.name: len(b.conversation.unknown) for b in self.brokers if b.conversation.unknown}
+        if not found:
+            return ""
+        where = ", ".join(f"{name}: {count}" for name, count in sorted(found.items()))
+        return (
+            f"brokers have queues of sessions that the store does not know ({where}); they are kept. The store is "
+            "empty or older than the brokers: stop the suite and restore the store's backup. Or accept the loss: "
+            "`enmasse subscription list` shows them as unknown, `enmasse subscription delete ID` deletes one"
+        )
 
     def counts(self) -> dict[str, int]:
         """What the suite's status shows."""

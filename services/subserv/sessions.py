@@ -17,6 +17,7 @@ from enmasse.stores import Change
 from services.subserv import names, records
 from services.subserv.desired import Subscriber
 from services.subserv.given import Given, Message, Undo, of_group
+from services.subserv.identity import Identity
 from services.subserv.records import OutgoingRecord, SessionRecord
 
 
@@ -153,8 +154,8 @@ class Session(Subscriber):
 
     __slots__ = ("packets", "record", "shares", "subscriptions", "told")
 
-    def __init__(self, record: SessionRecord, given: Given) -> None:
-        super().__init__(names.session_id(record.client), record.created)
+    def __init__(self, id: str, record: SessionRecord, given: Given) -> None:
+        super().__init__(id, record.created)
         self.record = record
         self.subscriptions: dict[str, Subscription] = {}
         """By filter; changed by `Sessions` only."""
@@ -166,7 +167,7 @@ class Session(Subscriber):
 
 
 class Share(Subscriber):
-    """A shared subscription; it lives while it has members."""
+    """A shared subscription; it lives while it has members. `created`: 0 if it was read from the store."""
 
     __slots__ = ("members", "name")
 
@@ -177,12 +178,6 @@ class Share(Subscriber):
         self.members: set[str] = set()
 
 
-def share_of(filter: str) -> Share | None:
-    """A new shared subscription, without members; None: the filter is an ordinary one. Raises ValueError."""
-    parts = parse_share(filter)
-    return Share(names.share_id(parts.group, parts.filter), parts.filter, filter) if parts is not None else None
-
-
 class Sessions:
     """All sessions by client, and the shared subscriptions by id."""
 
@@ -191,19 +186,19 @@ class Sessions:
         self.by_id: dict[str, Session] = {}
         self.shares: dict[str, Share] = {}
         self.given = Given()
+        self.loaded = False
+        """Everything stored has been read: what comes is new."""
         self.connected = 0
         self.subscriptions = 0
-        self._epoch = 0
+        self.identity = Identity()
         self._ends: list[tuple[float, str]] = []
 
-    def began(self, start: int) -> None:
-        """The service starts for the `start`-th time: epochs go on from there (at most 2**53)."""
-        self._epoch = start << 32
-
-    def next_epoch(self) -> int:
-        """Greater than each before."""
-        self._epoch += 1
-        return self._epoch
+    def share_of(self, filter: str) -> Share | None:
+        """Return a new shared subscription, without members; None: the filter is an ordinary one. Raises ValueError."""
+        parts = parse_share(filter)
+        if parts is None:
+            return None
+        return Share(self.identity.share(names.share_id(parts.group, parts.filter)), parts.filter, filter)
 
     def put(self, record: SessionRecord) -> Session:
         """The session is now as this record says. Gives it; a new one if the record's `created` is new."""
@@ -212,7 +207,8 @@ class Sessions:
             self.remove(session)
             session = None
         if session is None:
-            session = Session(record, self.given)
+            id = self.identity.local(names.session_id(record.client), record.created)
+            session = Session(id, record, self.given)
             self.by_client[record.client] = self.by_id[session.id] = session
         else:
             self.connected -= session.record.connected
@@ -242,12 +238,11 @@ class Sessions:
         for each in subscriptions:
             if each.filter not in session.subscriptions:
                 self.subscriptions += 1
-                share = share_of(each.filter)
+                share = self.share_of(each.filter)
                 if share is None:
                     own.append(each.filter)
                 else:
-                    self.shares.setdefault(share.id, share).members.add(session.record.client)
-                    session.shares.add(share.id)
+                    self._join(session, share)
             session.subscriptions[each.filter] = each
         if own:
             session.filters = session.filters.union(own)
@@ -256,11 +251,18 @@ class Sessions:
         """The session has these no more; gives those that it had."""
         gone = [each for filter in filters if (each := session.subscriptions.pop(filter, None)) is not None]
         self.subscriptions -= len(gone)
-        shares = [share.id for share in (share_of(each.filter) for each in gone) if share is not None]
+        shares = [share.id for share in (self.share_of(each.filter) for each in gone) if share is not None]
         self._leave(session, shares)
         if len(shares) < len(gone):
             session.filters = session.filters.difference(each.filter for each in gone)
         return gone
+
+    def _join(self, session: Session, share: Share) -> None:
+        known = self.shares.setdefault(share.id, share)
+        if known is share and self.loaded:
+            share.created = self.identity.next()
+        known.members.add(session.record.client)
+        session.shares.add(share.id)
 
     def _leave(self, session: Session, shares: Iterable[str]) -> None:
         for id in shares:

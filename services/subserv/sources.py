@@ -81,4 +81,4 @@ class SessionSources:
 
 def _holds(broker: Broker, subscriber: Subscriber) -> bool:
     held = broker.conversation.held.get(subscriber.id)
-    return held is not None and held.created == subscriber.created
+    return held is not None and held.created >= subscriber.created

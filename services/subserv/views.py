@@ -42,7 +42,7 @@ class Views:
 
     async def delete(self, request: wire.ById) -> wire.Done:
         service = self._service
-        subscriber = service.subscriber(request.id)
+        subscriber = next((each for each in service.subscribers() if names.plain(each.id) == request.id), None)
         if isinstance(subscriber, Session):
             return wire.Done(count=await service.clients.delete(subscriber.record.client))
         if isinstance(subscriber, Share):
@@ -50,7 +50,7 @@ class Views:
                 f"{subscriber.name} ends with its last member: delete these sessions, or have them unsubscribe"
             )
         if subscriber is not None:
-            return wire.Done(count=int(await service.amqp.close(service.amqp.by_id[request.id].record.subscription)))
+            return wire.Done(count=int(await service.amqp.close(service.amqp.by_id[subscriber.id].record.subscription)))
         broker_name, _, queue = request.id.partition("/")
         broker = service.brokers.get(broker_name)
         _, durable = await self._listed()
@@ -75,6 +75,8 @@ class Views:
                 id = names.id_of(broker.name, row.name)
                 if id is not None:
                     depths.setdefault(id, {})[broker.name] = int(row.messageCount)
+                    if row.name in broker.conversation.unknown:
+                        durable.append(_unknown_row(broker.name, id, row))
                 elif _is_durable(row):
                     durable.append(_durable_row(broker.name, row))
         return depths, durable
@@ -85,7 +87,7 @@ class Views:
         if isinstance(subscriber, Session):
             record = subscriber.record
             return wire.SubscriptionRow(
-                id=subscriber.id,
+                id=names.plain(subscriber.id),
                 kind="mqtt",
                 client=record.client,
                 filters={each.filter: str(each.qos) for each in subscriber.subscriptions.values()},
@@ -96,7 +98,7 @@ class Views:
             )
         if isinstance(subscriber, Share):
             return wire.SubscriptionRow(
-                id=subscriber.id,
+                id=names.plain(subscriber.id),
                 kind="share",
                 client=", ".join(sorted(subscriber.members)[:10]),
                 filters={subscriber.name: ""},
@@ -105,7 +107,7 @@ class Views:
             )
         amqp = self._service.amqp.by_id[subscriber.id].record
         return wire.SubscriptionRow(
-            id=subscriber.id,
+            id=names.plain(subscriber.id),
             kind="amqp",
             client=amqp.subscription,
             filters={filter: tag or "" for filter, tag in amqp.filters.items()},
@@ -180,6 +182,16 @@ def _durable_row(broker: str, row: Row) -> wire.SubscriptionRow:
         depth=int(row.messageCount),
         brokers=[broker],
         connected=row.consumerCount != "0",
+    )
+
+
+def _unknown_row(broker: str, id: str, row: Row) -> wire.SubscriptionRow:
+    return wire.SubscriptionRow(
+        id=f"{broker}/{row.name}",
+        kind="unknown",
+        client=names.plain(id),
+        depth=int(row.messageCount),
+        brokers=[broker],
     )
 
 

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +48,10 @@ ENTITIES: list[list[Any]] = [
 ]
 TOPICS = {"news": {"type": "topic", "flavor": "t"}, "alarms": {"type": "topic", "flavor": "t"}}
 OTHERS = {"cast": {"type": "multicast"}, "jobs": {"type": "queue", "flavor": "q"}}
+
+
+SUITE = re.compile(r"@[0-9a-f]{12}")
+"""The suite's id in the names of queues and diverts."""
 
 
 class RequestError(Exception):
@@ -283,7 +288,7 @@ class World:
 
     async def take(self, address: str, count: int) -> list[proton.Message]:
         """The first so many messages of a session's queue; they are taken away."""
-        broker = address.split("/")[1]
+        address, broker = await self._full(address), address.split("/")[1]
         receiver = (await self.connection(broker)).receiver(address, window=max(1, count))
         found: list[Any] = []
         async with asyncio.timeout(90):
@@ -303,18 +308,31 @@ class World:
     async def depth(self, address: str) -> int | None:
         """Messages in a queue; None: there is no such queue."""
         management = await self.manage(address.split("/")[1])
+        address = await self._full(address)
         try:
             return int(await management.attribute(f"queue.{address}", "messageCount"))
         except Exception:
             return None
 
+    async def _full(self, address: str) -> str:
+        """The address of a queue with the suite's id, which tests leave out."""
+        return address if "@" in address else f"{address}@{await self.suite(address.split('/')[1])}"
+
     async def queues(self, broker: str = "b1") -> list[str]:
+        """Names of subscribers' queues, without the suite's id."""
         names = await (await self.manage(broker)).invoke("broker", "getQueueNames")
-        return sorted(name for name in names if name.startswith("$sub/") and not name.endswith("/retained"))
+        return sorted(SUITE.sub("", name) for name in names if name.startswith("$sub/") and "/retained" not in name)
 
     async def diverts(self, broker: str = "b1") -> list[str]:
+        """Names of the diverts to subscribers, without the suite's id."""
         names = await (await self.manage(broker)).invoke("broker", "getDivertNames")
-        return sorted(name for name in names if not name.startswith("retained|"))
+        return sorted(SUITE.sub("", name) for name in names if not name.startswith("retained"))
+
+    async def suite(self, broker: str = "b1") -> str:
+        """The suite's id, as it is in the name of the feed."""
+        names = await (await self.manage(broker)).invoke("broker", "getQueueNames")
+        (feed,) = (name for name in names if "/retained.feed@" in name)
+        return str(feed.partition("@")[2])
 
     async def no_queues(self, broker: str = "b1") -> bool:
         return not await self.queues(broker)

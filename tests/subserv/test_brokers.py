@@ -8,7 +8,7 @@ from pathlib import Path
 from enmasse.control import ControlConnection, listen
 from enmasse.testing import free_port
 from tests.control.aio import asyncio_test, until
-from tests.subserv.harness import Gateway, World, world
+from tests.subserv.harness import SUITE, Gateway, World, world
 
 
 async def settled(w: World, expected: dict[str, list[str]]) -> None:
@@ -21,7 +21,8 @@ async def settled(w: World, expected: dict[str, list[str]]) -> None:
 
 
 def addresses(reply: dict[str, list[dict[str, str]]]) -> list[str]:
-    return [source["address"] for source in reply["sources"]]
+    """Without the suite's id."""
+    return [SUITE.sub("", source["address"]) for source in reply["sources"]]
 
 
 @asyncio_test
@@ -60,7 +61,7 @@ async def _moved(w: World, gateway: Gateway) -> None:
     assert addresses(await gateway.subscribe("c", "news/x")) == ["$sub/b1/mqtt.c", "$sub/b2/mqtt.c"]
     await gateway.unsubscribe("c", "news/x")
     assert [m.body for m in await w.take("$sub/b2/mqtt.c", 1)] == [b"waits"]
-    one = [{"address": "$sub/b1/mqtt.c"}]
+    one = [{"address": f"$sub/b1/mqtt.c@{await w.suite()}"}]
     await until(lambda: any(s == "sources" and body["sources"] == one for s, body in gateway.commands))
     await until(lambda: w.no_queues("b2"))
 
@@ -77,15 +78,28 @@ async def _added(w: World, gateway: Gateway) -> None:
 
 async def _leftovers(w: World, gateway: Gateway) -> None:
     """While subserv is away: a queue is lost, a divert is lost, others are left over; what is not ours stays."""
+    suite = await w.suite()
     w.kill()
     b1, b2 = await w.manage("b1"), await w.manage("b2")
-    await b2.invoke("broker", "destroyDivert", "mqtt.c|late/#")
-    await b2.invoke("broker", "destroyQueue", "$sub/b2/mqtt.c", True, True)
-    await b1.invoke("broker", "destroyDivert", "mqtt.c|news/#")
-    for user, id in (("subserv:7", "mqtt.old"), ("somebody", "theirs")):
+    await b2.invoke("broker", "destroyDivert", f"mqtt.c@{suite}|late/#")
+    await b2.invoke("broker", "destroyQueue", f"$sub/b2/mqtt.c@{suite}", True, True)
+    await b1.invoke("broker", "destroyDivert", f"mqtt.c@{suite}|news/#")
+    ended = gateway.epochs["c"] - 1  # a number of the session that the client had before
+    for user, id in ((f"subserv:{suite}:{ended}", f"mqtt.old@{suite}"), ("somebody", "theirs")):
         queue = f'{{"name":"$sub/b1/{id}","address":"$sub/b1/{id}","routing-type":"ANYCAST","user":"{user}"}}'
         await b1.invoke("broker", "createQueue", queue)
-    await b1.invoke("broker", "createDivert", "mqtt.old|x", "", "x", "$sub/b1/mqtt.old", False, None, None, "ANYCAST")
+    await b1.invoke(
+        "broker",
+        "createDivert",
+        f"mqtt.old@{suite}|x",
+        "",
+        "x",
+        f"$sub/b1/mqtt.old@{suite}",
+        False,
+        None,
+        None,
+        "ANYCAST",
+    )
     w.launch()
     await w.ready()
     await settled(w, {"b1": ["mqtt.c|alarms/#", "mqtt.c|news/#"], "b2": ["mqtt.c|late/#"]})

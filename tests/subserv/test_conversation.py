@@ -13,7 +13,7 @@ from enmasse.control import Reply
 from services.subserv import binding, conversation
 from services.subserv.binding import while_it_answers
 from services.subserv.brokers import Broker
-from services.subserv.conversation import OPERATIONS, BrokerConversation, Want
+from services.subserv.conversation import OPERATIONS, BrokerConversation, Claim, Want
 from services.subserv.management import Listing
 from tests.control.aio import asyncio_test, until
 
@@ -66,7 +66,7 @@ class Management:
 class Feed:
     attached = False
 
-    async def attach(self, connection: object) -> None:
+    async def attach(self, connection: object, address: str) -> None:
         self.attached = True
 
     def mark(self) -> asyncio.Future[int]:
@@ -81,6 +81,14 @@ class Owner:
     """Who wants so many patterns."""
 
     complete = True
+    suite = ""
+    has_earlier = False
+
+    def claim(self, broker: str, id: str, created: int | None) -> Claim:
+        return Claim.OURS
+
+    def is_known(self, created: int) -> bool:
+        return True
 
     def __init__(self) -> None:
         self.wants: dict[str, int] = {}

@@ -155,7 +155,10 @@ def test_ids_name_one_subscriber(one: str, other: str) -> None:
         assert names.divert_parts(names.divert_name(id, "a|b/#")) == (id, "a|b/#")
         assert names.id_of("b.1", names.queue_name("b.1", id)) == id
         assert names.id_of("b", names.queue_name("b.1", id)) is None
-    assert names.marked(names.mark(7)) == 7 and names.marked("subserver:7") is None
+        own = names.of_suite(id, "suite")
+        assert (names.plain(own), names.suite_of(own), names.suite_of(id)) == (id, "suite", "")
+        assert names.marked(names.mark(own, 7)) == names.marked(names.mark(id, 7)) == 7
+    assert names.marked("subserver:7") is None and names.marked("subserv:") is None
 
 
 TREE = ["a", "a/b", "c", "d"]

@@ -16,7 +16,7 @@ from typing import Any
 from enmasse.control import LinkClosed
 from tests.control.aio import asyncio_test, until
 from tests.redis_server import RedisServer
-from tests.subserv.harness import Gateway, RequestError, World, world
+from tests.subserv.harness import SUITE, Gateway, RequestError, World, world
 
 QUEUE = "$sub/b1/mqtt.c"
 SHARED = "$sub/b1/share.g.1"
@@ -77,7 +77,7 @@ class Life:
         ]
         await self.nobody_else()
         assert opened["subscriptions"] == [{"filter": "news/+", "qos": 2, "retain_handling": 1}]
-        assert opened["sources"] == [{"address": QUEUE}]
+        assert [SUITE.sub("", source["address"]) for source in opened["sources"]] == [QUEUE]
         await self.subscribe("alarms")
         depth = await w.depth(QUEUE)
         assert depth is not None
@@ -143,6 +143,7 @@ async def lives(folder: Path, store: dict[str, Any] | None, every: int) -> None:
                 break
             death += every
         assert death > 50
+        assert w.health()["ready"], "no queue counts as unknown after a kill"
 
 
 @asyncio_test

@@ -78,8 +78,8 @@ async def test_a_message_that_cannot_be_stored_becomes_a_dead_letter_and_the_fee
 
 async def _attached(broker: BrokerProcess, feed: RetainedFeed) -> ControlConnection:
     connection = await connect("127.0.0.1", broker.port, container="subserv")
-    management = BrokerManagement("b1", connection)
+    management = BrokerManagement("b1", "suite", connection)
     await management.opened()
     await management.configure()
-    await feed.attach(connection)
+    await feed.attach(connection, "$sub/b1/retained.feed@suite")
     return connection
