@@ -12,7 +12,7 @@ WORKERS ?= 6
 
 install: $(STAMP) $(COMPILED)
 
-$(STAMP): requirements.lock pyproject.toml tools/install.sh
+$(STAMP): requirements.lock pyproject.toml setup.py tools/install.sh
 	@tools/prepare.sh install "$(PYTHON)"
 	@tools/install.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
@@ -84,10 +84,10 @@ bench: install
 	$(BIN)/python -m benchmarks
 
 lock: install
-	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra spark --extra kubernetes --extra dev --generate-hashes --no-header -o requirements.lock
-	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml -c requirements.lock --generate-hashes --no-header -o images/requirements.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra dev --generate-hashes --no-header -o requirements.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra redis -c requirements.lock --generate-hashes --no-header -o images/requirements.lock
 	for extra in kubernetes spark; do \
-	  $(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra $$extra -c requirements.lock --generate-hashes --no-header \
+	  $(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra redis --extra $$extra -c requirements.lock --generate-hashes --no-header \
 	    $$(sed -n 's/^\([^ =]*\)==.*/--no-emit-package \1/p' images/requirements.lock) -o images/requirements-$$extra.lock; \
 	done
 

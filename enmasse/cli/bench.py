@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, TIMED_OUT, UNREACHABLE, Seconds, end, port_offset, shows_colors
+from enmasse.cli.common import FAILED, TIMED_OUT, UNREACHABLE, Seconds, end, port_offset
 from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0
 """Seconds without any message after which the measurement fails."""
+PROGRESS_SECONDS = 0.2
 LATENCY_SHARE, LATENCY_MOST = 0.1, 1000.0
 """Latency is measured at this share of the rate, and at no more than so many messages a second."""
 PERCENTILES = (50, 90, 99, 99.9)
@@ -118,17 +119,13 @@ async def _progress(receiver: ReceivingEnd, title: str, seconds: float) -> None:
 
     if not sys.stderr.isatty():
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:8}"), BarColumn(), TextColumn("{task.fields[count]:,} messages"))
-    console = Console(stderr=True, color_system="auto" if shows_colors() else None)
-    with Progress(*columns, TimeRemainingColumn(), console=console, auto_refresh=False) as progress:
-        task = progress.add_task(title, total=seconds, count=0)
+    steps = max(1, round(seconds / PROGRESS_SECONDS))
+    with click.progressbar(
+        length=steps, label=f"{title:8}", file=sys.stderr, item_show_func=lambda _: f"{receiver.received:,} messages"
+    ) as progress:
         while True:
-            await asyncio.sleep(0.2)
-            progress.update(task, advance=0.2, count=receiver.received)
-            progress.refresh()
+            await asyncio.sleep(PROGRESS_SECONDS)
+            progress.update(1, receiver.received)
 
 
 def percentiles(nanoseconds: list[int]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import click
 
 from enmasse.cli.common import COULD_NOT_START, FAILED, INTERRUPTED, Seconds, end, report
 
+INSTALLED = Path(__file__).parents[1] / "_installed"
 LOOK = 1.0
 """Seconds between two looks at how far it is."""
 
@@ -47,29 +48,26 @@ def command(
         *(word for file in files for word in ("--values", file)),
         *(word for s in settings for word in ("--set", s)),
     ]
-    with resources.as_file(resources.files("charts")) as charts:
-        install = [
-            helm, "upgrade", release, str(Path(charts) / "enmasse"), "--install", "--create-namespace",
-            "--reset-then-reuse-values", "--wait", "--timeout", f"{max(1, round(timeout))}s", *where, *chosen,
-        ]  # fmt: skip
-        running = subprocess.Popen(install, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            shown = ""
-            while True:
-                try:
-                    _, problems = running.communicate(timeout=LOOK)
-                    break
-                except subprocess.TimeoutExpired:
-                    line = _progress([helm, "status", release, "--output", "json", "--show-resources", *where])
-                    if line and line != shown:
-                        report(line)
-                        shown = line
-        except KeyboardInterrupt:
-            running.terminate()
-            running.communicate()
-            end(
-                f"interrupted; `helm rollback {release} --namespace {namespace}` takes back what was begun", INTERRUPTED
-            )
+    install = [
+        helm, "upgrade", release, str(_chart()), "--install", "--create-namespace",
+        "--reset-then-reuse-values", "--wait", "--timeout", f"{max(1, round(timeout))}s", *where, *chosen,
+    ]  # fmt: skip
+    running = subprocess.Popen(install, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        shown = ""
+        while True:
+            try:
+                _, problems = running.communicate(timeout=LOOK)
+                break
+            except subprocess.TimeoutExpired:
+                line = _progress([helm, "status", release, "--output", "json", "--show-resources", *where])
+                if line and line != shown:
+                    report(line)
+                    shown = line
+    except KeyboardInterrupt:
+        running.terminate()
+        running.communicate()
+        end(f"interrupted; `helm rollback {release} --namespace {namespace}` takes back what was begun", INTERRUPTED)
     if running.returncode:
         missing = _progress([helm, "status", release, "--output", "json", "--show-resources", *where])
         report(problems.strip())
@@ -103,3 +101,12 @@ def waits_for(status: Any) -> str:
             if ready < wanted:
                 lines.append(f"{each['metadata']['name'].removeprefix(f'{release}-')} {ready}/{wanted}")
     return f"waits for: {', '.join(sorted(lines))}" if lines else ""
+
+
+def _chart() -> Path:
+    """Return the folder of the chart: inside the installed package, or beside it in a checkout."""
+    if INSTALLED.is_dir():
+        return INSTALLED / "charts" / "enmasse"
+    spec = find_spec("charts")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).with_name("enmasse")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
+import importlib.util
 import os
 import socket
 import sys
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 
 WITHOUT_MQTT = f"{OTHER_PORTS}, or leave MQTT out with --without mqtt"
+
+
+INSTALLED = Path(__file__).parents[1] / "_installed"
+"""Folder of the packages `services` and `charts` in an installed wheel; a checkout has them on its import path."""
 
 
 def service_command(kind: str, settings: Path) -> list[str]:
@@ -55,8 +59,11 @@ def run(
     """
     limits.raise_open_files(report)
     os.environ[PORT_OFFSET] = str(options.offset)
+    if INSTALLED.is_dir():
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(INSTALLED), os.environ.get("PYTHONPATH"))))
     os.umask(0o077)  # for the children too: only the owner may read the data directory
     check_names(options)
+    check_store(options)
     check_tls(options)
     try:
         check_config(options)  # first: a wrong --config creates no folder
@@ -115,6 +122,12 @@ def _http(listening: socket.socket) -> Callable[[Supervisor], WebServer]:
         return web.serve(listening, suite)
 
     return serve
+
+
+def check_store(options: Options) -> None:
+    """Raise StartError if the client of the store is not installed."""
+    if options.store is not None and importlib.util.find_spec("redis") is None:
+        raise StartError("--store needs the package `redis`; install it with: pip install 'enmasse[redis]'")
 
 
 def check_names(options: Options) -> None:

@@ -1,7 +1,8 @@
-"""`pip install .`: what the wheel brings is enough to run the suite, without the extras `spark` and `dev`."""
+"""`pip install .`: sdist and wheel as they are published, installed without extras in an environment of their own."""
 
 from __future__ import annotations
 
+import email
 import os
 import shutil
 import subprocess
@@ -10,15 +11,19 @@ from pathlib import Path
 
 import pytest
 
+import enmasse
 from tests.cli.running import Up, free_offset
 
 ROOT = Path(__file__).parents[2]
 UV = str(Path(sys.executable).with_name("uv"))
 IMPORT_ALL = """
-import importlib, pkgutil, enmasse, services
+NEED_EXTRAS = ("enmasse.stores.redis",)
+import importlib, os, pkgutil, sys, enmasse
+sys.path.insert(0, os.path.join(enmasse.__path__[0], "_installed"))
+import services
 for package in (enmasse, services):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith(("__main__", *NEED_EXTRAS)) and "._installed" not in module.name:
             importlib.import_module(module.name)
 """
 
@@ -36,15 +41,16 @@ def call(*command: object) -> str:
 
 @pytest.fixture(scope="module")
 def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel and what it depends on, pinned and cached as `make install` does."""
+    """A virtual environment with the wheel, which is built from the sdist, and what it depends on, pinned and cached as
+    `make install` does."""
     folder = tmp_path_factory.mktemp("light")
     source, venv = folder / "source", folder / "venv"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     for name in ("enmasse", "services", "spark", "charts"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    call(UV, "build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", folder, source)
+    call(UV, "build", "--quiet", "--python", sys.executable, "--out-dir", folder, source)
     call(UV, "venv", "--quiet", "--python", sys.executable, venv)
     (wheel,) = folder.glob("*.whl")
     python = venv / "bin" / "python"
@@ -64,6 +70,17 @@ def run(line: str, venv: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=180, env=environment)
     assert done.returncode == 0, (line, done.stdout, done.stderr)
     return done.stdout
+
+
+def test_the_wheel_adds_no_other_packages_than_enmasse_and_spark(venv: Path) -> None:
+    (site,) = venv.glob("lib/python*/site-packages")
+    (record,) = site.glob("enmasse-*.dist-info")
+    names = {line.partition(",")[0].partition("/")[0] for line in (record / "RECORD").read_text().splitlines()}
+    assert names == {"..", record.name, "enmasse", "spark"}
+    assert (record / "licenses" / "LICENSE").is_file()
+    metadata = email.message_from_string((record / "METADATA").read_text())
+    assert (metadata["Name"], metadata["Version"]) == ("enmasse", enmasse.__version__)
+    assert metadata["Author"] == "The EnMasse developers" and metadata["License-Expression"] == "Apache-2.0"
 
 
 def test_every_module_can_be_imported(venv: Path) -> None:
