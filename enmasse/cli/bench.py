@@ -119,9 +119,9 @@ async def _progress(receiver: ReceivingEnd, title: str, seconds: float) -> None:
 
     if not sys.stderr.isatty():
         return
-    steps = max(1, round(seconds / PROGRESS_SECONDS))
+    steps = range(max(1, round(seconds / PROGRESS_SECONDS)))
     with click.progressbar(
-        length=steps, label=f"{title:8}", file=sys.stderr, item_show_func=lambda _: f"{receiver.received:,} messages"
+        steps, label=f"{title:8}", file=sys.stderr, item_show_func=lambda _: f"{receiver.received:,} messages"
     ) as progress:
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
