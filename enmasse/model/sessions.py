@@ -20,7 +20,7 @@ CONTROL: Final = "$mqtt/control"
 NEVER: Final = 0xFFFFFFFF
 """Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""
 MOST_HELD: Final = 1024 * 1024
-"""Bytes of a message that the service holds for an exchange of a shared subscription (`out` with a message)."""
+"""Bytes of a message that the service holds for an exchange from a contended source (`out` with a message)."""
 STALE: Final = "enmasse:stale-epoch"
 """Condition of a `Failure`: the client has been opened elsewhere since, or its session has ended."""
 
@@ -55,9 +55,18 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     filter: str | None = None
 
 
-def is_shared(source: str) -> bool:
-    """Whether this is the queue of a shared subscription (`$sub/<broker>/share.…`)."""
-    return source.rpartition("/")[2].startswith("share.")
+def is_contended(source: str) -> bool:
+    """Return whether several sessions may receive from this queue.
+
+    True for a queue address and for the queue of a shared subscription (`$sub/<broker>/share.…`), false for the queue
+    of one session.
+    """
+    return is_address(source) or source.rpartition("/")[2].startswith("share.")
+
+
+def is_address(source: str) -> bool:
+    """Return whether this queue is an address of its own, not the queue of a session or a shared subscription."""
+    return not source.startswith("$sub/")
 
 
 # -- the gateway asks -------------------------------------------------------------------------------------------------
@@ -186,9 +195,9 @@ class PacketChange(msgspec.Struct, frozen=True, array_like=True):
     rel   identity      queue    PUBREC came
     out-                         PUBCOMP came and the broker has settled: the packet id is free
     end                          PUBCOMP came, the broker may bring the message again: the packet id is free, and no
-                                 session is given the message (shared subscriptions only)
+                                 session is given the message (contended sources only)
 
-    `message`: with `out` from the queue of a shared subscription, the AMQP message: the service holds it until `rel`.
+    `message`: with `out` from a contended source (`is_contended`), the AMQP message: the service holds it until `rel`.
     """
 
     client: ClientId

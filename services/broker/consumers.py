@@ -16,6 +16,7 @@ from services.broker.core.broker import Broker
 from services.broker.core.browser import Browser
 from services.broker.core.connections import ConsumerInfo
 from services.broker.core.consumer import Consumer
+from services.broker.core.persistence import Committed
 from services.broker.core.queue import Queue
 from services.broker.selector import Selector
 
@@ -52,10 +53,15 @@ def identity(id: int) -> bytes:
 
 class TaggedOutlet:
     """The delivery-tag names the message (`names_messages`). These 8 bytes are its identity: the same with
-    every delivery from this queue, over any link, and of a stored message also after a restart of the broker."""
+    every delivery from this queue, over any link, and of a stored message also after a restart of the broker.
 
-    def __init__(self, link: Sender) -> None:
+    The answer to a drain states that a message that did not come will never come. So it waits until the removals that
+    others have caused are on disk.
+    """
+
+    def __init__(self, link: Sender, when_stored: Callable[[Committed], None]) -> None:
         self._link = link
+        self._when_stored = when_stored
 
     @property
     def credit(self) -> int:
@@ -83,7 +89,15 @@ class TaggedOutlet:
         return count
 
     def drained(self) -> None:
-        self._link.drained()
+        self._when_stored(self._drained)
+
+    def _drained(self, error: OSError | None) -> None:
+        if self._link.detached:
+            return
+        if error is None:
+            self._link.drained()
+        else:
+            self._link.detach(AmqpError(errors.INTERNAL_ERROR, f"what the queue holds could not be stored: {error}"))
 
 
 class LinkConsumer(Consumer):
@@ -102,7 +116,7 @@ class LinkConsumer(Consumer):
     ) -> None:
         super().__init__(
             info.id,
-            TaggedOutlet(link) if names_messages(link) else link,
+            TaggedOutlet(link, broker.when_all_stored) if names_messages(link) else link,
             priority=priority,
             selector=selector,
             presettled=link.presettled,

@@ -44,6 +44,7 @@ class Routed:
     async def session(self, connection: ControlConnection) -> None:
         """What keep_connected runs."""
         self._service.gateways.reachable()
+        returning = process.spawn(self._service.returning.run(connection), "messages that return to their queues")
         try:
             while True:
                 ended = asyncio.Event()
@@ -56,6 +57,7 @@ class Routed:
                 self.serving = False
                 await asyncio.sleep(AGAIN)
         finally:
+            returning.cancel()
             self.serving = False
             self._service.gateways.unreachable()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
-from enmasse.control import Artemis, ControlConnection, keep_connected
+from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
 from enmasse.model.feeds import Placements
 from services.subserv.conversation import BrokerConversation, Owner
 from services.subserv.feed import RetainedFeed, Store
@@ -92,6 +92,16 @@ class Brokers:
             if id is not None:
                 return await broker.conversation.depth(id)
         return 0
+
+    async def depth_of_address(self, broker: str, address: str) -> int:
+        """Return the number of messages in a queue address on a broker, those under way to consumers included.
+
+        Raises ControlError, ValueError, OSError: the number is not known.
+        """
+        found = self._brokers.get(broker)
+        if found is None:
+            raise ControlError("amqp:not-found", f"no connection to broker {broker}")
+        return await found.conversation.depth_of_address(address)
 
     def get(self, name: str) -> Broker | None:
         return self._brokers.get(name)

@@ -130,7 +130,7 @@ class Clients:
                 if old is not None:
                     await self._packets.settled()
                     if not present:
-                        changes = [*sessions.end(old), *changes]
+                        changes = [*sessions.end(old), *await self._packets.returned(old), *changes]
                     elif closed is not None:
                         changes += _left(old, closed.sent, undo)
                 if present and old is not None:
@@ -212,8 +212,16 @@ class Clients:
         self.sessions.put(closed)
 
     async def _end(self, session: Session) -> None:
-        await self._packets.settled()
-        await self._store.write(self.sessions.end(session))
+        record = session.record
+        # No gateway has epoch 0: what goes back to its queue is not confirmed meanwhile.
+        session.record = msgspec.structs.replace(record, epoch=0)
+        try:
+            await self._packets.settled()
+            returned = await self._packets.returned(session)
+            await self._store.write([*self.sessions.end(session), *returned])
+        except BaseException:
+            session.record = record
+            raise
         self.sessions.remove(session)
         self._doom(session)
 

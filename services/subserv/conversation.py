@@ -204,6 +204,12 @@ class BrokerConversation:
             raise ControlError("amqp:not-found", f"no connection to broker {self.broker}")
         return await self._management.depth(id) if id in self.held else 0
 
+    async def depth_of_address(self, address: str) -> int:
+        """Return the number of messages in the queue of this address. Raises as `depth`."""
+        if not self.connected:
+            raise ControlError("amqp:not-found", f"no connection to broker {self.broker}")
+        return await self._management.depth_of_queue(address)
+
     async def rows(self) -> list[Row]:
         """Every queue of the broker. Raises ControlError, ValueError."""
         return (await self._management.listing()).queues

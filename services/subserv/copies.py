@@ -73,6 +73,15 @@ def copy_for(data: bytes, name: str, filter: str, duplicate_id: str, expires: in
     return b"".join((sections.front(header, annotations), properties, b"\x00\x53\x74", application, body))
 
 
+def as_new(data: bytes, duplicate_id: str) -> bytes:
+    """Return the message to be sent to its address once more, with this duplicate id. Raises AmqpError."""
+    sections = Sections(data)
+    header = sections.header._replace(first_acquirer=False, delivery_count=0)
+    application = encode({**sections.application_properties, DUPLICATE_ID: duplicate_id})
+    properties, body = _parts(data)
+    return b"".join((sections.front(header, sections.annotations), properties, b"\x00\x53\x74", application, body))
+
+
 def _parts(data: bytes) -> tuple[bytes, bytes]:
     """The section of properties, and what follows the application properties, as they came."""
     properties, end = b"", len(data)

@@ -1,8 +1,10 @@
-"""Messages of QoS 2 from shared subscriptions: each is one session's, and nobody else's of the group. Pure.
+"""Messages of QoS 2 from contended sources: each belongs to one session. Pure.
 
-Once a session has begun an exchange, its client gets the message, when it comes back too (v5 MQTT-4.8.2-4), and if the
-session ends, nobody does (MQTT-4.8.2-5). The broker may bring such a message again as long as it has not settled: then
-it is refused here to whoever else gets it.
+A source is contended if several sessions may receive from it: a queue address, or the queue of a shared subscription.
+Once a session has begun an exchange, its client gets the message, also after reconnecting (v5 MQTT-4.8.2-4). The broker
+may deliver such a message once more until it has settled it: then the service refuses it to every other session.
+If the session ends first, a message of a shared subscription is discarded (MQTT-4.8.2-5), and a message of a queue
+address that its client has not confirmed by PUBREC is returned to the queue (`services.subserv.returning`).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from enmasse.model.sessions import is_shared
+from enmasse.model.sessions import is_address, is_contended
 from enmasse.stores import Change
 from services.subserv import records
 
@@ -37,6 +39,8 @@ class Given:
     def __init__(self) -> None:
         self.owners: dict[Message, str] = {}
         self.ended: dict[Message, bool] = {}
+        self.returning: dict[Message, None] = {}
+        """Messages that go back to their queue; each is stored in `records.RETURNED`."""
         self._bytes: dict[str, int] = {}
         """Of messages that are held, by client."""
 
@@ -77,6 +81,15 @@ class Given:
             self.owners.pop(message, None)
             self.ended[message] = True
 
+    def to_return(self) -> dict[str, list[Message]]:
+        """Return the messages that go back to their queues, by queue."""
+        return _by_source(self.returning)
+
+    def returned(self, messages: Iterable[Message]) -> None:
+        """Remove messages that their queues have accepted."""
+        for message in messages:
+            self.returning.pop(message, None)
+
     def forget(self, messages: Iterable[Message]) -> list[Change]:
         """The broker cannot bring these again: what deletes them from the store."""
         gone = [message for message in messages if self.ended.pop(message, None) is not None]
@@ -88,13 +101,22 @@ class Given:
         return list(islice(self.ended, beyond)) if beyond > 0 else []
 
     def waiting(self) -> dict[str, list[Message]]:
-        """Those that are over by source."""
-        found: dict[str, list[Message]] = {}
-        for message in self.ended:
-            found.setdefault(message[0], []).append(message)
-        return found
+        """Return the messages whose exchange has ended, by source."""
+        return _by_source(self.ended)
+
+
+def _by_source(messages: Iterable[Message]) -> dict[str, list[Message]]:
+    found: dict[str, list[Message]] = {}
+    for message in messages:
+        found.setdefault(message[0], []).append(message)
+    return found
+
+
+def goes_back(message: Message) -> bool:
+    """Return whether a message returns to its queue if its session ends before PUBREC: it is from a queue address."""
+    return is_address(message[0])
 
 
 def of_group(source: str, identity: str | None) -> Message | None:
-    """A message that is one session's; None: its source is the session's own, or it has no identity."""
-    return (source, identity) if identity is not None and is_shared(source) else None
+    """Return the message of a contended source; None: the source is the session's own, or there is no identity."""
+    return (source, identity) if identity is not None and is_contended(source) else None

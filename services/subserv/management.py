@@ -124,7 +124,11 @@ class BrokerManagement:
 
     async def depth(self, id: str) -> int:
         """Messages in a subscriber's queue."""
-        return int(await self._node.attribute(f"queue.{names.queue_name(self._broker, id)}", "messageCount"))
+        return await self.depth_of_queue(names.queue_name(self._broker, id))
+
+    async def depth_of_queue(self, name: str) -> int:
+        """Return the number of messages in the queue of this name."""
+        return int(await self._node.attribute(f"queue.{name}", "messageCount"))
 
     async def live(self, id: str, name: str) -> int:
         """Messages in a subscriber's queue that were published as retained to this name, and are no copies."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from enmasse import log, process
-from enmasse.model.sessions import Outgoing, PacketChange, PacketsReply, is_shared
+from enmasse.model.sessions import Outgoing, PacketChange, PacketsReply, is_contended
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import records
 from services.subserv.given import Message, Undo
@@ -99,7 +99,7 @@ class Packets:
                 session = by_client.get(change.client)
                 if session is None or session.record.epoch != change.epoch or not session.record.connected:
                     stale[change.client] = None
-                elif change.op == "out" and is_shared(change.source):
+                elif change.op == "out" and is_contended(change.source):
                     made += self._given(session, change, reply, undo)
                 else:
                     made += session.packets.change(change.client, change, undo)
@@ -108,7 +108,7 @@ class Packets:
         return made, replies
 
     def _given(self, session: Session, change: PacketChange, reply: PacketsReply, undo: list[Undo]) -> list[Change]:
-        """A message of a shared subscription: it is this session's from now on, if it is nobody else's."""
+        """Record a message of a contended source as this session's, unless another session has it."""
         given, client = self._sessions.given, change.client
         if given.is_taken(client, change.source, change.key):
             reply.taken.append((client, change.pid))
@@ -126,6 +126,15 @@ class Packets:
         found = await self._store.get_many(records.HELD, [records.held_key(client, pid) for pid in held])
         messages = dict(zip(held, found, strict=True))
         return [msgspec.structs.replace(each, message=messages.get(each.pid) or b"") for each in table.messages()]
+
+    async def returned(self, session: Session) -> list[Change]:
+        """Return what stores the messages that go back to their queues when the session ends. Raises StoreError."""
+        client, unconfirmed = session.record.client, session.packets.unconfirmed()
+        found = await self._store.get_many(records.HELD, [records.held_key(client, pid) for pid in unconfirmed])
+        return [
+            Change(records.RETURNED, records.ended_key(*message), data)
+            for message, data in zip(unconfirmed.values(), found, strict=True)
+        ]
 
     async def forget(self, messages: Sequence[Message]) -> None:
         """The brokers cannot bring these again. Raises StoreError; then they are known until the service starts."""

@@ -15,7 +15,8 @@ from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
-from enmasse.model.sessions import Subscription
+from enmasse.model.names import WireName, address_name
+from enmasse.model.sessions import Subscription, is_address
 from enmasse.mqtt.topics import parse_share
 from enmasse.stores import Store, StoreError
 from enmasse.text import counted
@@ -27,12 +28,14 @@ from services.subserv.clients import Clients
 from services.subserv.conversation import Claim, Want
 from services.subserv.desired import Desired, Subscriber
 from services.subserv.gateways import GatewayLinks
+from services.subserv.given import Message
 from services.subserv.identity import Life
 from services.subserv.management import ERRORS
 from services.subserv.packets import Packets
 from services.subserv.portions import portions
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
 from services.subserv.retaining import RetainedMessages
+from services.subserv.returning import Returning
 from services.subserv.sessions import Sessions
 from services.subserv.sources import SessionSources
 from services.subserv.turns import Turns
@@ -59,6 +62,7 @@ class SubscriptionService:
         self.brokers = Brokers(self, self.retained.take, self._on_unasked)
         self.binder = Binder(self.desired, self.brokers, self.retained)
         self.packets = Packets(self.sessions, store)
+        self.returning = Returning(self.sessions.given, store, self._is_queue)
         self.gateways = GatewayLinks()
         self.amqp = AmqpSubscriptions(store, self.sessions.identity, self.desired, self.brokers, self.binder)
         turns = Turns()
@@ -103,6 +107,8 @@ class SubscriptionService:
                 session.packets.put_sent(client, msgspec.msgpack.decode(value, type=OutgoingRecord))
         async for key, _ in self.store.scan(records.ENDED):
             self.sessions.given.ended[records.ended_message(key)] = True
+        async for key, _ in self.store.scan(records.RETURNED):
+            self.sessions.given.returning[records.ended_message(key)] = None
         async for _, value in self.store.scan(records.AMQP):
             self.amqp.put(msgspec.msgpack.decode(value, type=AmqpRecord))
         await self.retained.load()
@@ -229,19 +235,36 @@ class SubscriptionService:
             await asyncio.sleep(SETTLE)
 
     async def _forget(self) -> None:
-        """Messages of shared subscriptions that were given to one session: what brokers have no more is forgotten."""
+        """Forget messages of contended sources that brokers cannot deliver any more: their queue was empty, twice.
+
+        At the first look the broker may have removed a message in memory only, at the second it has on disk.
+        """
         given = self.sessions.given
+        empty: dict[str, list[Message]] = {}
         while True:
             await asyncio.sleep(FORGET)
             gone = given.too_many()
+            before, empty = empty, {}
             for source, messages in given.waiting().items():
                 with contextlib.suppress(*ERRORS):
-                    if self.complete and not await self.brokers.depth(source):
-                        gone += messages
+                    if self.complete and not await self._depth(source):
+                        gone += before.get(source, ())
+                        empty[source] = messages
             try:
                 await self.packets.forget(gone)
             except Exception as error:
                 self._went_wrong("delete settled messages", error)
+
+    async def _depth(self, source: str) -> int:
+        if not is_address(source):
+            return await self.brokers.depth(source)
+        carriers = self.desired.carriers(address_name(WireName(source)), draining=True)
+        return sum([await self.brokers.depth_of_address(broker, source) for broker in carriers])
+
+    def _is_queue(self, address: str) -> bool:
+        """Return whether this address is a queue, or may be one: the addresses are not known yet."""
+        owner = self.desired.topics.owner_of_wire(address)
+        return not self.complete or (owner is not None and owner.type == "queue")
 
     async def _expire(self) -> None:
         while True:

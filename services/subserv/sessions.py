@@ -16,7 +16,7 @@ from enmasse.mqtt.topics import parse_share
 from enmasse.stores import Change
 from services.subserv import names, records
 from services.subserv.desired import Subscriber
-from services.subserv.given import Given, Message, Undo, of_group
+from services.subserv.given import Given, Message, Undo, goes_back, of_group
 from services.subserv.identity import Identity
 from services.subserv.records import OutgoingRecord, SessionRecord
 
@@ -138,8 +138,17 @@ class PacketTable:
         """Packet ids of exchanges whose messages are held."""
         return sorted(pid for pid, record in self.sent.items() if record.held)
 
+    def unconfirmed(self) -> dict[int, Message]:
+        """Return by packet id the messages that go back to their queue if the session ends now."""
+        return {
+            pid: message
+            for pid, record in self.sent.items()
+            if record.held and record.message.state == "published"
+            if (message := _owned(record)) is not None and goes_back(message)
+        }
+
     def owned(self) -> list[Message]:
-        """Messages of shared subscriptions that are this session's."""
+        """Return the messages of contended sources that are this session's."""
         return [message for message in map(_owned, self.sent.values()) if message is not None]
 
 
@@ -230,6 +239,7 @@ class Sessions:
         self.connected -= record.connected
         self.subscriptions -= len(session.subscriptions)
         self._leave(session, list(session.shares))
+        self.given.returning.update(dict.fromkeys(session.packets.unconfirmed().values()))
         self.given.over(record.client, session.packets.owned())
 
     def subscribe(self, session: Session, subscriptions: Iterable[Subscription]) -> None:

@@ -237,19 +237,30 @@ class Receiver(Endpoint):
         """Everything up to the marker, over any number of connections."""
         while marker not in self.got or self._open:
             assert time.monotonic() < self.deadline, f"{self.client} waits for {marker!r} and has {self.got}"
-            try:
-                self.connected()
-                owed, self._owed = self._owed, b""
-                self.write(owed)
-                found = self.packet()
-                if found.kind == PUBLISH:
-                    if found.qos < 2 or found.pid not in self._open:
-                        self.got.append(found.payload)
-                    if found.qos == 2:
-                        self._open.add(found.pid)
-                    self.received(found.pid)
-                elif found.kind == PUBREL:
-                    self._open.discard(found.pid)
-                    self.complete(found.pid)
-            except Lost:
-                continue
+            self._answer_one()
+
+    def complete_all(self) -> None:
+        """Complete every exchange that has begun, over any number of connections."""
+        self.connected()
+        while self._open:
+            assert time.monotonic() < self.deadline, f"{self.client} has not completed {self._open}"
+            self._answer_one()
+
+    def _answer_one(self) -> None:
+        """Receive a packet and answer it, connecting first if there is no connection."""
+        try:
+            self.connected()
+            owed, self._owed = self._owed, b""
+            self.write(owed)
+            found = self.packet()
+            if found.kind == PUBLISH:
+                if found.qos < 2 or found.pid not in self._open:
+                    self.got.append(found.payload)
+                if found.qos == 2:
+                    self._open.add(found.pid)
+                self.received(found.pid)
+            elif found.kind == PUBREL:
+                self._open.discard(found.pid)
+                self.complete(found.pid)
+        except Lost:
+            pass

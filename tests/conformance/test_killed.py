@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from enmasse.cli.subctrl import request
+from enmasse.model.sessions import SessionsReply
 from enmasse.testing import Suite, running, wait_for
 from tests.conformance.conftest import ADDRESSES
 from tests.conformance.exchange import Endpoint, Lost, Receiver, Sender
@@ -40,6 +42,11 @@ class Cluster:
             found = [component["endpoints"].get("own", "") for component in self.components("mqtt_gateway")]
             self.known = [int(at.rpartition(":")[2]) for at in found if at]
         return lambda: [self.known[first], *self.known]
+
+    def in_flight(self, client: str) -> int:
+        """Return how many packet ids the session of a client uses."""
+        rows = request(self.suite.offset, "sessions", None, SessionsReply, 30).sessions
+        return next(row.in_flight for row in rows if row.client == client)
 
     def kill(self, victim: str) -> Callable[[], None]:
         """SIGKILL; gives what waits until the process is back."""
@@ -197,6 +204,72 @@ def test_a_message_that_is_on_its_way_to_a_member_is_nobody_elses(
         assert other.got == [b"marker"]
         _end(other)
     _end(sender)
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_message_of_a_queue_is_completed_by_one_consumer(
+    cluster: Cluster, version: int, unique: Name, victim: str
+) -> None:
+    """One consumer stands at each point of an exchange when the process dies, while another one waits for messages."""
+    consumer, other, sender = _consumers_of_a_queue(cluster, version, unique)
+    wait_until_back = cluster.kill(victim)
+    wait_until_back()
+    consumer.complete_all()
+    assert sorted(consumer.got) == QUEUED
+    assert _in_flight(cluster, consumer.client) == 0
+    _end(consumer)
+    sender.send("orders", b"marker")
+    other.collect(b"marker")
+    assert other.got == [b"marker"]
+    for endpoint in (other, sender):
+        _end(endpoint)
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_what_a_session_has_not_confirmed_returns_to_its_queue(
+    cluster: Cluster, version: int, unique: Name, victim: str
+) -> None:
+    consumer, other, sender = _consumers_of_a_queue(cluster, version, unique)
+    wait_until_back = cluster.kill(victim)
+    wait_until_back()
+    _end(consumer)
+    other.collect(QUEUED[0])
+    sender.send("orders", b"marker")
+    other.collect(b"marker")
+    # the PUBREC of message 1 may have died with its process
+    assert other.got in ([*QUEUED[:1], b"marker"], [*QUEUED[:2], b"marker"], [QUEUED[1], QUEUED[0], b"marker"])
+    for endpoint in (other, sender):
+        _end(endpoint)
+
+
+QUEUED = [b"message 0", b"message 1", b"message 2", b"message 3"]
+
+
+def _consumers_of_a_queue(cluster: Cluster, version: int, unique: Name) -> tuple[Receiver, Receiver, Sender]:
+    """A consumer that has received a PUBLISH, has sent PUBREC, has received PUBREL, has sent PUBCOMP; another consumer
+    of the queue at the other gateway, which gets no message; and a sender."""
+    consumer = Receiver(unique("s"), version, cluster.ports(1), 2)
+    consumer.connected()
+    consumer.subscribe("orders")
+    sender = Sender(unique("p"), version, cluster.ports(0), 2)
+    pids = []
+    for payload in QUEUED:
+        sender.send("orders", payload)
+        pids.append(consumer.await_message())
+    other = Receiver(unique("o"), version, cluster.ports(0), 2)
+    other.subscribe("orders")
+    steps = [consumer.received, consumer.released, consumer.complete]
+    for point in (3, 2, 1):
+        for step in steps[:point]:
+            step(pids[point])
+    return consumer, other, sender
+
+
+def _in_flight(cluster: Cluster, client: str) -> int:
+    """Wait until the session has no packet id any more; return how many it has."""
+    with contextlib.suppress(TimeoutError):
+        wait_for("no packet id in use", lambda: not cluster.in_flight(client), seconds=30)
+    return cluster.in_flight(client)
 
 
 @clauses(v3="4.3.2-1 4.4.0-1", v5="4.3.2-3 4.4.0-1")

@@ -74,6 +74,8 @@ class Broker:
         self.dead_letters = DeadLetters(self.catalogue, self.put, self.wall, self.removed_some)
         self.arrivals = Arrivals(self)
         self._unacknowledged: list[Committed] = []
+        self._committing = 0
+        """Commits that have begun and have not ended."""
         self.on_pending: Callable[[], None] = _nothing
         self.on_commit: Callable[[bool], None] = _nothing
         self.on_deadline: Callable[[int], None] = _nothing
@@ -258,11 +260,9 @@ class Broker:
             return
         self.commit_asked = 0
         batch, waiting = self.arrivals.take(), self._unacknowledged
-        if batch or waiting:
-            self._unacknowledged = []
-            store.commit_now(lambda error: self._committed(batch, waiting, error))
-        else:
-            store.commit_now(None)
+        self._unacknowledged = []
+        self._committing += 1
+        store.commit_now(lambda error: self._committed(batch, waiting, error))
 
     @property
     def commits_at_once(self) -> bool:
@@ -276,12 +276,19 @@ class Broker:
         else:
             self._unacknowledged.append(done)
 
+    def when_all_stored(self, done: Committed) -> None:
+        """Call `done` as `when_stored` does, but not before the commits that are under way have ended, too."""
+        if self._committing:
+            self.ask_commit(urgent=False)
+        self.when_stored(done)
+
     def _uncommitted(self) -> Committed:
         """What has arrived since the last `commit`: an earlier one has failed, and the store has forgotten it."""
         batch = self.arrivals.take()
         return lambda error: self.arrivals.committed(batch, error)
 
     def _committed(self, batch: list[Arrival], waiting: list[Committed], error: OSError | None) -> None:
+        self._committing -= 1
         self.arrivals.committed(batch, error)
         for done in waiting:
             done(error)

@@ -4,9 +4,10 @@ forgotten the message (4.3.3). Whatever is lost in between, the same message goe
 A message is known by its identity, the delivery-tag of a session's queue. Where there is none (anycast, multicast),
 nothing is stored: there it is at least once.
 
-A message of a shared subscription is stored with its packet id, then accepted, then sent: from then on it is this
-client's, and nobody else of the group gets it (v5 MQTT-4.8.2-4, MQTT-4.8.2-5). The subscription service sees to that:
-it refuses a message that another session has. What is too large, or too much, to be stored is accepted after PUBREC.
+A message of a contended source (a queue address, the queue of a shared subscription) is stored with its packet id, then
+accepted, then sent. From then on it is this client's, and no other session gets it (v5 MQTT-4.8.2-4, MQTT-4.8.2-5): the
+subscription service refuses a message that another session has. A message that is too large to be stored, or for which
+there is no room, is accepted after PUBREC.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, Literal, Protocol, TypeAlias
 
-from enmasse.model.sessions import MOST_HELD, Outgoing, is_shared
+from enmasse.model.sessions import MOST_HELD, Outgoing, is_contended
 from services.mqtt_gateway.ports import Delivery
 
 MOST_ENDED = 1024
@@ -88,14 +89,14 @@ def accept(delivery: Delivery) -> bool:
 class _Exchange:
     """A QoS 2 message to the client. `delivery` None: it was under way when the session was opened and has not come
     again. `packet_id` 0: none yet. `taken`: PUBREC or the message is stored, the broker may forget it. `settled`: it
-    has. `finished`: PUBCOMP has come. `shared`: from a shared subscription; whether the broker has settled is known
+    has. `finished`: PUBCOMP has come. `contended`: from such a source; whether the broker has settled is known
     only if it says so, because the message may come to others again."""
 
-    __slots__ = ("delivery", "finished", "key", "packet_id", "settled", "shared", "source", "taken")
+    __slots__ = ("contended", "delivery", "finished", "key", "packet_id", "settled", "source", "taken")
 
     def __init__(self, source: str, delivery: Delivery | None, packet_id: int = 0) -> None:
         self.source = source
-        self.shared = is_shared(source)
+        self.contended = is_contended(source)
         self.key: tuple[str, str] | None = None  # source and identity
         self.delivery = delivery
         self.packet_id = packet_id
@@ -168,7 +169,7 @@ class Exchanges:
             self._host.step(packet_id, Step.ASSIGNED)
             return
         source, link, delivery_id, message = delivery.handle
-        if not exchange.shared:
+        if not exchange.contended:
             stored: Callable[[Verdict], None] = lambda _: self._host.step(packet_id, Step.ASSIGNED)  # noqa: E731
             self._host.change("out", packet_id, delivery.identity, delivery.source, stored)
             return
@@ -179,7 +180,7 @@ class Exchanges:
         self._host.change("out", packet_id, delivery.identity, delivery.source, held, message)
 
     def _given(self, exchange: _Exchange, held: bool, verdict: Verdict) -> None:
-        """Whether a message of a shared subscription is this session's."""
+        """Go on with a message of a contended source, or withdraw it if it is another session's."""
         packet_id, delivery = exchange.packet_id, exchange.delivery
         if verdict is not Verdict.TAKEN:
             if held and verdict is Verdict.DONE:
@@ -256,11 +257,11 @@ class Exchanges:
         if delivery is None or exchange.settled:
             return
         source, link, delivery_id, _ = delivery.handle
-        if link is None and exchange.shared:
+        if link is None and exchange.contended:
             return  # it is held
         if link is None or delivery.identity is None or not link.second:
             accept(delivery)
-            exchange.settled = delivery.identity is None or not exchange.shared
+            exchange.settled = delivery.identity is None or not exchange.contended
         elif (source.address, delivery_id) not in self._stated and accept(delivery):
             self._stated[source.address, delivery_id] = exchange
 
@@ -273,11 +274,11 @@ class Exchanges:
 
     def unsure(self, source: str) -> bool:
         """Was something accepted of which nobody knows whether the broker has settled it?"""
-        return not is_shared(source) and any(each.taken and each.source == source for each in self._once.values())
+        return not is_contended(source) and any(each.taken and each.source == source for each in self._once.values())
 
     def drained(self, source: str) -> None:
         """Everything that the queue has came again: what did not come, the broker has settled."""
-        if is_shared(source):
+        if is_contended(source):
             return  # it may have come to others
         stated = set(map(id, self._stated.values()))
         for exchange in list(self._once.values()):
@@ -300,13 +301,15 @@ class Exchanges:
         self._end(exchange)
 
     def _end(self, exchange: _Exchange) -> None:
-        """Once the client is done and the broker has settled, in whatever order. Of a shared subscription: or will not
-        say so any more."""
+        """End the exchange once the client is done and the broker has settled, in either order.
+
+        That of a contended source ends as well when the broker's settlement cannot come any more.
+        """
         if not exchange.finished:
             return
         over: Op = "out-"
         if not exchange.settled:
-            if not exchange.shared or exchange in self._stated.values():
+            if not exchange.contended or exchange in self._stated.values():
                 return
             over = "end"
             if exchange.key is not None:

@@ -85,12 +85,12 @@ class MqttSession:
     def _deliver_held(self) -> None:
         """What is under way to the client and held by the subscription service, not by a queue."""
         messages, self._held = self._held, []
+        sources = {source.address: source for source in (*self._queues.values(), *self._addresses.values())}
         for each in messages:
             if self.client is None:
                 return
-            source = self._queues.get(each.source)
             try:
-                delivery = held(self._house, self, each, source.filter if source is not None else None)
+                delivery = held(self._house, self, each, sources.get(each.source))
             except AmqpError:
                 self._house.rejected += 1
                 self.change("end", each.pid, None, "", None)

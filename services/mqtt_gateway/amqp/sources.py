@@ -17,7 +17,7 @@ from enmasse.amqp.session import Session as AmqpSession
 from enmasse.amqp.termini import MESSAGE_IDENTITY
 from enmasse.amqp.types import Symbol
 from enmasse.backoff import Backoff
-from enmasse.model.sessions import Outgoing, is_shared
+from enmasse.model.sessions import Outgoing, is_address, is_contended
 from enmasse.mqtt.packets import NONE, Properties
 from services.mqtt_gateway.amqp.filters import Filters, Match
 from services.mqtt_gateway.amqp.identity import SIZE, of_message
@@ -282,7 +282,7 @@ class SessionSource(LinkUser):
             if message_format:
                 raise AmqpError("amqp:not-implemented", f"message-format {message_format} is not known")
             front, body = shared.reader.read(payload)
-            spellings = self._spellings(front)
+            spellings = self.spellings(front)
             if self._named and len(tag) == SIZE:
                 identity: str | None = tag.hex()
             else:
@@ -293,9 +293,9 @@ class SessionSource(LinkUser):
                 delivery_id, Rejected(error=Error(condition=Symbol(error.condition), description=error.description))
             )
             return
-        match = self._match(front, spellings)
+        match = self.match(front, spellings)
         message = b""
-        if front.qos == 2 and identity is not None and is_shared(self.address):
+        if front.qos == 2 and identity is not None and is_contended(self.address):
             identity = f"{identity}.{_digest(payload)}"  # it is remembered longer than a broker may live
             message = payload
         expires = 0.0
@@ -340,7 +340,8 @@ class SessionSource(LinkUser):
             ),
         )
 
-    def _spellings(self, front: Front) -> tuple[str, ...]:
+    def spellings(self, front: Front) -> tuple[str, ...]:
+        """Return the topics by which filters may match a message of this source, its full name last."""
         address = self.topic_address
         name = front.name
         if address is None:
@@ -349,7 +350,8 @@ class SessionSource(LinkUser):
             return front.spellings
         return (address,)
 
-    def _match(self, front: Front, spellings: tuple[str, ...]) -> Match | None:
+    def match(self, front: Front, spellings: tuple[str, ...]) -> Match | None:
+        """Return the options with which a message goes to the client; None: no subscription matches it."""
         filters = self._who.interest
         if self.filter is not None:
             return filters.only(self.filter, front, spellings)
@@ -358,12 +360,17 @@ class SessionSource(LinkUser):
         return filters.match(front, spellings)
 
 
-def held(shared: Shared, who: Receives, sent: Outgoing, filter: str | None) -> Delivery:
-    """A message that was under way to the client and is held elsewhere, as it would come from its queue. `filter`: the
-    shared subscription, None: it is no more. Raises AmqpError: MQTT cannot hold it."""
+def held(shared: Shared, who: Receives, sent: Outgoing, source: SessionSource | None) -> Delivery:
+    """Return a message that the subscription service holds for the client as it would come from its `source`.
+
+    `source` None: the client is not subscribed to it any more. Raises AmqpError: MQTT cannot carry the message.
+    """
     front, body = shared.reader.read(sent.message)
-    spellings = _spellings(front)
-    match = who.interest.only(filter, front, spellings) if filter is not None else None
+    if source is not None:
+        spellings = source.spellings(front)
+    else:
+        spellings = (sent.source,) if is_address(sent.source) else _spellings(front)
+    match = source.match(front, spellings) if source is not None else None
     if match is None:
         match = Match(spellings[-1], ())
     return Delivery(

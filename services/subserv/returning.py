@@ -1,0 +1,80 @@
+"""Messages of queue addresses that go back to their queue, because their session ended before PUBREC.
+
+The gateway has accepted such a message at its broker already, so it is sent to the queue as a new one. Its duplicate
+id is made of its identity in the queue: if it is sent twice because of a crash, the broker keeps one copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from enmasse import log
+from enmasse.amqp.errors import AmqpError
+from enmasse.control import ControlConnection, ControlError, Outcome
+from enmasse.stores import Store, StoreError
+from services.subserv import copies, names, records
+from services.subserv.given import Given, Message
+
+AGAIN = 0.5
+"""Seconds between two looks at what is to be returned."""
+PATIENCE = 30.0
+"""Seconds until a queue that gives no credit is left for the next attempt."""
+PORTION = 50
+"""Messages that are read from the store at a time; each has 1 MiB at most."""
+
+
+class Returning:
+    """Sends the messages of `Given.returning` over the router; each is stored until its queue has accepted it."""
+
+    def __init__(self, given: Given, store: Store, is_queue: Callable[[str], bool]) -> None:
+        """`is_queue(address)`: False only if this address is certainly no queue any more; its messages are dropped."""
+        self._given = given
+        self._store = store
+        self._is_queue = is_queue
+
+    async def run(self, connection: ControlConnection) -> None:
+        """Return messages while `connection` to the router lasts; ends by being cancelled."""
+        while True:
+            for source, messages in self._given.to_return().items():
+                try:
+                    await self._to_queue(connection, source, messages)
+                except (AmqpError, ControlError, StoreError, TimeoutError, TypeError, ValueError) as error:
+                    log.get().info("subserv.return.failed", address=source, count=len(messages), reason=str(error))
+            await asyncio.sleep(AGAIN)
+
+    async def _to_queue(self, connection: ControlConnection, source: str, messages: Sequence[Message]) -> None:
+        if not self._is_queue(source):
+            log.get().warning("subserv.return.dropped", address=source, count=len(messages))
+            await self._forget(messages)
+            return
+        sender = connection.sender(source)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await sender.opened()
+                for at in range(0, len(messages), PORTION):
+                    some = messages[at : at + PORTION]
+                    stored = await self._store.get_many(records.RETURNED, [records.ended_key(*each) for each in some])
+                    outcomes: list[asyncio.Future[Outcome]] = []
+                    for (_, identity), data in zip(some, stored, strict=True):
+                        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+                        outcomes.append(done)
+                        new = copies.as_new(data or b"", f"{names.MARK}:{identity}")
+                        sender.send(new, partial(_settled, done))
+                    found = await asyncio.gather(*outcomes)
+                    accepted = [each for each, outcome in zip(some, found, strict=True) if outcome.accepted]
+                    await self._forget(accepted)
+                    if len(accepted) < len(some):
+                        return  # the queue is full, say: the others are tried at the next look
+        finally:
+            sender.close()
+
+    async def _forget(self, messages: Sequence[Message]) -> None:
+        await self._store.write([records.remove(records.RETURNED, records.ended_key(*each)) for each in messages])
+        self._given.returned(messages)
+
+
+def _settled(done: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not done.done():
+        done.set_result(outcome)
