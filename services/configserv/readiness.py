@@ -11,6 +11,9 @@ from enmasse.model.names import AddressName
 MAX_REPORTED = 250_000
 """Addresses that one reporter may name."""
 
+MAX_SHARED = 1000
+"""Different states that are looked up for sharing."""
+
 
 class TooMany(ValueError):
     """A report that names more addresses than any suite has."""
@@ -51,6 +54,8 @@ class ReportedReadiness:
 
     def __init__(self) -> None:
         self._reports: dict[str, dict[AddressName, Readiness]] = {}
+        self._shared: dict[Readiness, Readiness] = {}
+        """Thousands of addresses are reported alike: one object for all of them."""
 
     @property
     def reporters(self) -> Collection[str]:
@@ -77,8 +82,10 @@ class ReportedReadiness:
             known.pop(name, None)
         for name, readiness in report.addresses.items():
             if known.get(name) != readiness:
-                known[name] = readiness
+                known[name] = self._shared.setdefault(readiness, readiness)
                 touched.add(name)
+        if len(self._shared) > MAX_SHARED:
+            self._shared.clear()
         return touched
 
     def forget(self, reporter: str) -> Iterable[AddressName]:
