@@ -212,7 +212,7 @@ def test_a_ring_that_is_made_smaller_drops_the_oldest(tmp_path: Path) -> None:
 
 
 def test_only_so_many_are_under_way() -> None:
-    jobs = Jobs()
+    jobs = Jobs(lambda: False)
     answers: list[tuple[int | None, Exception | None]] = []
 
     def work() -> Work[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,14 @@ import pytest
 from proton import Delivery, Message
 from proton.utils import BlockingConnection, SendException
 
+from services.broker.core.connections import Connections
+from services.broker.core.ledger import UNCOMMITTED
+from services.broker.core.verdict import ACCEPT, RELEASE, WAIT
+from services.broker.management import messages
+from services.broker.management.calls import Context
 from tests.broker.harness import BrokerProcess, Management, attach, bodies, flush, take, until
 from tests.broker.load import Receiver, Sender
+from tests.broker.sansio import Core
 
 KIB = "x" * 1000
 
@@ -202,4 +209,101 @@ def test_page_without_a_place_to_page_to_blocks(tmp_path: Path) -> None:
         until(lambda: receiver.count > 3000, "the sender to go on", moves=lambda: receiver.count)
         sender.stop()
         receiver.stop()
+    broker.stop()
+
+
+# -- a disk that does not answer ---------------------------------------------------------------------------------------
+class Producer:
+    """A link that sends: `credit` as the broker wants it."""
+
+    credit = True
+
+    def block(self) -> None:
+        self.credit = False
+
+    def unblock(self) -> None:
+        self.credit = True
+
+    def closed(self, condition: str, description: str) -> None:
+        raise AssertionError(description)
+
+
+@pytest.mark.parametrize("policy", ["PAGE", "BLOCK", "FAIL"])
+def test_what_waits_for_the_disk_is_bounded(tmp_path: Path, policy: str) -> None:
+    core = Core(tmp_path)
+    core.broker.catalogue.put_settings("#", {"addressFullMessagePolicy": policy, "maxSizeBytes": 100 << 20})
+    q, _ = core.queue(), core.queue("memory", durable=False)
+    producer = Producer()
+    q.address.producers[producer] = None
+    ledger = core.broker.ledger
+    verdicts = []
+    while RELEASE not in verdicts:
+        verdicts.append(core.send("x" * (1 << 20), durable=True))
+        assert ledger.coming <= 2 * UNCOMMITTED, "messages that no commit has stored"
+        assert producer.credit or ledger.coming > UNCOMMITTED
+    assert verdicts == [WAIT] * (len(verdicts) - 1) + [RELEASE]
+    assert not producer.credit
+    assert core.send("for memory", to="memory") is ACCEPT, "other messages pass"
+    jobs = len(core.accepted)
+    core.commit()
+    assert len(core.accepted) - jobs == len(verdicts) - 1
+    assert producer.credit, "the disk has caught up"
+    assert (ledger.coming, ledger.disk_limits) == (0, False)
+    assert core.send("y", durable=True) is WAIT
+    core.commit()
+    assert q.count == len(verdicts)
+
+
+def test_a_move_waits_for_the_disk(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    q, other = core.queue(), core.queue("other")
+    for _ in range(100):
+        core.send("x" * (1 << 20), durable=True)
+        core.commit()
+    answers: list[object] = []
+    work = messages.move_messages(Context(core.broker, Connections()), q, None, "other")
+    core.broker.jobs.ask(work, lambda result, error: answers.append(error or result))
+    for _ in range(50):
+        core.broker.jobs.run(lambda: True)
+    assert not answers
+    assert core.broker.ledger.coming < UNCOMMITTED + (2 << 20)
+    while not answers:
+        core.commit()
+        core.broker.jobs.run(lambda: True)
+    core.commit()
+    assert (answers, q.count, other.count) == ([100], 0, 100)
+
+
+HANGING = """
+import os, runpy, sys, time, services.broker.storage.files as files, services.broker.storage.journal as journal
+journal.INLINE_BYTES = -1  # in the thread, as on a disk that has become slow
+sync = files.RealFile.sync
+def hang(file):
+    while os.path.exists(os.environ["HANG"]):
+        time.sleep(0.02)
+    sync(file)
+files.RealFile.sync = hang
+runpy.run_module("services.broker", run_name="__main__")
+"""
+
+
+def test_a_disk_that_hangs_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hang = tmp_path / "hang"
+    monkeypatch.setenv("HANG", str(hang))
+    broker = BrokerProcess(tmp_path).start(["-c", HANGING])
+    with broker.manage() as m:
+        m.queue("q")
+        m.queue("memory", durable=False)
+        hang.touch()
+        sender = Sender(broker.url, "q", limit=900, size=200_000)
+        until(lambda: sender.refused or sender.sent == 900, "more than may wait", moves=lambda: sender.sent)
+        with broker.connect() as c:
+            c.create_sender("memory").send(Message(body="x"))
+            assert bodies(attach(c, "memory", 1), 1) == ["x"]
+        found = re.search(r"^artemis_address_memory_usage\S* (\S+)$", broker.metrics(), re.MULTILINE)
+        assert found and float(found[1]) < 2 * UNCOMMITTED + 1_000_000
+        hang.unlink()
+        until(lambda: len(sender.accepted) + sender.refused == 900, "all answers", moves=lambda: sender.sent)
+        until(lambda: m.count("q") == len(sender.accepted), "what was accepted")
+        sender.stop()
     broker.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enmasse import log
 from services.broker.core import errors
 from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.ledger import Ledger
+from services.broker.core.ledger import UNCOMMITTED, Ledger
 from services.broker.core.persistence import MessageStore, PageStore
 from services.broker.core.verdict import ACCEPT, RELEASE, Verdict
 
@@ -26,6 +26,7 @@ class Admission:
         self._capacity_policy = capacity_policy
         self._broker = broker
         self.blocked: set[BrokerAddress] = set()
+        self._late: set[BrokerAddress] = set()  # of these, because the disk is behind
 
     # -- one message ---------------------------------------------------------------------------------------------------
     def refusal(self, owner: BrokerAddress, durable: bool, size: int) -> Verdict | None:
@@ -40,8 +41,11 @@ class Admission:
             return ACCEPT
         if policy == "FAIL":
             raise errors.address_full(owner.name)
-        # BLOCK: senders get no more credit; what they had was granted before, and is served up to a hard limit.
+        # BLOCK, LATE: senders get no more credit; what they had was granted before, and is served up to a hard limit.
         self.block(owner)
+        if policy == "LATE":
+            self._late.add(owner)
+            return RELEASE if self._ledger.coming + size > 2 * UNCOMMITTED else None
         if 0 <= owner.settings.reject_threshold < owner.size + size:
             raise errors.address_full(owner.name)
         ledger = self._ledger
@@ -61,9 +65,10 @@ class Admission:
         ledger = self._ledger
         if ledger.disk_full and durable:
             return "DISK"
+        late = "LATE" if ledger.disk_behind and durable else ""
         beyond = ledger.size + size > ledger.capacity
         if not beyond and not ledger.is_full(owner):
-            return ""
+            return late
         settings = owner.settings
         policy = settings.full_policy
         if policy == "PAGE" and self._can_page(durable):
@@ -72,7 +77,7 @@ class Admission:
             elif 0 <= settings.page_limit_bytes <= owner.size:
                 policy = settings.page_full_policy or "FAIL"
             else:
-                policy = ""
+                policy = late
         return "BLOCK" if policy == "PAGE" else policy
 
     def _can_page(self, durable: bool) -> bool:
@@ -97,13 +102,25 @@ class Admission:
     def check_blocked(self) -> None:
         """There may be room again: messages have gone, or limits have changed."""
         for address in [address for address in self.blocked if self._has_room_again(address)]:
-            address.blocked = False
-            self.blocked.discard(address)
-            for producer in list(address.producers):
-                producer.unblock()
+            self._unblock(address)
+
+    def _unblock(self, address: BrokerAddress) -> None:
+        address.blocked = False
+        self.blocked.discard(address)
+        for producer in list(address.producers):
+            producer.unblock()
+
+    def disk_caught_up(self) -> None:
+        """Producers that waited for the disk may go on, where nothing else holds them up."""
+        late, self._late = self._late, set()
+        for address in late & self.blocked:
+            if self.full_policy(address) != "BLOCK":
+                self._unblock(address)
 
     def _has_room_again(self, address: BrokerAddress) -> bool:
         ledger = self._ledger
+        if address in self._late:
+            return False
         if ledger.size > ledger.capacity * 9 // 10:
             return False
         if address.settings.full_policy == "PAGE" and self._pager is not None:
@@ -115,6 +132,7 @@ class Admission:
     def forget(self, address: BrokerAddress) -> None:
         """It is gone."""
         self.blocked.discard(address)
+        self._late.discard(address)
 
     def check_disk(self) -> None:
         """Whether the disk has room for more messages, which may change from outside."""

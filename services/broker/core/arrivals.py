@@ -11,6 +11,7 @@ from typing import Protocol
 
 from enmasse import log
 from services.broker.core.admission import Admission
+from services.broker.core.ledger import Ledger
 from services.broker.core.payloads import Payloads
 from services.broker.core.persistence import MessageStore
 from services.broker.core.queue import Queue
@@ -29,19 +30,23 @@ class Waiting(Protocol):
         """The disk failed: no consumer has these messages; they may be sent again."""
 
 
-Arrival = tuple[Waiting | None, int, int, Sequence[StoredMessage], Sequence[Queue], Sequence[bytes], int]
+Arrival = tuple[Waiting | None, int, int, Sequence[StoredMessage], Sequence[Queue], Sequence[bytes], int, int]
 """The producer that waits (None: none does, then a message is kept whatever the disk does); the id of its first
 delivery, and how many there are; their messages (none if it is a copy of one that is on its way); the queues they go
-to; their payloads; when they are due (0: at once)."""
+to; their payloads; when they are due (0: at once); bytes."""
 
 
 class ArrivalsHost(Protocol):
     """What arrivals need of the broker."""
 
     admission: Admission
+    ledger: Ledger
     payloads: Payloads
     store: MessageStore | None
     commit_asked: int
+
+    def disk_caught_up(self) -> None:
+        """What waited for the disk may go on."""
 
     def ask_commit(self, urgent: bool) -> None: ...
     def next_id(self, count: int = 1) -> int: ...
@@ -73,7 +78,8 @@ class Arrivals:
         """A message that is stored, or that comes behind others which are."""
         for queue in queues:
             queue.count_expected(1, message.size)
-        self._coming.append((waiting, first, 1, (message,), queues, (payload,), due))
+        self._coming.append((waiting, first, 1, (message,), queues, (payload,), due, message.size))
+        self._broker.ledger.expect(message.size)
         if self._broker.commit_asked != 2:
             self._broker.ask_commit(True)
 
@@ -88,18 +94,20 @@ class Arrivals:
     ) -> None:
         """`add` of messages for which `Queue.arrive_run` will do, `size` bytes together."""
         queue.count_expected(len(messages), size)
-        self._coming.append((waiting, first, len(messages), messages, (queue,), payloads, 0))
+        self._coming.append((waiting, first, len(messages), messages, (queue,), payloads, 0, size))
+        self._broker.ledger.expect(size)
         self._broker.ask_commit(True)
 
     def add_copy(self, waiting: Waiting, first: int) -> None:
         """A delivery whose message is stored already, with the next commit at the latest."""
-        self._coming.append((waiting, first, 1, (), (), (), 0))
+        self._coming.append((waiting, first, 1, (), (), (), 0, 0))
         self._broker.ask_commit(True)
 
     def committed(self, batch: list[Arrival], error: OSError | None) -> None:
         """They are on disk, or will not be."""
         if error is not None and batch:
             _log.error("broker.messages.not-stored", messages=sum(arrival[2] for arrival in batch), reason=str(error))
+        caught_up = self._broker.ledger.committed(sum(arrival[7] for arrival in batch))
         self._answer_all(batch, error)  # first: a sender goes on while its messages go to consumers
         for arrival in batch:
             try:
@@ -109,6 +117,8 @@ class Arrivals:
                     self._failed(arrival)
             except Exception:  # it is about these messages: others have their turn
                 _log.exception("broker.arrival.failed", message=arrival[3][0].id if arrival[3] else 0, count=arrival[2])
+        if caught_up:
+            self._broker.disk_caught_up()
         if error is not None:
             self._broker.admission.check_blocked()
 
@@ -135,7 +145,7 @@ class Arrivals:
             _log.exception("broker.answer.failed", first=first, count=end - first)
 
     def _arrive(self, arrival: Arrival) -> None:
-        _, _, count, messages, queues, payloads, due = arrival
+        _, _, count, messages, queues, payloads, due, _ = arrival
         if count > 1 and not queues[0].deleted:
             queues[0].arrive_run(messages, payloads)
         else:
@@ -166,7 +176,7 @@ class Arrivals:
 
     def _forget(self, arrival: Arrival) -> None:
         """The store knows nothing of these messages, and their sender has them."""
-        _, _, _, messages, queues, _, _ = arrival
+        _, _, _, messages, queues, *_ = arrival
         for message in messages:
             for queue in queues:
                 queue.never_came(message)
@@ -175,7 +185,7 @@ class Arrivals:
 
     def _store_again(self, arrival: Arrival) -> None:
         """Nobody has these messages but the broker: they are written again, with the next commit."""
-        _, _, _, messages, queues, payloads, due = arrival
+        _, _, _, messages, queues, payloads, due, size = arrival
         broker = self._broker
         stored = [queue.id for queue in queues if queue.durable and not queue.deleted]
         for message, payload in zip(messages, payloads, strict=True):
@@ -191,4 +201,5 @@ class Arrivals:
                 not_before=broker.to_wall(due),
             )
         self._coming.append(arrival)
+        broker.ledger.expect(size)
         broker.ask_commit(False)

@@ -61,7 +61,6 @@ class Broker:
         `capacity_policy` (FAIL, BLOCK or DROP). `defaults`: address settings for `#`. `max_subscriptions`: durable
         ones that a client may have, -1 = no limit. `progress`: of taking in what the store holds."""
         self.name = name
-        self.jobs = Jobs()
         self.clock = clock
         self.wall = wall or clock
         self.store = store
@@ -69,6 +68,7 @@ class Broker:
         self.duplicates = DuplicateIds()
         self.pager = pager
         self.ledger = Ledger(global_max_size=global_max_size, capacity=capacity, memory_limit=memory_limit)
+        self.jobs = Jobs(lambda: self.ledger.disk_behind)
         self.payloads = Payloads(self.ledger, store, pager)
         self.admission = Admission(self.ledger, store, pager, capacity_policy, name)
         self.dead_letters = DeadLetters(self.catalogue, self.put, self.wall, self.removed_some)
@@ -157,6 +157,11 @@ class Broker:
             if not queue.deleted:
                 queue.dispatch()
         return bool(self._pending)
+
+    def disk_caught_up(self) -> None:
+        """What waited for the disk may go on."""
+        self.admission.disk_caught_up()
+        self.jobs.wake()
 
     def check_blocked(self) -> None:
         self.admission.check_blocked()

@@ -31,12 +31,15 @@ class _Job:
 class Jobs:
     """Jobs that are under way take turns, a portion each. A small one is finished where it is begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, held_up: Callable[[], bool]) -> None:
+        """`held_up`: whether jobs have to wait, because of what they add to; `wake` is to be called afterwards."""
+        self._held_up = held_up
         self.on_work: Callable[[], None] = _nothing
         """Set by the owner: `run` is to be called in a later turn."""
         self._jobs: deque[_Job] = deque()
         self._keys: set[Hashable] = set()
         self._asked = 0  # jobs for clients
+        self._woken = False  # `on_work` was called, and `run` not yet
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -71,27 +74,33 @@ class Jobs:
 
     def _begin(self, job: _Job) -> None:
         dealt = 0
-        while dealt < AT_ONCE:
+        while dealt < AT_ONCE and not self._held_up():
             portion = self._step(job)
             if portion is None:
                 return
             dealt += max(1, portion)
         self._jobs.append(job)
-        if len(self._jobs) == 1:
+        self.wake()
+
+    def wake(self) -> None:
+        """Ask for a turn if there is work."""
+        if self._jobs and not self._woken:
+            self._woken = True
             self.on_work()
 
     def run(self, spent: Callable[[], bool]) -> None:
-        """One portion after the other until `spent` (the turn's share of time, or of portions) or until nothing is left
-        to be done."""
+        """Run one portion after the other until `spent` (the turn's share of time, or of portions) or until nothing is
+        left to be done."""
+        self._woken = False
         jobs = self._jobs
-        while jobs:
+        while jobs and not self._held_up():
             job = jobs.popleft()
             if self._step(job) is not None:
                 jobs.append(job)
             if spent():
                 break
-        if jobs:
-            self.on_work()
+        if not self._held_up():
+            self.wake()
 
     def _step(self, job: _Job) -> int | None:
         """One portion: how many messages it was; None: the job is finished."""

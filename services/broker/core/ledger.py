@@ -7,6 +7,7 @@ messages as are handled together.
 from __future__ import annotations
 
 UNLIMITED = 2**62
+UNCOMMITTED = 32 << 20  # bytes that may wait for a commit before producers have to wait
 
 
 class QueueTotals:
@@ -113,7 +114,18 @@ class AddressTotals:
 class Ledger:
     """The broker's totals: `size` of all messages held, `resident` of those whose payload is in memory."""
 
-    __slots__ = ("capacity", "disk_full", "global_max_size", "memory_limit", "resident", "size", "size_limit")
+    __slots__ = (
+        "capacity",
+        "coming",
+        "disk_behind",
+        "disk_full",
+        "disk_limits",
+        "global_max_size",
+        "memory_limit",
+        "resident",
+        "size",
+        "size_limit",
+    )
 
     def __init__(self, *, global_max_size: int, capacity: int, memory_limit: int) -> None:
         """`global_max_size`, `capacity`: of all messages, -1 = no limit. `memory_limit`: of payloads kept in memory
@@ -123,7 +135,10 @@ class Ledger:
         self.capacity = capacity if capacity >= 0 else UNLIMITED
         self.size_limit = min(global_max_size if global_max_size >= 0 else UNLIMITED, self.capacity)
         self.memory_limit = memory_limit
+        self.coming = 0  # bytes of messages that wait for a commit
+        self.disk_behind = False  # these are so many that producers have to wait
         self.disk_full = False  # no more messages can be stored
+        self.disk_limits = False  # one or the other
 
     def add(self, owner: AddressTotals, count: int, size: int) -> None:
         """Messages have come, with their payloads."""
@@ -162,6 +177,22 @@ class Ledger:
 
     def set_disk_full(self, full: bool) -> None:
         self.disk_full = full
+        self.disk_limits = full or self.disk_behind
+
+    def expect(self, size: int) -> None:
+        """So many bytes more wait for a commit."""
+        self.coming += size
+        if self.coming > UNCOMMITTED:
+            self.disk_behind = self.disk_limits = True
+
+    def committed(self, size: int) -> bool:
+        """So many bytes do not wait for a commit any more. Whether producers that had to wait may go on now."""
+        self.coming -= size
+        if not self.disk_behind or self.coming > UNCOMMITTED // 2:
+            return False
+        self.disk_behind = False
+        self.disk_limits = self.disk_full
+        return True
 
     def has_room(self, owner: AddressTotals, count: int, size: int) -> bool:
         """Whether so much more reaches no limit; nothing else need be looked at then."""
@@ -169,7 +200,7 @@ class Ledger:
             owner.size + size >= owner.limit
             or owner.count + count >= owner.limit_count
             or self.size + size >= self.size_limit
-            or self.disk_full
+            or self.disk_limits
         )
 
     def is_full(self, owner: AddressTotals) -> bool:

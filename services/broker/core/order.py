@@ -15,6 +15,7 @@ from services.broker.core.stored_message import PRIORITY_SHIFT, StoredMessage
 
 NORMAL = 4  # the priority of most messages
 HIGHEST = 9
+PORTION_BYTES = 1 << 20  # of messages that a cursor passes at a time
 _by_id = attrgetter("id")
 
 
@@ -133,6 +134,7 @@ class MessageOrder:
         while cursor.priority >= 0:
             found = self._behind(cursor, count, worth)
             if found:
+                found = _light(found)
                 cursor.seen = found[-1].id
                 return found
             cursor.priority -= 1
@@ -216,6 +218,16 @@ class MessageOrder:
         """There may be normal priorities only by now."""
         if self.levels is not None and not any(self.levels[i] for i in range(10) if i != NORMAL):
             self.levels = None
+
+
+def _light(messages: list[StoredMessage]) -> list[StoredMessage]:
+    """Return the first messages, at least one, up to PORTION_BYTES together."""
+    size = 0
+    for at, message in enumerate(messages):
+        size += message.size
+        if size > PORTION_BYTES and at:
+            return messages[:at]
+    return messages
 
 
 def _merge(level: deque[StoredMessage], messages: list[StoredMessage]) -> None:

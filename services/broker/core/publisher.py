@@ -33,7 +33,7 @@ def publish(
         owner.size >= owner.limit
         or owner.count >= owner.limit_count
         or ledger.size >= ledger.size_limit
-        or ledger.disk_full
+        or ledger.disk_limits
     ):
         refusal = broker.admission.refusal(owner, front.durable, size)
         if refusal is not None:
