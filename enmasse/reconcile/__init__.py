@@ -1,7 +1,7 @@
-"""The loop that all controllers share: desired, actual, difference, until both are equal; and what they report of it.
+"""The loop that all controllers share: desired state, actual state, difference, until both are equal; and its reports.
 
-`Reconciler` works on one managed thing (a router, a broker, a cluster), `ReadinessBook` holds what is reported of each
-address. Imports the model, the log and the back-off; no AMQP, no files: what is managed comes in as a `Managed`.
+`Reconciler` works on one managed object (a router, a broker, a cluster), `ReadinessBook` holds the reported readiness
+of each address. Imports the model, the log and the back-off; no AMQP, no files: the managed object is a `Managed`.
 """
 
 from enmasse.reconcile.readiness import ReadinessBook

@@ -1,4 +1,4 @@
-"""What a controller reports of each address, and which of it has not been reported yet."""
+"""Readiness of each address as a controller reports it, and the changes that were not reported yet."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from enmasse.model.feeds import Readiness
 from enmasse.model.names import AddressName
 
 SHOWN = 1.0
-"""Seconds for which an address of which something was lost is reported as not ready, at least."""
+"""Least time in seconds for which an address is reported as not ready after a part of it was lost."""
 
 
 class ReadinessBook:
-    """Readiness by address. `on_change()` is called when there is something to report."""
+    """Readiness by address. `on_change()` is called when there is a change to report."""
 
     def __init__(self, lost_text: str) -> None:
-        """`lost_text`: what is shown of an address of which something was lost, after it has been made again."""
+        """`lost_text`: message of an address of which a part was lost and created again."""
         self.on_change: Callable[[], None] | None = None
         self.not_ready = 0
-        """Addresses that are not ready."""
+        """Number of addresses that are not ready."""
         self._lost_text = lost_text
         self._states: dict[AddressName, Readiness] = {}
         self._same: dict[Readiness, Readiness] = {}
-        """Thousands are alike: one object for all of them."""
+        """One shared object for equal states, because thousands are equal."""
         self._unreported: set[AddressName] = set()
         self._lost: dict[AddressName, float] = {}
-        """Address of which something was lost → until when that is shown."""
+        """Address of which a part was lost → time until which that is reported."""
         self._hidden: dict[AddressName, Readiness] = {}
-        """What is true of those that are shown as lost."""
+        """Actual readiness of addresses that are reported as lost."""
 
     def __len__(self) -> int:
         return len(self._states)
 
     def get(self, name: AddressName) -> Readiness | None:
-        """What is reported of an address; None: nothing."""
+        """Return the reported readiness of an address; None if it is not reported."""
         return self._states.get(name)
 
     def put(self, name: AddressName, state: Readiness | None) -> None:
-        """This is how the address is now; None: there is nothing to report any more."""
+        """Set the readiness of the address; None: stop reporting it."""
         if name in self._lost:
             if state is not None and state.ready:
                 self._hidden[name] = state
@@ -63,8 +63,8 @@ class ReadinessBook:
             self.on_change()
 
     def lose(self, names: Iterable[AddressName]) -> None:
-        """Part of these was lost. It is made again at once, but users shall see it: they count as not ready for SHOWN
-        seconds, and until that was reported."""
+        """Record that a part of these addresses was lost. It is created again at once, but users must see the loss: the
+        addresses count as not ready for SHOWN seconds, and until that was reported."""
         loop = asyncio.get_running_loop()
         names = list(names)
         self._lost.update(dict.fromkeys(names, loop.time() + SHOWN))
@@ -76,7 +76,7 @@ class ReadinessBook:
         loop = asyncio.get_running_loop()
         now = loop.time()
         unseen = self._unreported.intersection(names)
-        if unseen:  # the process, or who takes the reports, stood still
+        if unseen:  # the process, or the receiver of the reports, was stalled
             loop.call_later(SHOWN, self._find, list(unseen))
         for name in names:
             if name not in unseen and self._lost.get(name, math.inf) <= now:
@@ -84,12 +84,12 @@ class ReadinessBook:
                 self.put(name, self._hidden.pop(name, None) or self._states.get(name))
 
     def take(self) -> set[AddressName]:
-        """The addresses whose state has changed since the last call; they count as reported from now on."""
+        """Return the addresses whose state has changed since the last call; they count as reported from now on."""
         taken, self._unreported = self._unreported, set()
         return taken
 
     def reports(self, names: Iterable[AddressName] | None) -> dict[AddressName, Readiness]:
-        """What is reported of these (None: of all); what is missing in it is not reported any more."""
+        """Return the readiness of these addresses (None: of all); missing ones are no longer reported."""
         states = self._states
         if names is None:
             return dict(states)

@@ -1,8 +1,8 @@
 """The reconcile loop of one managed thing.
 
-It works as controllers of Kubernetes do: an event only names the keys that may differ, the work itself compares the
-desired with the actual state. So a lost, doubled or late event does no harm, one changed key costs work for one key,
-and a sweep behind all other work finds what nobody has reported.
+It works like a Kubernetes controller: an event only names the keys that may differ; the work compares the desired with
+the actual state. So a lost, repeated or late event does no harm, one changed key costs work for one key, and a sweep in
+the background finds differences for which no event came.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from enmasse import log
 from enmasse.backoff import Backoff
 
 BATCH = 500
-"""Keys whose operations are under way together."""
+"""Number of keys whose operations are under way together."""
 RETRY_FIRST, RETRY_LAST = 0.25, 5.0
-"""Seconds until everything is read again after an error."""
+"""Seconds until everything is read again after an error: first and longest delay."""
 REFUSED_FIRST, REFUSED_LAST = 0.25, 30.0
-"""Seconds until refused keys are tried again."""
+"""Seconds until refused keys are tried again: first and longest delay."""
 NOW, NEVER = 0.0, math.inf
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Step(NamedTuple):
-    """Work that only some controllers have. It comes after changed keys and before retries and the sweep.
+    """Additional work of some controllers, run after changed keys and before retries and the sweep.
 
-    `due()`: when it is to run, in seconds of the loop's clock; NOW, or NEVER while there is nothing to do.
+    `due()`: time of the next run in seconds of the loop's clock; NOW, or NEVER while there is nothing to do.
     """
 
     due: Callable[[], float]
@@ -37,46 +37,48 @@ class Step(NamedTuple):
 
 
 class Managed(Protocol[K]):
-    """What a reconciler works on. Methods may raise one of the reconciler's `errors`: what was done is then unknown,
-    and everything begins anew with `open` and `read`.
+    """Interface of the object that a reconciler manages. Methods may raise one of the reconciler's `errors`: the
+    outcome is then unknown, and the reconciler starts over with `open` and `read`.
     """
 
     @property
     def is_gone(self) -> bool:
-        """It cannot be reached any more by this conversation: the reconciler ends."""
+        """True once this conversation can no longer reach the object: the reconciler ends."""
 
     async def open(self) -> None:
-        """Begins a conversation."""
+        """Start a conversation."""
 
     async def read(self) -> None:
-        """Reads everything, and queues (`Reconciler.queue`) the keys whose actual state may not be as desired."""
+        """Read everything, and queue (`Reconciler.queue`) the keys whose actual state may differ from the desired
+        one."""
 
     async def apply(self, keys: Sequence[K]) -> Mapping[K, str]:
-        """Brings about what is desired now of these keys: creates, changes, deletes. Gives what was refused, and why.
+        """Apply the current desired state of these keys: create, change, delete. Return key → reason of each refusal.
 
-        It deletes nothing before every source of the desired state is complete (`Sources`).
+        Must not delete anything before every source of the desired state is complete (`Sources`).
         """
 
     async def verify(self, keys: Collection[K]) -> Mapping[K, str]:
-        """Reads back what was applied. Returns the keys that differ from the desired state, with the reason."""
+        """Read back the applied keys. Return those that differ from the desired state, with the reason."""
 
     async def reread(self, keys: Collection[K]) -> Iterable[K]:
-        """Reads the actual state of refused keys again; returns those to apply again."""
+        """Read the actual state of refused keys again. Return those to apply again."""
 
     async def sweep(self) -> float:
-        """Reads everything, or the next part of it, and queues what differs. Returns seconds until the next sweep."""
+        """Read everything, or the next part of it, and queue keys that differ. Return the seconds until the next
+        sweep."""
 
     def failed(self, error: Exception) -> None:
-        """The conversation failed; it is opened again after a back-off."""
+        """Handle a failed conversation; it is opened again after a back-off."""
 
 
 class Reconciler(Generic[K]):
-    """One turn does the first of these that is due: read everything, apply changed keys (at most `batch`), verify them,
-    the further `steps` in their order, retry what was refused, sweep. Then it waits for the next.
+    """The reconcile loop. A turn does the first of these that is due: read everything, apply changed keys (at most
+    `batch`), verify them, run the further `steps` in their order, retry refused keys, sweep.
 
-    `changed(keys)` and `lost(keys)` are called after a turn with what `news` and `missing` have gathered in it: keys
-    whose state has to be judged anew, and keys of which something was there and is not any more. `retry_last`: seconds
-    until refused keys are tried again at most (REFUSED_LAST).
+    `changed(keys)` and `lost(keys)` are called after a turn with the keys that `news` and `missing` gathered in it:
+    keys whose state has to be evaluated again, and keys of which a part has disappeared. `retry_last`: longest delay in
+    seconds until refused keys are tried again (REFUSED_LAST).
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class Reconciler(Generic[K]):
         logger: log.Log | None = None,
     ) -> None:
         self.refused: dict[K, str] = {}
-        """Key → why it could not be applied. Always the same object."""
+        """Key → reason of the refusal. Always the same object."""
         self._managed = managed
         self._changed = changed
         self._lost = lost
@@ -121,51 +123,52 @@ class Reconciler(Generic[K]):
             Step(lambda: self._sweep_at, self._sweep),
         )
 
-    # what others call
+    # called by other objects
 
     def queue(self, keys: Iterable[K]) -> None:
-        """The desired or the actual state of these keys may have changed."""
+        """Queue keys whose desired or actual state may have changed."""
         self._queue.update(dict.fromkeys(keys))
         self._wake.set()
 
     def drop(self, key: K) -> None:
-        """There is nothing to do about this key any more."""
+        """Remove a key that needs no further work."""
         self._queue.pop(key, None)
 
     def read_again(self) -> None:
-        """Everything may have changed."""
+        """Read everything again, because anything may have changed."""
         self._full = True
         self._wake.set()
 
     def wake(self) -> None:
-        """A step may be due earlier than it was."""
+        """Recompute when the next step is due."""
         self._wake.set()
 
     def is_reading(self) -> bool:
-        """Everything is being read, or about to be."""
+        """Return True if everything is being read or about to be read."""
         return self._full or self._reading
 
     def is_pending(self, key: K) -> bool:
-        """Whether something is yet to be applied of this key."""
+        """Return True if the key is still to be applied."""
         return key in self._queue or key in self._at_work
 
     def is_unverified(self, key: K) -> bool:
-        """Whether it was applied and not read back yet."""
+        """Return True if the key was applied and not read back yet."""
         return key in self._applied
 
-    # what the managed thing calls
+    # called by the managed object
 
     def news(self, keys: Iterable[K]) -> None:
-        """The state of these has to be judged anew after this turn; without keys, that of the managed thing itself."""
+        """Report after this turn that these keys' state has changed; without keys, that of the managed object
+        itself."""
         self._has_news = True
         self._news.update(keys)
 
     def missing(self, keys: Iterable[K]) -> None:
-        """Something of these was there, is desired, and is gone or altered."""
+        """Report that a desired, existing part of these keys has disappeared or was altered."""
         self._missing.update(keys)
 
     def refuse(self, refused: Mapping[K, str]) -> None:
-        """These could not be applied; they are tried again later."""
+        """Record refused keys; they are tried again later."""
         if refused:
             if not self.refused:
                 self._log.warning(
@@ -176,7 +179,7 @@ class Reconciler(Generic[K]):
             self.news(refused)
 
     def forget_refused(self) -> None:
-        """What was refused counts no more: another conversation begins."""
+        """Forget earlier refusals, because another conversation starts."""
         if self.refused:
             self.news(self.refused)
         self.refused.clear()
@@ -185,7 +188,7 @@ class Reconciler(Generic[K]):
     # the loop
 
     async def run(self) -> None:
-        """Works until the managed thing is gone, or it is cancelled."""
+        """Run until the managed object is gone, or until cancelled."""
         managed = self._managed
         backoff = Backoff(RETRY_FIRST, RETRY_LAST)
         self._full = True
@@ -198,7 +201,7 @@ class Reconciler(Generic[K]):
             except self._errors as error:
                 if managed.is_gone:
                     return
-                # What the last operations did is unknown, so the retry begins with reading everything.
+                # The outcome of the last operations is unknown, so the retry begins by reading everything.
                 wait = backoff.wait()
                 self._log.warning("reconcile.round.failed", reason=str(error)[:300], seconds=wait)
                 self._full = True
@@ -207,7 +210,7 @@ class Reconciler(Generic[K]):
                 await asyncio.sleep(wait)
 
     async def turn(self) -> None:
-        """The first step that is due, or waiting until one is."""
+        """Run the first step that is due, or wait until one is."""
         now = self._loop.time()
         first = NEVER
         for step in self._steps:

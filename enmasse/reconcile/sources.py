@@ -1,4 +1,4 @@
-"""Which sources of what is desired have delivered. Pure."""
+"""Tracks which sources of the desired state have delivered. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Sources:
         self._missing = set(names)
 
     def deliver(self, name: str) -> bool:
-        """A complete snapshot of this source has arrived; True if it is the first one."""
+        """Record a complete snapshot of this source. Return True if it is the first one."""
         first = name in self._missing
         self._missing.discard(name)
         return first
 
     def has(self, name: str) -> bool:
-        """Whether this source has delivered."""
+        """Return True if this source has delivered."""
         return name not in self._missing
 
     @property
     def complete(self) -> bool:
-        """Every source has delivered: what is not desired by now is not desired at all."""
+        """True once every source has delivered: only then does a missing entry mean that it is not desired."""
         return not self._missing

@@ -1,4 +1,4 @@
-"""Apache ActiveMQ Artemis as the suite's broker: what is checked before the start, how it is started and asked."""
+"""Apache ActiveMQ Artemis as the suite's broker: checks before the start, the start, and the health probe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from enmasse.supervisor.probe import LazyProbe
 
 
 def find() -> Artemis:
-    """The distribution, fetched if it is not there yet, and a Java that runs it. Raises StartError."""
+    """Return the distribution, fetched if missing, and a Java that runs it. Raises StartError."""
     try:
         return Artemis(*distribution.ready())
     except distribution.Unavailable as error:
@@ -27,8 +27,8 @@ def find() -> Artemis:
 
 
 class Artemis:
-    """How a child with the engine `artemis` is run. Its settings are those of services/broker (docs/contracts.md), as
-    far as Artemis has them."""
+    """Runs children of the engine `artemis`. Their settings are those of services/broker (docs/contracts.md) that
+    Artemis has."""
 
     version = distribution.VERSION
 
@@ -46,7 +46,7 @@ class Artemis:
             except engine_mark.OtherEngine as error:
                 raise OSError(errno.EPERM, str(error), settings["data_dir"]) from None
         else:
-            shutil.rmtree(made.data, ignore_errors=True)  # pages of one that was killed: nobody may find them
+            shutil.rmtree(made.data, ignore_errors=True)  # pages of a killed process: nothing may read them
         for made_folder in (Path(made.etc), Path(made.tmp)):
             made_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, text in instance.files(made).items():
@@ -58,7 +58,7 @@ class Artemis:
 
 
 def _write(path: Path, text: str) -> None:
-    """Unless it is there already: a restart must not need room on a full disk."""
+    """Write a file unless it has this content: a restart must not need space on a full disk."""
     try:
         if read_file(path) == text.encode():
             return
@@ -86,8 +86,8 @@ def _instance(spec: Spec, own: Path) -> instance.Instance:
 
 
 def check_data(data: DataDir, engine: str) -> None:
-    """Raises StartError if brokers of another engine have kept messages here. Files of those that kept theirs in memory
-    are deleted: they hold nothing any more, and are made anew."""
+    """Raise StartError if brokers of another engine have messages here. Files of in-memory brokers of another engine
+    are deleted: they contain no messages, and are created again."""
     processes, _ = desired.read_desired(data.desired, ())
     for process in processes.values():
         if desired.ENGINES[process.kind] == engine:

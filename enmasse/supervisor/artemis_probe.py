@@ -1,4 +1,4 @@
-"""What an Artemis broker is asked to know how it is: ready means that AMQP and management answer."""
+"""Health probe of an Artemis broker: ready means that AMQP and management answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enmasse.supervisor.probe import TIMEOUT, ChildHealth
 
 
 class ArtemisProbe(ManagementProbe):
-    """Asks one broker."""
+    """Probe of one broker."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address, _Broker(address))

@@ -1,4 +1,5 @@
-"""The processes that the storage controller desires: started, replaced and ended as the folder `desired` has them."""
+"""Processes that the storage controller desires: started, replaced and ended by the contents of the folder
+`desired`."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from enmasse.supervisor.plan import Options, Spec
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 STOP_WITHIN = 12.0
-"""Seconds until a process that is to end is killed."""
+"""Seconds from SIGTERM to SIGKILL."""
 
 
 class DesiredBrokers:
     """Name → child. `make_child(spec)` makes one; `changed` is called after every change; `report` gets a line for
-    people.
+    users.
     """
 
     def __init__(
@@ -34,27 +35,27 @@ class DesiredBrokers:
         self._report = report
         self._children: dict[str, Child] = {}
         self._desired: dict[str, tuple[Spec, dict[str, Any]]] = {}
-        """What each child was started with, and the settings in its file."""
+        """Name → spec of the started child, and the settings in its file."""
         self._leaving: dict[str, tuple[Child, asyncio.Task[None]]] = {}
         self._seen: desired.Mark | None = None
 
     @property
     def children(self) -> list[Child]:
-        """Those that are desired, by name."""
+        """Desired children, ordered by name."""
         return [self._children[name] for name in sorted(self._children)]
 
     @property
     def leaving(self) -> list[Child]:
-        """Those that are being ended."""
+        """Children that are being ended."""
         return [child for child, _ in self._leaving.values()]
 
     @property
     def settled(self) -> bool:
-        """Everything desired is ready, and nothing is being ended."""
+        """Return True if every desired child is ready and none is being ended."""
         return not self._leaving and all(child.ready for child in self._children.values())
 
     def look(self, taken: Iterable[str]) -> None:
-        """Reads the folder if it has changed. `taken`: names of other processes."""
+        """Read the folder if it has changed. `taken`: names of other processes."""
         mark = desired.look(self._data.desired)
         if mark == self._seen:
             return
@@ -73,11 +74,11 @@ class DesiredBrokers:
             self._seen = mark
 
     async def all_left(self) -> None:
-        """Waits for those that are being ended."""
+        """Wait for the children that are being ended."""
         await asyncio.gather(*(task for _, task in self._leaving.values()), return_exceptions=True)
 
     def actual(self) -> list[dict[str, Any]]:
-        """What runs, as `desired.write_actual` takes it."""
+        """Return the running processes in the form of `desired.write_actual`."""
         facts = []
         for child in self.children:
             entry = child.component()
@@ -101,7 +102,7 @@ class DesiredBrokers:
         self._changed()
 
     def _is_ours(self, process: desired.DesiredProcess) -> bool:
-        """Somebody may have put the file of another suite there."""
+        """Return True unless the file belongs to another suite, for example after it was copied here."""
         engine = desired.ENGINES[process.kind]
         if engine != self._options.broker:
             self._report(
@@ -111,7 +112,7 @@ class DesiredBrokers:
         return engine == self._options.broker
 
     def _leave(self, name: str, *, forget_ports: bool) -> None:
-        """End the process `name`; then the folder is read again, which starts it anew if only its settings changed."""
+        """End the process `name`; then the folder is read again, which restarts it if only its settings changed."""
         child = self._children.pop(name)
         del self._desired[name]
 
@@ -121,7 +122,7 @@ class DesiredBrokers:
                 self._ports.release(f"{name}/health")
                 self._ports.release(f"{name}/amqp")
             del self._leaving[name]
-            self._seen = None  # look again: it may be desired, with other settings
+            self._seen = None  # read again: the process may be desired with other settings
 
         self._leaving[name] = child, asyncio.create_task(leave(), name=f"leave {name}")
 

@@ -1,4 +1,4 @@
-"""One child process: started, watched, started again when it dies, stopped in the end."""
+"""One child process: started, watched, restarted when it dies, stopped at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from enmasse.supervisor.probe import ChildHealth, Probe
 RESTART_FIRST, RESTART_LAST = 0.1, 5.0
 """Seconds before the second restart in a row, and at most. The first is at once."""
 STABLE = 10.0
-"""Seconds a process must have run for its next death to count as the first again."""
+"""Seconds of running after which the next restart is immediate again."""
 POLL_STARTING, POLL_READY = 0.05, 1.0
 """Seconds between two health checks. (That a process has died is known without them.)"""
 LOG_CHECK = 5.0
@@ -33,30 +33,32 @@ Command = Callable[[str, Path], list[str]]
 
 
 class HealthProbe(Protocol):
-    """Asks one running child how it is."""
+    """Health probe of one running child."""
 
     async def ask(self) -> ChildHealth:
-        """One question, answered within seconds; never raises but for cancellation."""
+        """Probe once, within seconds; raises nothing but cancellation."""
 
     def close(self) -> None:
-        """No more questions."""
+        """End probing."""
 
 
 class Program(Protocol):
-    """What a child runs: one of our services, or a program of others (`qdrouterd.py`)."""
+    """Program of a child: one of our services, or an external program (`qdrouterd.py`)."""
 
     def prepare(self, spec: Spec, folder: Path) -> list[str]:
-        """Writes its files into `folder`, or as the spec says; gives what to execute. Raises OSError.
+        """Write the program's files into `folder`, or where the spec states. Return the command. Raises OSError.
 
-        One word begins with the path of a file in `folder`: by that a new supervisor knows a child of a killed one.
+        One word of the command begins with the path of a file in `folder`, by which a new supervisor recognises
+        children
+        of a killed one.
         """
 
     def probe(self, spec: Spec) -> HealthProbe:
-        """How it is asked whether it is ready."""
+        """Return the health probe of a process."""
 
 
 class Service:
-    """A service of ours: one settings file, and health on a port."""
+    """One of our services: one settings file, and health on a port."""
 
     def __init__(self, command: Command) -> None:
         self._command = command
@@ -69,27 +71,26 @@ class Service:
 
 
 def foreign(*command: str) -> list[str]:
-    """What to execute so that a program of others dies with its parent. (-P: modules are not imported from the current
+    """Return a command that runs an external program and ends it with its parent. (-P: no imports from the current
     directory.)"""
     return [sys.executable, "-P", "-m", "enmasse.startup", *command]
 
 
 def written(file: Path, content: Any) -> Path:
-    """The file with this content as JSON. It is not written again without need: a restart must not need room on a full
-    disk."""
+    """Write `content` as JSON unless the file has it: a restart must not need space on a full disk. Return the file."""
     if read_json(file) != content:
         write_json(file, content)
     return file
 
 
 def now() -> str:
-    """The time as in the status JSON: UTC, RFC 3339, milliseconds."""
+    """Return the current time in the form of the status JSON: UTC, RFC 3339, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Child:
     """A process of the suite. `changed` is called after every change of pid or readiness; `say` gets a line for
-    people.
+    users.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Child:
         self._task = asyncio.create_task(self._run(), name=f"child {self.spec.name}")
 
     async def stop(self, patience: float) -> None:
-        """SIGTERM, and SIGKILL after `patience` seconds. Returns when the process is gone."""
+        """Send SIGTERM, and SIGKILL after `patience` seconds. Returns when the process has ended."""
         self._stopping.set()
         self._signal(signal.SIGTERM)
         if self._task is None:
@@ -134,12 +135,12 @@ class Child:
             await self._task
 
     def kill(self) -> None:
-        """SIGKILL, now and for good."""
+        """Send SIGKILL; the process is not restarted."""
         self._stopping.set()
         self._signal(signal.SIGKILL)
 
     def is_alive(self) -> bool:
-        """Whether the process runs at this very moment, before its end has been noticed by the event loop."""
+        """Return True if the process runs at this moment; the event loop may notice its end later."""
         if self.pid is None or self._process is None or self._process.returncode is not None:
             return False
         try:
@@ -154,7 +155,7 @@ class Child:
             return not Path("/proc/self").exists()
 
     def component(self) -> dict[str, Any]:
-        """This process as an entry of `components` in the status JSON."""
+        """Return this process as an entry of `components` in the status JSON."""
         ready = self.ready and self.is_alive()
         return {
             "name": self.spec.name,
@@ -164,7 +165,7 @@ class Child:
             "ready": ready,
             "restarts": self.restarts,
             "since": self.since,
-            # An agent's listener is `ragent-listener/amqp` to the router, and `amqp` to people.
+            # The agent's listener `ragent-listener/amqp` is shown as `amqp`.
             "endpoints": {name.rpartition("/")[2]: at for name, at in self.endpoints.items()} if ready else {},
             "counts": self.counts if ready else {},
             "detail": "the process has died" if self.ready and not ready else self.detail,
@@ -194,7 +195,7 @@ class Child:
         self._log.info("component.process.stopped")
 
     async def _run_once(self) -> str:
-        """From start to end of one process; gives how it ended."""
+        """Run one process until its end. Return how it ended."""
         try:
             command = self._program.prepare(self.spec, self._run_dir)
             output = logfile.open_log(self._log_file)
@@ -215,7 +216,7 @@ class Child:
             os.close(output)
         self.pid = self._process.pid
         self._log.info("component.process.started", pid=self.pid)
-        if self._stopping.is_set():  # stop() came while it was being made
+        if self._stopping.is_set():  # stop() was called while the process was being created
             self._signal(signal.SIGTERM)
         self._set(False, "starting")
         watch = asyncio.create_task(self._watch(), name=f"health {self.spec.name}")
@@ -232,7 +233,7 @@ class Child:
         return self._how_it_ended(code)
 
     async def _watch(self) -> None:
-        """Follows the health of the running process, and bounds its log."""
+        """Follow the health of the running process, and bound its log."""
         loop = asyncio.get_running_loop()
         next_log_check = loop.time() + LOG_CHECK
         probe = self._program.probe(self.spec)
@@ -258,7 +259,7 @@ class Child:
     def _set(self, ready: bool, detail: str) -> None:
         if (ready, detail) == (self.ready, self.detail):
             return
-        if ready and not self.is_alive():  # the answer of a process that is gone by now
+        if ready and not self.is_alive():  # the answer came from a process that has ended
             return
         if ready != self.ready:
             self.since = now()

@@ -15,12 +15,12 @@ from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import keep_spare, read_json, write_json
 
 FORMAT = 1
-"""Version of what lies in the data directory. A suite reads its own and older ones."""
+"""Format version of the data directory. A suite reads its own and older versions."""
 
 _MARKER = "format.json"
 
 MIN_FREE_BYTES = 64 << 20
-"""Below this nothing is started: journals are written ahead in pieces of several MiB."""
+"""Least free space for a start: journals allocate segments of several MiB in advance."""
 
 
 class DataDir:
@@ -55,13 +55,13 @@ class DataDir:
             except OSError:
                 if descriptor == file:
                     raise
-        with contextlib.suppress(OSError):  # a full disk: then other suites get a shorter message
+        with contextlib.suppress(OSError):  # on a full disk other suites get a shorter message
             pid = b"%d\n" % os.getpid()
-            os.pwrite(file, pid, 0)  # over what is there, which takes no more room
+            os.pwrite(file, pid, 0)  # overwrites the old content, which needs no further space
             os.ftruncate(file, len(pid))
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         while self._locks:
             os.close(self._locks.pop())
 
@@ -93,8 +93,8 @@ def open_data_dir(path: Path) -> DataDir:
 
 
 def _check_format(path: Path) -> None:
-    """Raises StartError if the directory is not ours to use, or has no room for the first messages. If it has messages
-    already, it must start, so that consumers can make room."""
+    """Raise StartError if the directory is not usable, or has no space for the first messages. A directory that has
+    messages must start regardless of space, so that consumers can free some."""
     marker = path / _MARKER
     if not marker.exists():
         _check_space(path)
@@ -115,12 +115,12 @@ def _check_format(path: Path) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Take from others what they may do with anything in `path`: messages are for those who may connect. What a suite
-    makes is so from the beginning (its umask); what an older one, or somebody by hand, has made may not be.
+    """Remove the permissions of other users from everything in `path`: only permitted clients may read messages. Files
+    of this suite have none (its umask); files made by an older version or by hand may have some.
     """
     for folder, _, files in os.walk(path):
         for name in (folder, *(os.path.join(folder, file) for file in files)):
-            with contextlib.suppress(OSError):  # not ours, or gone
+            with contextlib.suppress(OSError):  # not ours, or deleted
                 mode = os.lstat(name).st_mode
                 if mode & 0o077 and not stat.S_ISLNK(mode):
                     os.chmod(name, stat.S_IMODE(mode) & 0o700)
@@ -136,14 +136,14 @@ def _check_space(path: Path) -> None:
 
 
 def is_used(path: Path) -> bool:
-    """Whether a suite has run on this directory."""
+    """Return True if a suite has run on this directory."""
     return os.path.lexists(path / _MARKER)
 
 
 def end_orphans(data: DataDir, deadline: float = 5.0) -> None:
     """Kill children that a killed supervisor of this data directory left behind (normally they die with it).
 
-    Waits at most `deadline` seconds until they are gone. We hold the lock, so nobody else owns them.
+    Waits at most `deadline` seconds for their end. We hold the lock, so no other supervisor owns them.
     """
     pids = read_json(data.run / "children.json")
     left = [pid for pid in pids if isinstance(pid, int) and _is_ours(pid, data)] if isinstance(pids, list) else []
@@ -156,10 +156,10 @@ def end_orphans(data: DataDir, deadline: float = 5.0) -> None:
 
 
 def _is_ours(pid: int, data: DataDir) -> bool:
-    """Whether `pid` runs with one of our configuration files: pids are used again by others."""
+    """Return True if `pid` runs with one of our configuration files: pids are reused."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
     prefix = os.fsencode(data.run) + b"/"
-    return any(prefix in word for word in words)  # not all programs have it as a word of its own
+    return any(prefix in word for word in words)  # in some commands it is part of a word

@@ -15,7 +15,7 @@ from enmasse.decoding import decode_any
 from enmasse.supervisor.files import read_file, write_json
 
 ENGINES = {"broker": "embedded", "artemis": "artemis"}
-"""What may be desired, and the engine that it is: nothing else is ever started because of a file."""
+"""Kind of process → engine. Files of other kinds start nothing."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MAX_DESIRED = 1000
@@ -23,7 +23,7 @@ MAX_DESIRED = 1000
 
 @dataclass(frozen=True, slots=True)
 class DesiredProcess:
-    """One process that is to run. `settings`: without name, health and listen, which the supervisor adds."""
+    """One desired process. `settings`: without name, health and listen, which the supervisor adds."""
 
     name: str
     kind: str
@@ -35,11 +35,11 @@ Mark = tuple[tuple[str, int, int], ...]
 
 
 def look(folder: Path) -> Mark:
-    """Something that differs when the folder's content does (files are replaced, so inodes and times change)."""
+    """Return a value that changes with the folder's content (files are replaced, so inodes and times change)."""
     entries = []
     try:
         for path in folder.iterdir():
-            with contextlib.suppress(OSError):  # one that goes at this moment, or a link to nowhere
+            with contextlib.suppress(OSError):  # a file that is being deleted, or a dangling link
                 if path.suffix == ".json":
                     stat = path.stat()
                     entries.append((path.name, stat.st_ino, stat.st_mtime_ns))
@@ -49,10 +49,10 @@ def look(folder: Path) -> Mark:
 
 
 def read_desired(folder: Path, taken: Iterable[str]) -> tuple[dict[str, DesiredProcess], dict[str, str]]:
-    """All desired processes by name, and for each file that describes none, by the name it should have, the reason.
+    """Return all desired processes by name, and the reason for each invalid file, by the name of its process.
 
-    `taken`: names of other processes. A file that cannot be understood is not a file that is gone: the process of that
-    name keeps running. Raises OSError if the folder cannot be read.
+    `taken`: names of other processes. An invalid file does not mean that the process is no longer desired: the process
+    of that name keeps running. Raises OSError if the folder cannot be read.
     """
     found: dict[str, DesiredProcess] = {}
     problems: dict[str, str] = {}
@@ -90,7 +90,7 @@ def _read(path: Path) -> DesiredProcess:
 
 
 def write_actual(path: Path, components: list[dict[str, Any]]) -> None:
-    """What runs because of the folder: one {"name","kind","pid","ready","restarts","detail","host","port","settings"}
-    each.
+    """Write the running processes of the folder: one
+    {"name","kind","pid","ready","restarts","detail","host","port","settings"} each.
     """
     write_json(path, {"schema": 1, "components": components})

@@ -1,10 +1,10 @@
-"""Why the suite cannot start."""
+"""The error that ends a start of the suite."""
 
 from __future__ import annotations
 
 
 class StartError(Exception):
-    """The suite cannot start. `lines`: what is wrong, where, and what to do about it."""
+    """Raised if the suite cannot start. `lines`: what is wrong, where, and what to do."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))

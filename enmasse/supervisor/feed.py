@@ -16,7 +16,7 @@ FORCE_TIMEOUT = 10.0
 
 
 class StatusFeed:
-    """Follows the status feed of configserv at `address` (host:port) through any loss of it."""
+    """Follows the status feed of configserv at `address` (host:port), reconnecting after losses."""
 
     def __init__(self, address: str) -> None:
         self.body: dict[str, Any] | None = None
@@ -38,7 +38,7 @@ class StatusFeed:
         try:
             follow(connection, "status/changes", self._taken, dict).on_closed = lambda _: (
                 connection.close()
-            )  # then all anew
+            )  # then start over
             await connection.wait_closed()
         finally:
             self._connection, self.attached = None, False
@@ -61,7 +61,7 @@ class StatusFeed:
         self._changed()
 
     async def force(self, names: list[str]) -> str | None:
-        """Let configserv discard what these addresses hold; returns the reason if it was refused."""
+        """Have configserv discard the messages of these addresses. Return the reason if it refused."""
         if self._connection is None:
             return "the configuration service is not reached; try again"
         message = encode_message("", {"addresses": names})

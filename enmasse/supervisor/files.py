@@ -1,4 +1,4 @@
-"""Small files written so that a reader, or a crash, never meets half of one."""
+"""Atomic writes of small files: neither a reader nor a crash sees a partial file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from enmasse.decoding import decode_any
 from enmasse.durable import sync_folder
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors of a full disk, or of a user who may have no more of it."""
+"""Errors of a full disk or an exhausted quota."""
 
 SPARE = ".spare"
 SPARE_BYTES = 1 << 20
@@ -23,7 +23,7 @@ _SPARE_LEAST = 4096
 
 def write_text(path: Path, text: str, *, mode: int = 0o600, durable: bool = False) -> None:
     """Replace `path` by atomic rename; with `durable`, on disk before this returns. Raises OSError, leaving the old
-    file. On a full disk it takes the room that `keep_spare` has kept in the folder.
+    file. On a full disk the space reserved by `keep_spare` in the folder is used.
     """
     try:
         _replace(path, text, mode, durable)
@@ -33,12 +33,12 @@ def write_text(path: Path, text: str, *, mode: int = 0o600, durable: bool = Fals
         try:
             _replace(path, text, mode, durable)
         finally:
-            keep_spare(path.parent)  # the old file is gone, and with it what it took
+            keep_spare(path.parent)  # the old file's space is free again
 
 
 def keep_spare(folder: Path) -> None:
-    """Keep room on the disk for the small files of `folder`: they must be written also when nothing else can be. Where
-    the disk has less than is wanted, as much as it has.
+    """Reserve disk space for the small files of `folder`, which must be written even on a full disk. If the disk has
+    less free space, as much as possible is reserved.
     """
     size = SPARE_BYTES
     with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ def keep_spare(folder: Path) -> None:
 
 
 def _give_up_spare(folder: Path) -> bool:
-    """Whether there was any."""
+    """Release the reserved space. Return False if there was none."""
     try:
         there = (folder / SPARE).stat().st_size > 0
         os.unlink(folder / SPARE)
@@ -79,7 +79,7 @@ def _replace(path: Path, text: str, mode: int, durable: bool) -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):  # people know the file by this name
+        if isinstance(error, OSError):  # the name under which users know the file
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if durable:
@@ -93,7 +93,7 @@ def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a regular file. Raises OSError, also for what is none: reading a pipe is waiting for a writer."""
+    """Return the content of a regular file. Raises OSError, also for other kinds: reading a pipe waits for a writer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:  # refuses a directory
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -102,7 +102,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """The value in `path`, or None if there is no file or it holds no JSON."""
+    """Return the value in `path`; None if the file is missing or not JSON."""
     try:
         return decode_any(read_file(path))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""How many files a process may have open: a connection is one, a segment of a journal is one."""
+"""Limit of open files: each connection and each segment of a journal is one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST = 1 << 20
 
 
 def raise_open_files(say: Callable[[str], None]) -> None:
-    """As many as the hard limit allows, for this process and its children; `say` gets a line if that is few."""
+    """Raise the limit to the hard limit, for this process and its children; warn through `say` if that is low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     if soft != resource.RLIM_INFINITY and soft < most:

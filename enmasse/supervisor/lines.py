@@ -1,4 +1,4 @@
-"""Errors of the configuration as lines for people."""
+"""Errors of the configuration as lines for users."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ MAX_LINES = 100
 
 
 def error_lines(errors: Sequence[dict[str, Any]]) -> list[str]:
-    """`errors` of the status JSON as lines: file, line, entry, field, reason. Of very many the first, and how many more
-    there are.
+    """Return `errors` of the status JSON as lines: file, line, entry, field, reason. A long list is cut, with a count
+    of the rest.
     """
     lines = []
     for error in errors[:MAX_LINES]:

@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 LIMIT_BYTES = 8 << 20
-"""A file that is larger moves into `<name>.log.1`; so at most about twice this is kept."""
+"""Size in bytes at which a file is moved to `<name>.log.1`; about twice this is kept at most."""
 
 
 def open_log(path: Path) -> int:
-    """A descriptor to hand to a child as stderr; the caller closes it. Its folder is made if it is missing."""
+    """Return a descriptor for a child's stderr, which the caller closes. A missing folder is created."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
@@ -20,8 +20,8 @@ def open_log(path: Path) -> int:
 def bound_log(path: Path, limit: int = LIMIT_BYTES) -> None:
     """If `path` is larger than `limit` bytes, keep its last `limit` bytes as `<path>.1` and empty it.
 
-    The child goes on writing to the same file (it appends). What it writes between copy and truncation is lost, and
-    the kept part if the disk has no room for it.
+    The child keeps writing to the same file (it appends). Lines that it writes between copy and truncation are lost,
+    and so is the kept part if the disk is full.
     """
     try:
         size = path.stat().st_size
@@ -32,12 +32,12 @@ def bound_log(path: Path, limit: int = LIMIT_BYTES) -> None:
             with contextlib.suppress(OSError), path.with_name(path.name + ".1").open("wb") as old:
                 shutil.copyfileobj(file, old)
             file.truncate(0)
-    except OSError:  # gone, or not ours any more: no reason to stop watching the child
+    except OSError:  # deleted, or no longer ours: no reason to stop watching the child
         return
 
 
 def last_line(path: Path) -> str:
-    """The last line written, shortened to 300 characters; empty if there is none."""
+    """Return the last line, cut to 300 characters; empty for an empty file."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 4096))
@@ -48,7 +48,7 @@ def last_line(path: Path) -> str:
 
 
 class OwnLog:
-    """The supervisor's log file as a stream. It is bounded as those of the children are."""
+    """The supervisor's log file as a stream, bounded like those of the children."""
 
     def __init__(self, path: Path, limit: int = LIMIT_BYTES) -> None:
         """Raises OSError."""
@@ -64,4 +64,4 @@ class OwnLog:
         self._size += os.write(self._descriptor, text.encode("utf-8", "backslashreplace"))
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: writes are not buffered."""

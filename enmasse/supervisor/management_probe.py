@@ -1,4 +1,4 @@
-"""Asks a program of others by its AMQP management what a service of ours shows in its health: it has no such page."""
+"""Health probe over AMQP management, for engines without a health endpoint."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from enmasse.supervisor.probe import TIMEOUT, ChildHealth
 
 
 class Product(Protocol):
-    """What one product is asked over a connection. Both raise ControlError, OSError, ValueError."""
+    """Requests of one product's probe. Both methods raise ControlError, OSError, ValueError."""
 
     async def opened(self, connection: ControlConnection) -> None:
-        """There is a new connection."""
+        """Handle a new connection."""
 
     async def seen(self) -> ChildHealth:
-        """What it answers over that."""
+        """Read the health over that connection."""
 
 
 class ManagementProbe:
-    """Asks one program over one connection to `address` (host:port), as long as that lasts."""
+    """Probes one program over one connection to `address` (host:port), which is kept open."""
 
     def __init__(self, address: str, product: Product) -> None:
         self._host, self._port = host_port(address)
@@ -29,7 +29,7 @@ class ManagementProbe:
         self._connection: ControlConnection | None = None
 
     async def ask(self) -> ChildHealth:
-        """Never raises but for cancellation."""
+        """Probe once; raises nothing but cancellation."""
         try:
             async with asyncio.timeout(TIMEOUT):
                 return await self._ask()

@@ -1,4 +1,4 @@
-"""/metrics of the suite: the status JSON, the memory of the processes, and what the brokers have lost."""
+"""/metrics of the suite: the status JSON, the memory of the processes, and losses of the brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 MAX_ADDRESSES = 1000
-"""Addresses with series of their own; those above are only in the sums."""
+"""Number of addresses with series of their own; further ones count only in the sums."""
 LOSSES = ("artemis_lost_message_count", "artemis_damaged_places")
 """Families that are taken over from the brokers."""
 COUNTS = {
@@ -34,7 +34,7 @@ MAX_ANSWER = 64 << 10
 
 
 def families(status: Status) -> Iterator[Metric]:
-    """Of one status (docs/metrics.md)."""
+    """Yield the metrics of one status (docs/metrics.md)."""
     components, addresses = status["components"], status["addresses"]
     labels = [{"name": c["name"], "kind": c["kind"]} for c in components]
     phases = Counter(a["phase"] for a in addresses)
@@ -71,8 +71,8 @@ def families(status: Status) -> Iterator[Metric]:
 
 
 def losses(brokers: Iterable[tuple[str, int]]) -> list[Metric]:
-    """What the brokers at these (host, health port) have lost; blocks while it asks them. One that does not answer in
-    time is left out.
+    """Return the losses of the brokers at these (host, health port); blocks during the requests. Brokers that do not
+    answer in time are left out.
     """
     found: dict[str, Metric] = {}
     for host, port in brokers:
@@ -100,7 +100,7 @@ def _per_address(addresses: list[dict[str, Any]], field: str) -> list[tuple[dict
 
 
 def resident_bytes(pid: int | None) -> int:
-    """Resident set size of a process in bytes; 0 where it cannot be read."""
+    """Return the resident set size of a process in bytes; 0 if it cannot be read."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):

@@ -12,7 +12,7 @@ _SECURE = frozenset({"mqtts", "wss"})
 
 
 def keepers(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]:
-    """The two services that have a store; of each there is one. Reserves their ports."""
+    """Return the two services with a store, one process each. Reserves their ports."""
     if not options.has_mqtt:
         return []
     settings = SettingsMaker(options, ports)
@@ -31,7 +31,7 @@ def _store(options: Options, data: DataDir, name: str) -> dict[str, Any]:
 
 
 def gateway(options: Options, ports: InternalPorts, name: str) -> Spec:
-    """A gateway: it listens on the ports that all of them share, and on one of its own. Reserves its ports."""
+    """Return a gateway, which listens on the shared ports and on one of its own. Reserves its ports."""
     settings = SettingsMaker(options, ports)
     tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else {}
     listeners: list[dict[str, Any]] = [
@@ -48,6 +48,6 @@ def gateway(options: Options, ports: InternalPorts, name: str) -> Spec:
 
 
 def forget_ports(ports: InternalPorts, name: str) -> None:
-    """A gateway is gone for good."""
+    """Release the ports of a gateway that was removed."""
     for key in ("health", "own"):
         ports.release(f"{name}/{key}")

@@ -1,4 +1,4 @@
-"""Which services every suite runs, and with which settings (docs/contracts.md, "A service as a process")."""
+"""Services of every suite, and their settings (docs/contracts.md, "A service as a process")."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
 MQTT, MQTTS, WS, WSS = 1883, 8883, 8083, 8084
 ROUTER_KIND = "router"
 ROUTER = f"{ROUTER_KIND}-0"
-"""The first router: it has the public ports."""
+"""The first router, which has the public ports."""
 MOST_ROUTERS = 8
-"""Routers of one suite, if their engine forms a mesh: the agent reserves ports for so many."""
+"""Most routers of one suite, if their engine forms a mesh: ports are reserved for this number."""
 SERVICES = f"{ROUTER}/services"
 """The internal port of the router's listener for the MQTT services."""
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
 MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)
-"""What `--without` can leave out."""
+"""Parts that `--without` can leave out."""
 EMBEDDED, QDROUTERD, ARTEMIS = "embedded", "qdrouterd", "artemis"
 ROUTERS = (EMBEDDED, QDROUTERD)
 """The engines of a router, for `--router`."""
 BROKERS = (EMBEDDED, ARTEMIS)
-"""Those of brokers, for `--broker`."""
+"""The engines of brokers, for `--broker`."""
 SUPERVISOR = "enmasse"
 """The name of `enmasse up` itself among the components with a log."""
 LOG_LEVEL = "info"
@@ -44,22 +44,22 @@ class Options:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     without: frozenset[str] = frozenset()
-    """Those of PARTS that are left out."""
+    """PARTS that are left out."""
     store: str | None = None
-    """URL of the Redis server that has what MQTT keeps; None: files in the data folder."""
+    """URL of the Redis server for the stores of MQTT; None: files in the data folder."""
     router: str = EMBEDDED
     """One of ROUTERS."""
     broker: str = EMBEDDED
     """One of BROKERS."""
     log_levels: Mapping[str, LogLevel] = field(default_factory=dict)
-    """Kind of a service, or SUPERVISOR → level of its log; under "" that of the others."""
+    """Kind of a service, or SUPERVISOR → log level; "" → level of all others."""
 
     def log_level(self, kind: str) -> str:
-        """The level of what `kind` logs."""
+        """Return the log level of `kind`."""
         return self.log_levels.get(kind) or self.log_levels.get("") or LOG_LEVEL
 
     def client_ports(self) -> dict[str, int]:
-        """Listener name → port on loopback of the listeners for clients, which the router agent makes."""
+        """Listener name → port on loopback of the listeners for clients, which the router agent creates."""
         ports = {"amqp": AMQP + self.offset}
         if self.tls_cert is not None:
             ports["amqps"] = AMQPS + self.offset
@@ -67,7 +67,7 @@ class Options:
 
     @property
     def most_routers(self) -> int:
-        """So many routers can run."""
+        """Largest number of routers."""
         return MOST_ROUTERS if self.router == QDROUTERD else 1
 
     @property
@@ -94,15 +94,16 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One process to run: `name` unique in the suite, `kind` = folder of services/, `settings` = its --config file."""
+    """One process to run: `name` is unique in the suite, `kind` the folder of services/, `settings` its --config
+    file."""
 
     name: str
     kind: str
     settings: dict[str, Any]
     wanted_endpoints: frozenset[str] = field(default=frozenset())
-    """host:port that its health must show before it counts as ready: created after its start."""
+    """host:port that its health must list before it counts as ready: opened after its start."""
     engine: str = EMBEDDED
-    """Which product it is."""
+    """The product that the process runs."""
 
     @property
     def health_port(self) -> int:
@@ -110,14 +111,14 @@ class Spec:
 
 
 class SettingsMaker:
-    """Makes the settings of services. Reserves their ports."""
+    """Builds the settings of services and reserves their ports."""
 
     def __init__(self, options: Options, ports: InternalPorts) -> None:
         self.options = options
         self.ports = ports
 
     def address(self, key: str) -> str:
-        """host:port of an internal port."""
+        """Return host:port of an internal port."""
         return f"{LOOPBACK}:{self.ports.get(key)}"
 
     @property
@@ -125,17 +126,17 @@ class SettingsMaker:
         return self.address("configserv/amqp")
 
     def __call__(self, name: str, kind: str = "", **more: Any) -> dict[str, Any]:
-        """What all services have, and `more`."""
+        """Build the settings common to all services, and `more`."""
         level = self.options.log_level(kind or name)
         return {"name": name, "health": self.address(f"{name}/health"), "log_level": level, **more}
 
 
 def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]:
-    """The services that every suite has one of, in the order they are shown. Reserves their ports."""
+    """Return the services of which every suite has one, in the order of display. Reserves their ports."""
     settings = SettingsMaker(options, ports)
     configserv, ragent = settings.configserv, settings.address("ragent/amqp")
     tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else None
-    # Brokers made by hand are named in brokers.json; then there is nothing for a storage controller to do.
+    # brokers.json names brokers made by hand; then no storage controller is needed.
     by_hand = has_brokers_by_hand(options.config)
     reporters = ["ragent"] if by_hand else ["ragent", "storage_controller"]
     listeners = [
@@ -172,19 +173,19 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
 
 
 def router_name(number: int) -> str:
-    """Name and id of a router."""
+    """Return name and id of a router."""
     return f"{ROUTER_KIND}-{number}"
 
 
 def router_ports(options: Options, ports: InternalPorts, name: str) -> dict[str, int]:
-    """Listener name → port of a router's listeners for clients. All but the first router have internal ones, which are
-    reserved."""
+    """Return listener name → port of a router's listeners for clients. Routers other than the first have internal
+    ports, which are reserved."""
     public = options.client_ports()
     return public if name == ROUTER else {listener: ports.get(f"{name}/{listener}") for listener in public}
 
 
 def router(options: Options, ports: InternalPorts, name: str) -> Spec:
-    """A router of the engine that is wanted. Reserves its ports."""
+    """Return a router of the chosen engine. Reserves its ports."""
     settings = SettingsMaker(options, ports)
     operators = OPERATORS + options.offset if name == ROUTER else ports.get(f"{name}/operators")
     listening = [*router_ports(options, ports, name).values(), operators]
@@ -201,13 +202,13 @@ def router(options: Options, ports: InternalPorts, name: str) -> Spec:
 
 
 def forget_router(ports: InternalPorts, name: str) -> None:
-    """A router is gone for good. The ports for its clients stay reserved: the agent has them in its settings."""
+    """Release the ports of a removed router, except those for clients, which the agent's settings contain."""
     for key in ("health", "services", "operators", "inter-router"):
         ports.release(f"{name}/{key}")
 
 
 def has_brokers_by_hand(config: Path) -> bool:
-    """Whether the configuration names brokers itself."""
+    """Return True if the configuration names brokers itself."""
     return (config / "brokers.json").exists()
 
 
@@ -219,8 +220,8 @@ def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir)
 
 
 def _router_entities(name: str, ragent: str, operators: int, services: int) -> list[list[Any]]:
-    """A router starts with a connector to its agent, which configures everything else, a listener for operators, which
-    is there also when the agent is not (listeners for clients carry no management), and one for the MQTT services."""
+    """Return the static entities of a router: a connector to its agent, which configures everything else; a listener
+    for operators, available also without the agent (listeners for clients carry no management); one for MQTT."""
     host, _, port = ragent.rpartition(":")
     return [
         ["router", {"id": name, "mode": "standalone", "defaultDistribution": "unavailable"}],
@@ -244,10 +245,10 @@ _DISPATCH_LEVELS = {"debug": "debug+", "info": "notice+", "warning": "warning+",
 
 
 def qdrouterd_entities(entities: list[list[Any]], inter_router: int, log_level: str) -> list[list[Any]]:
-    """The configuration file of Dispatch with these entities of the embedded router's.
+    """Return the configuration file of Dispatch for these entities of the embedded router.
 
-    The mode is `interior` and there is a listener for other routers also while there is one router, so that a second
-    one needs no restart of the first.
+    The mode is `interior`, with a listener for other routers, also for a single router, so that a second one needs no
+    restart of the first.
     """
     log = {"module": "DEFAULT", "enable": _DISPATCH_LEVELS[log_level], "outputFile": "stderr"}
     made: list[list[Any]] = [["log", log]]

@@ -17,11 +17,11 @@ from enmasse.supervisor.files import NO_ROOM, read_json, write_json
 LOOPBACK = "127.0.0.1"
 OTHER_PORTS = "choose other ports with --port-offset N"
 INTERNAL = range(20000, 32768)
-"""Below Linux's range for outgoing connections, so that none of those ever sits on a port of ours."""
+"""Range below Linux's range for outgoing connections, which therefore never occupy one of our ports."""
 
 
 def bind_public(port: int, what: str, remedy: str = OTHER_PORTS) -> socket.socket:
-    """A listening socket on loopback `port`. Raises StartError with the port, its owner and the remedy."""
+    """Return a listening socket on loopback `port`. Raises StartError with the port, its owner and the remedy."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,7 +44,7 @@ def check_public(port: int, what: str, remedy: str = OTHER_PORTS) -> None:
 
 
 def owner_of(port: int) -> str | None:
-    """`name (pid N)` of the process that listens on `port`, if /proc shows it to this user."""
+    """Return `name (pid N)` of the process that listens on `port`; None if /proc does not show it to this user."""
     inodes = _listening_inodes(port)
     if not inodes:
         return None
@@ -90,7 +90,7 @@ class InternalPorts:
         )
 
     def get(self, key: str) -> int:
-        """The port of `key`, reserved. Raises StartError when no port is free."""
+        """Return the port of `key` and reserve it. Raises StartError if no port is free."""
         if (holder := self._held.get(key)) is None:
             holder = self._reserve(self._known.get(key))
             self._held[key] = holder
@@ -108,7 +108,7 @@ class InternalPorts:
             self._write()
 
     def close(self) -> None:
-        """Give all ports back; they stay written down for the next start."""
+        """Release all ports; they stay recorded for the next start."""
         for holder in self._held.values():
             holder.close()
         self._held.clear()
@@ -117,7 +117,7 @@ class InternalPorts:
         try:
             write_json(self._path, self._known)
         except OSError as error:
-            if error.errno not in NO_ROOM:  # without room: the next start may have other ports
+            if error.errno not in NO_ROOM:  # full disk: the next start may use other ports
                 raise
 
     def _reserve(self, preferred: int | None) -> socket.socket:
@@ -132,6 +132,6 @@ class InternalPorts:
             except OSError:
                 holder.close()
                 continue
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from now on our server may bind it, too
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from now on our server may bind it as well
             return holder
         raise StartError(f"no free port left between {INTERNAL.start} and {INTERNAL.stop - 1}: stop some processes.")

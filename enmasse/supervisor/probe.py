@@ -1,4 +1,4 @@
-"""Asks a child how it is: GET /healthz on its health port (docs/contracts.md)."""
+"""Health probe of a child: GET /healthz on its health port (docs/contracts.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_ANSWER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ChildHealth:
-    """A child's answer to /healthz. `endpoints`: name → host:port it serves on; `counts`: name → number."""
+    """A child's answer to /healthz. `endpoints`: name → host:port that it serves; `counts`: name → number."""
 
     ready: bool
     detail: str
@@ -26,7 +26,7 @@ class ChildHealth:
 
 
 class Probe:
-    """Asks one child again and again, over one connection as long as that lasts."""
+    """Probes one child repeatedly, over one connection that is kept open."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -35,11 +35,11 @@ class Probe:
         self._request = f"GET /healthz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: keep-alive\r\n\r\n".encode()
 
     async def ask(self) -> ChildHealth:
-        """One question, answered within two seconds; never raises but for cancellation."""
+        """Probe once, within two seconds; raises nothing but cancellation."""
         try:
             async with asyncio.timeout(TIMEOUT):
                 answer = await self._exchange()
-            if self._last is None or answer != self._last[0]:  # seldom: they are the same for hours
+            if self._last is None or answer != self._last[0]:  # rare: answers stay equal for hours
                 self._last = (answer, _read_health(answer))
             return self._last[1]
         except TimeoutError:
@@ -61,12 +61,12 @@ class Probe:
                 answer = await self._get(*self._streams)
                 if answer:
                     return answer
-            self.close()  # it is of a process that has ended, or was kept for too long
+            self.close()  # the connection belongs to an ended process, or was idle for too long
         self._streams = await asyncio.open_connection(self._host, self._port)
         return await self._get(*self._streams)
 
     async def _get(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        """An answer: as long as its head states, or up to the end of the connection."""
+        """Read an answer: by its stated length, or up to the end of the connection."""
         writer.write(self._request)
         answer = bytearray()
         end: int | None = None
@@ -83,8 +83,8 @@ class Probe:
 
 
 class LazyProbe:
-    """The probe `name` of `module`, made with these arguments when it asks first: until then the processes are being
-    started, and its library is not imported.
+    """Probe `name` of `module`, created with these arguments on first use, so that its library is imported after the
+    processes have been started.
     """
 
     def __init__(self, module: str, name: str, *arguments: str) -> None:
@@ -104,7 +104,7 @@ class LazyProbe:
 
 
 def _end(answer: bytes) -> int | None:
-    """How long the answer is, if the peer states it and keeps the connection."""
+    """Return the length of the answer if the peer states it and keeps the connection, otherwise None."""
     head, _, _ = answer.partition(b"\r\n\r\n")
     length = re.search(rb"\r\nContent-Length: *([0-9]{1,9})\r\n", head + b"\r\n", re.IGNORECASE)
     kept = re.search(rb"\r\nConnection: *keep-alive\r\n", head + b"\r\n", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Qpid Dispatch as the suite's router: found on PATH, how it is started and asked."""
+"""Qpid Dispatch as the suite's router: search on PATH, start, and health probe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REMEDY = (
 
 
 def find() -> str:
-    """The path of qdrouterd. Raises StartError if there is none on PATH, or an old one."""
+    """Return the path of qdrouterd. Raises StartError if it is not on PATH, or too old."""
     path = shutil.which(PROGRAM)
     if path is None:
         raise StartError(f"--router {PROGRAM}: no program {PROGRAM} is on PATH. {_REMEDY}")
@@ -42,7 +42,7 @@ def find() -> str:
 
 
 class Qdrouterd:
-    """How a child with the engine `qdrouterd` is run. Its settings: `entities`, and `operators` (host:port)."""
+    """Runs children of the engine `qdrouterd`. Their settings: `entities`, and `operators` (host:port)."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What a Qpid Dispatch router is asked to know how it is, over its listener for operators."""
+"""Health probe of a Qpid Dispatch router, over its listener for operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NODE: Final = "org.apache.qpid.dispatch.router.node"
 
 
 class QdrouterdProbe(ManagementProbe):
-    """Asks one router."""
+    """Probe of one router."""
 
     def __init__(self, operators: str) -> None:
         super().__init__(operators, _Router())
@@ -28,16 +28,16 @@ class _Router:
         self._node: Dispatch
         self._version = ""
         self._answering: set[str] = set()
-        """Listeners (host:port) that have taken a connection: Dispatch shows also those whose port it could not get."""
+        """Listeners (host:port) that have accepted a connection: Dispatch also lists listeners that failed to bind."""
 
     async def opened(self, connection: ControlConnection) -> None:
-        self._answering.clear()  # it may be another process by now
+        self._answering.clear()  # the process may have been replaced
         self._version = str(connection.remote_properties.get("version", ""))[:40]
         self._node = Dispatch(connection, timeout=TIMEOUT)
         await self._node.opened()
 
     async def seen(self) -> ChildHealth:
-        """Ready if it answers; its endpoints are the listeners that take connections."""
+        """Return the health: ready if the router answers; endpoints are the listeners that accept connections."""
         endpoints = {}
         for row in await self._node.query(_LISTENER, ["name", "host", "port"]):
             at = f"{row['host']}:{row['port']}"
@@ -58,5 +58,5 @@ class _Router:
 
 
 def _is_neighbour(row: dict[str, object]) -> bool:
-    """A row of a router to which this one has a connection."""
+    """Return True for the row of a router to which this one has a connection."""
     return row.get("routerLink") is not None

@@ -1,5 +1,4 @@
-"""The processes of a kind that people count: as many as `enmasse scale KIND=N` has said last, also after a restart of
-the suite."""
+"""Scalable processes of a kind: their number is the last `enmasse scale KIND=N`, also after a restart of the suite."""
 
 from __future__ import annotations
 
@@ -11,12 +10,12 @@ from enmasse.supervisor.child import Child
 from enmasse.supervisor.files import read_json, write_json
 
 STOP_WITHIN = 12.0
-"""Seconds until a process that is to end is killed."""
+"""Seconds from SIGTERM to SIGKILL."""
 
 
 class Replicas:
-    """The number of processes of a kind, and a child for each, `KIND-0` and so on. `file` keeps the number;
-    `make_child(name)` makes one, `gone(name)` is called when it has ended for good, `changed` after every change.
+    """The number of processes of a kind, and a child for each, `KIND-0` and so on. `file` stores the number;
+    `make_child(name)` creates a child, `gone(name)` is called after its removal, `changed` after every change.
     """
 
     def __init__(
@@ -36,16 +35,16 @@ class Replicas:
 
     @property
     def children(self) -> list[Child]:
-        """Those that are to run, by number."""
+        """Desired children, ordered by number."""
         return [self._children[number] for number in sorted(self._children)]
 
     @property
     def leaving(self) -> list[Child]:
-        """Those that are being ended."""
+        """Children that are being ended."""
         return [child for child, _ in self._leaving.values()]
 
     def start(self) -> None:
-        """Starts and ends processes until there are as many as are to run."""
+        """Start or end processes until the desired number is reached."""
         if self._ending:
             return
         for number in range(self._count):
@@ -57,7 +56,8 @@ class Replicas:
         self._changed()
 
     def scale(self, count: int) -> tuple[bool, str]:
-        """So many are to run from now on: whether that is accepted, and a sentence. They start and end meanwhile."""
+        """Set the desired number. Return whether it was accepted, and a sentence. Processes start and end in the
+        background."""
         if count > self._most:
             return False, f"a suite runs at most {self._most} processes of {self.kind}"
         if count < self._least:
@@ -73,7 +73,7 @@ class Replicas:
         return True, f"{self.kind} runs {_processes(count)} from now on"
 
     async def all_left(self) -> None:
-        """Waits for those that are being ended, and starts none any more: the suite ends."""
+        """Wait for the children that are being ended, and start no others: the suite ends."""
         self._ending = True
         await asyncio.gather(*(task for _, task in self._leaving.values()), return_exceptions=True)
 
@@ -85,7 +85,7 @@ class Replicas:
             del self._leaving[number]
             if number >= self._count:
                 self._gone(child.spec.name)
-            self.start()  # it may be wanted again
+            self.start()  # it may be desired again
 
         self._leaving[number] = child, asyncio.create_task(leave(), name=f"leave {child.spec.name}")
 
@@ -95,7 +95,7 @@ def _processes(count: int) -> str:
 
 
 def _read(file: Path, kind: str, least: int, most: int) -> int:
-    """The number that was set last, within these bounds; 1 if none was."""
+    """Return the stored number, within these bounds; 1 if there is none."""
     content = read_json(file)
     count = content.get(kind) if isinstance(content, dict) else None
     return min(max(count, least), most) if isinstance(count, int) and count >= 0 else 1

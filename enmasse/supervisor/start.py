@@ -35,12 +35,12 @@ INSTALLED = Path(__file__).parents[1] / "_installed"
 
 
 def service_command(kind: str, settings: Path) -> list[str]:
-    """How a service is started. -P: modules are not imported from the current directory."""
+    """Return the command that starts a service. -P: no imports from the current directory."""
     return [sys.executable, "-P", "-m", f"services.{kind}", "--config", str(settings)]
 
 
 async def _configserv_feed(address: str) -> StatusSource:
-    """configserv's status feed. Its library is imported in a thread: the children start meanwhile."""
+    """Return configserv's status feed. Its library is imported in a thread while the children start."""
     module = await asyncio.to_thread(importlib.import_module, "enmasse.supervisor.feed")
     feed: StatusSource = module.StatusFeed(address)
     return feed
@@ -68,7 +68,7 @@ def run(
     try:
         check_config(options)  # first: a wrong --config creates no folder
         with contextlib.ExitStack() as stack:
-            # A new directory is created last. One that was used is opened before the ports are checked: its user is
+            # A new directory is created last. A used one is opened before the ports are checked: naming its user is
             # the better message, and processes of a killed suite may still have ports.
             data = stack.enter_context(_opened(options.data)) if datadir.is_used(options.data) else None
             if data is not None:
@@ -89,7 +89,7 @@ def run(
 
 
 def _programs(options: Options, command: Command) -> dict[str, Program]:
-    """Engine → how a process of it is run. Raises StartError if an engine is not there."""
+    """Return engine → program. Raises StartError if an engine is not available."""
     programs: dict[str, Program] = {EMBEDDED: Service(command)}
     if options.router == QDROUTERD:
         programs[QDROUTERD] = qdrouterd.Qdrouterd(qdrouterd.find())
@@ -99,8 +99,8 @@ def _programs(options: Options, command: Command) -> dict[str, Program]:
 
 
 def _start_log(options: Options, data: datadir.DataDir) -> None:
-    """What `enmasse up` itself logs goes into a file; the terminal has what people need to know."""
-    with contextlib.suppress(OSError):  # a full disk: the suite starts all the same
+    """Send the log of `enmasse up` to a file; the terminal shows only lines for users."""
+    with contextlib.suppress(OSError):  # on a full disk the suite starts without it
         log.setup(options.log_level(SUPERVISOR), logfile.OwnLog(data.logs / f"{SUPERVISOR}.log"), service=SUPERVISOR)
     config, ports = str(options.config), {**options.public_ports(), "http": options.http_port}
     log.get().info(
@@ -117,7 +117,8 @@ def _opened(path: Path) -> Iterator[datadir.DataDir]:
 
 def _http(listening: socket.socket) -> Callable[[Supervisor], WebServer]:
     def serve(suite: Supervisor) -> WebServer:
-        from enmasse.supervisor import web  # its libraries take their time: the services have been started before
+        # imported late, because its libraries take time: the services are starting already
+        from enmasse.supervisor import web
 
         return web.serve(listening, suite)
 
@@ -168,7 +169,7 @@ def check_tls(options: Options) -> None:
 
 
 def is_configured(data: Path) -> bool:
-    """Whether the data directory holds a last good configuration, which the suite starts with if the files are gone."""
+    """Return True if the data directory has a last good configuration, with which the suite can start without files."""
     kept = data / "configserv"
     try:
         return kept.is_dir() and any(kept.iterdir())
@@ -177,10 +178,10 @@ def is_configured(data: Path) -> bool:
 
 
 def check_config(options: Options) -> None:
-    """Raise StartError if the suite has nothing to run with.
+    """Raise StartError if there is no configuration to run with.
 
-    Once configserv has kept a good configuration, a file that does not parse changes nothing; without one there is
-    nothing to serve. Invalid entries in files that parse do not prevent the start.
+    Once configserv has stored a valid configuration, a file that does not parse changes nothing; without one the start
+    fails. Invalid entries in files that parse do not prevent the start.
     """
     folder = options.config
     if is_configured(options.data):

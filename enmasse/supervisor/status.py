@@ -1,4 +1,4 @@
-"""What `enmasse status` shows: the processes as the supervisor sees them, merged with configserv's status feed."""
+"""Status of the suite for `enmasse status`: the supervisor's processes merged with configserv's status feed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ NOT_RUNNING: Status = {"schema": 1, "ready": False, "config": {}, "components": 
 
 
 def merge(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> Status:
-    """The status JSON. `feed`: the newest body of the status feed, None before the first.
+    """Return the status JSON. `feed`: the newest body of the status feed, None before the first.
 
-    ready = there is a feed, every component and every address is ready. What `errors` holds does not matter: a broken
-    edit leaves the last good version in force, and an entry that never had one is no address that could be ready.
+    ready = the feed, every component and every address is ready. `errors` do not matter: a broken edit keeps the last
+    good version, and an entry that never had one is not an address that could be ready.
     """
     addresses = list(feed.get("addresses", ())) if feed else []
     wrong = {error.get("entry") for error in feed.get("errors", ())} if feed else set()
@@ -34,7 +34,7 @@ def merge(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> S
 
 
 def started(status: Status) -> bool:
-    """Whether start-up is over: all is ready but what cannot become so by waiting (and is reported on stderr)."""
+    """Return True if the start has finished: everything is ready except problems that waiting cannot solve."""
     return (
         bool(status["components"])
         and all(c["ready"] for c in status["components"])
@@ -43,7 +43,7 @@ def started(status: Status) -> bool:
 
 
 def scale(components: list[dict[str, Any]], service: str, count: int) -> tuple[bool, str]:
-    """Whether `service` can have `count` processes now, and why not: (accepted, a sentence)."""
+    """Return whether `service` can have `count` processes now, and why not: (accepted, sentence)."""
     kinds: dict[str, int] = {}
     for component in components:
         kinds[component["kind"]] = kinds.get(component["kind"], 0) + 1

@@ -1,4 +1,4 @@
-"""What `enmasse up` runs: its children, its view of the status feed, its ready line, its end."""
+"""The running suite of `enmasse up`: its children, its view of the status feed, its ready line, its end."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:  # imported after the services have been started
 POLL_UNSETTLED, POLL_SETTLED = 0.05, 0.5
 """Seconds between two looks at the folder `desired`."""
 WRITE_AGAIN = 1.0
-"""Seconds after which the files for others are written again if they could not be, for example on a full disk."""
+"""Seconds until a failed write of the files for other processes is repeated, for example on a full disk."""
 PATIENCE = 20.0
-"""Seconds after which a start that is not over names what it waits for."""
+"""Seconds until progress of the start is reported."""
 MOST_GATEWAYS = 64
 STOP_ORDER = (
     ("storage_controller", "ragent"),
@@ -37,8 +37,8 @@ STOP_ORDER = (
     ("broker",),
     ("configserv",),
 )
-"""Who only watches goes first, so that nobody reacts to the end of the others; clients are closed before their
-brokers go.
+"""Order of the end: watching services first, so that they do not react to the end of the others; clients are closed
+before their brokers end.
 """
 
 
@@ -46,20 +46,20 @@ class StatusSource(Protocol):
     """The status feed of configserv, and the way to force addresses."""
 
     body: dict[str, Any] | None
-    """The newest snapshot; kept while the feed is lost."""
+    """The newest snapshot, kept while the feed is lost."""
     attached: bool
-    """Whether `body` is current: set with the first snapshot after an attach."""
+    """True if `body` is current: set with the first snapshot after an attach."""
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Follow the feed until cancelled, through any loss of it."""
+        """Follow the feed until cancelled, reconnecting after losses."""
 
     async def force(self, names: list[str]) -> str | None:
-        """Let configserv discard what these addresses hold; the reason if it was refused."""
+        """Have configserv discard the messages of these addresses. Return the reason if it refused."""
 
 
 class Supervisor:
-    """Everything `enmasse up` runs. `out` gets the lines of the start-up, `say` what else people should know.
-    `programs`: engine → how a process of it is run.
+    """All processes of `enmasse up`. `out` gets the lines of the start, `say` further lines for users. `programs`:
+    engine → program.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Supervisor:
         self._log = log.get()
         self._written_actual: list[dict[str, Any]] | None = None
 
-    # What others ask
+    # Queries and commands
 
     def components(self) -> list[dict[str, Any]]:
-        """`components` of the status JSON: the fixed services, routers, gateways, then brokers by name."""
+        """Return `components` of the status JSON: the fixed services, routers, gateways, then brokers by name."""
         found = [child.component() for child in self._children()]
         for entry in found:
             if entry["kind"] == "configserv" and entry["ready"] and not (self._feed and self._feed.attached):
@@ -105,11 +105,11 @@ class Supervisor:
         return found
 
     def status(self) -> status.Status:
-        """The status JSON of this moment."""
+        """Return the current status JSON."""
         return status.merge(self.components(), self._feed.body if self._feed else None)
 
     def scale(self, service: str, count: int) -> tuple[bool, str]:
-        """Let `service` have `count` processes: whether that is accepted, and why not, or what happens."""
+        """Scale `service` to `count` processes. Return whether that is accepted, and the reason or what happens."""
         if service == GATEWAY and self.options.has_mqtt:
             return self._gateways.scale(count)
         if service == ROUTER_KIND and self.options.most_routers > 1:
@@ -117,12 +117,12 @@ class Supervisor:
         return status.scale(self.components(), service, count)
 
     def brokers(self) -> list[tuple[str, int]]:
-        """Host and health port of each broker of ours."""
+        """Return host and health port of each embedded broker."""
         ours = (child.spec for child in self._brokers.children if child.spec.engine == EMBEDDED)
         return [(LOOPBACK, spec.health_port) for spec in ours]
 
     async def force(self, names: list[str]) -> str | None:
-        """Discard what these addresses hold; the reason if that was refused."""
+        """Discard the messages of these addresses. Return the reason if that was refused."""
         return (
             await self._feed.force(names) if self._feed else "the configuration service is not reached yet; try again"
         )
@@ -137,11 +137,11 @@ class Supervisor:
         self._fixed = {spec.name: self._child(spec) for spec in specs}
         self._look_at_desired()  # brokers of the last run start with the rest,
         try:
-            self._write_facts()  # and nobody reads what was true then
+            self._write_facts()  # and files of the last run are replaced
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            self._news.set()  # they are written as soon as they can be
+            self._news.set()  # written as soon as possible
         for child in self._fixed.values():
             child.start()
         self._routers.start()
@@ -151,7 +151,7 @@ class Supervisor:
         tasks = [asyncio.create_task(follower) for follower in followers]
         try:
             while any(c.detail == "not started" for c in self._fixed.values()) and not self._stop.is_set():
-                await asyncio.sleep(0)  # all are being started before we spend time on importing libraries
+                await asyncio.sleep(0)  # all processes are starting before we spend time on imports
             self._web = serve_http(self)
             self._feed = await self._make_feed(specs[0].settings["listen"])
             tasks.append(asyncio.create_task(self._feed.run(self._news.set)))
@@ -170,14 +170,14 @@ class Supervisor:
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         for task in done - {stopped}:
-            await task  # none of them ends by itself: raises what broke it
+            await task  # these tasks never end by themselves: raises their error
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
 
         def asked() -> None:
             self._log.info("suite.stop.requested", now=self._stop.is_set())
-            if self._stop.is_set():  # asked twice: no patience any more
+            if self._stop.is_set():  # requested twice: end at once
                 for child in (*self._children(), *self._leaving()):
                     child.kill()
             self._stop.set()
@@ -221,18 +221,18 @@ class Supervisor:
     # The local driver
 
     async def _follow_desired(self) -> None:
-        """Keeps the processes running that the folder `desired` has, and no others of their kind."""
+        """Keep exactly the processes of the folder `desired` running."""
         while True:
             self._look_at_desired()
             settled = self.is_ready and self._brokers.settled
             await asyncio.sleep(POLL_SETTLED if settled else POLL_UNSETTLED)
 
     def _look_at_desired(self) -> None:
-        if "storage_controller" in self._fixed:  # without it nobody empties or minds such brokers
+        if "storage_controller" in self._fixed:  # without it no service manages such brokers
             counted = (*self._routers.children, *self._gateways.children)
             self._brokers.look([*self._fixed, *(child.spec.name for child in counted)])
 
-    # What people and the storage controller can read
+    # Files and lines for users and the storage controller
 
     async def _show_changes(self) -> None:
         """After every change: the file `actual`, the list of pids, lines on stdout and stderr."""
@@ -253,10 +253,10 @@ class Supervisor:
                 for line in error_lines(self._feed.body.get("errors", ())):
                     self._say_once(line)
                 if not self.is_ready and self._feed.attached:
-                    self._show_ready(self.status())  # looks at every address: only until it is
+                    self._show_ready(self.status())  # checks every address, so only until the suite is ready
 
     def _log_configuration(self, body: dict[str, Any]) -> None:
-        """Files that are in force with another content than before. configserv logs what changed in them."""
+        """Log which files apply with changed content. configserv logs the changes in them."""
         for name, digest in dict(body.get("config", {})).items():
             if self._logged_config.get(name) != digest:
                 self._logged_config[name] = digest
@@ -274,7 +274,7 @@ class Supervisor:
             self._print(line)
 
     async def _show_what_is_missing(self) -> None:
-        """Somebody may be sitting there and wondering."""
+        """Report the progress of a long start to the user."""
         await asyncio.sleep(PATIENCE)
         if not self.is_ready:
             current = self.status()
@@ -283,10 +283,10 @@ class Supervisor:
             more = f" and {len(waiting) - 10} more" if len(waiting) > 10 else ""
             self._log.warning("suite.start.delayed", waiting_for=waiting[:10], more=max(0, len(waiting) - 10))
             self._say(f"still waiting for {', '.join(waiting[:10])}{more}; logs are in {self.data.logs}")
-        await asyncio.Event().wait()  # like the others, ended by cancellation
+        await asyncio.Event().wait()  # ended by cancellation, like the others
 
     def _write_facts(self) -> None:
-        """Raises OSError; what was not written then is written at the next call."""
+        """Write the changed files. Raises OSError; the next call repeats the rest."""
         pids = sorted(child.pid for child in self._children() if child.pid is not None)
         actual = self._brokers.actual()
         children_file, actual_file = self.data.run / "children.json", self.data.run / "actual.json"
@@ -298,7 +298,7 @@ class Supervisor:
             self._written_pids = pids
 
     def _print(self, line: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # nobody reads any more, or no room: not a reason to stop
+        with contextlib.suppress(OSError, ValueError):  # the reader has gone, or the disk is full: not a reason to stop
             self._out.write(line + "\n")
             self._out.flush()
 

@@ -1,9 +1,8 @@
 """HTTP of the suite, on loopback: health, status, metrics, and the two orders `scale` and `force`.
 
-A web page in a browser on this machine must be able neither to read nor to order anything here. So the Host header
-must name loopback (a page that has its own name resolve to 127.0.0.1 fails), an Origin must be loopback too, and
-orders must be declared as JSON, which a foreign page cannot do without asking first (CORS), and nobody answers that
-question.
+A web page in a browser on this machine must be able neither to read nor to change anything here. So the Host header
+must name loopback (a page whose name resolves to 127.0.0.1 fails), an Origin must be loopback too, and commands must be
+declared as JSON, which a foreign page cannot do without a CORS preflight request, which is not answered.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ BOUNDS = Bounds(
     keeps_connections=False,
 )  # fmt: skip
 LOOP_SECONDS = 30.0
-"""For the suite to give an answer: `force` waits for the configuration service."""
+"""Seconds for the suite to answer: `force` waits for the configuration service."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -75,7 +74,7 @@ def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) 
 
 
 def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
-    """Path → method → what answers, in the event loop."""
+    """Return path → method → handler; handlers run in the event loop."""
 
     async def health(_: Request) -> Response:
         ready = suite.status()["ready"]
@@ -86,7 +85,7 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         return _json(suite.status())
 
     async def brief(_: Request) -> Response:
-        found = suite.status()  # what somebody who waits asks ten times a second, also with 10,000 addresses
+        found = suite.status()  # `enmasse status --wait` requests this ten times a second, also with 10,000 addresses
         return _json({key: found[key] for key in ("schema", "ready", "config")})
 
     async def about(_: Request) -> Response:
@@ -130,7 +129,7 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
 
 
 def _refusal(request: Request) -> Response | None:
-    """Why this request is not answered, if it may come from a web page."""
+    """Return the refusal of a request that may come from a web page; None if it is acceptable."""
     origin = request.headers.get("Origin")
     if not _is_loopback(f"//{request.headers.get('Host', '')}"):
         return _refused("the Host header must name loopback: localhost, 127.0.0.1 or [::1]", 403)

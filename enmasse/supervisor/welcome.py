@@ -1,4 +1,4 @@
-"""What `enmasse up` prints when the suite is ready: where clients connect, and which commands to try."""
+"""Lines that `enmasse up` prints when the suite is ready: endpoints for clients, and commands to try."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WEBSOCKET_PATH = "/mqtt"
 
 
 def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
-    """`addresses`: those of the status JSON."""
+    """Return the lines. `addresses`: from the status JSON."""
     facts: list[tuple[str, object]] = [
         (name.upper(), f"{name}://{LOOPBACK}:{port}") for name, port in options.client_ports().items()
     ]
@@ -49,9 +49,9 @@ def _commands(options: Options, addresses: list[dict[str, Any]]) -> list[str]:
 
 
 def _program() -> str:
-    """How the user calls the command: as it was called, if it is not on PATH."""
+    """Return the command as the user types it: its path as called, if it is not on PATH."""
     if shutil.which("enmasse"):
         return "enmasse"
-    with contextlib.suppress(OSError):  # the current directory may be gone
+    with contextlib.suppress(OSError):  # the current directory may be deleted
         return shlex.quote(os.path.relpath(sys.argv[0]))
     return shlex.quote(sys.argv[0])

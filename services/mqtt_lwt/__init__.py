@@ -1,10 +1,10 @@
 """The last-will service: keeps the wills of clients, and publishes those of clients that are lost (README.md).
 
-    book      which wills there are, whose link holds each, when each is due; knows no AMQP, no store and no clock
+    book      the wills, the link that holds each, when each is due; knows no AMQP, no store and no clock
     records   the book in a store: what must be durable before anything is answered
-    requests  what a message to `$lwt` asks for, and the message that will be published
+    requests  decodes the messages to `$lwt`, and builds the message that will be published
     links     the links to `$lwt`
-    publisher sends what is due, until it has been accepted
+    publisher sends due wills until they are accepted
     service   settings, the conversation with the router, health and metrics
 
 Imports enmasse.control (python-qpid-proton), enmasse.stores and the message codec of enmasse.amqp.

@@ -1,13 +1,13 @@
-"""Which wills there are. No AMQP, no store, no clock: times come in, in seconds of one monotonic clock.
+"""The wills and their states. No AMQP, no store, no clock: times are passed in, in seconds of one monotonic clock.
 
 A will is in one of four states:
 
-    held      a link has brought it, and is there
-    orphaned  its link is lost: a grace time runs in which the client may come again
+    held      the link that brought it is attached
+    orphaned  its link is lost: a grace time runs in which the client may reconnect
     delayed   its client is lost, and its will delay runs (MQTT 5, 3.1.3.2.2)
-    due       it is to be published; nothing takes that back
+    due       it will be published; this cannot be undone
 
-A client has at most one will that is not due. What the book says must be stored, its caller stores before it answers.
+A client has at most one will that is not due. The caller stores the changes that the book returns before it answers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from enum import Enum
 from typing import NamedTuple
 
 Link = int
-"""Names a link for as long as the process lives."""
+"""Identifies a link during the life of the process."""
 
 
 class State(Enum):
-    """See above."""
+    """State of a will (see the module)."""
 
     HELD = "held"
     ORPHANED = "orphaned"
@@ -31,7 +31,7 @@ class State(Enum):
 
 
 class Will:
-    """A will without its message. `id`: unique, also over restarts; `key`: whose it is; `delay`: in seconds."""
+    """A will without its message. `id`: unique, also over restarts; `key`: its client; `delay`: in seconds."""
 
     __slots__ = ("at", "delay", "id", "key", "link", "lost_at", "qos", "size", "state", "taken_from", "to")
 
@@ -40,38 +40,38 @@ class Will:
         self.state = State.HELD
         self.link: Link | None = None
         self.at: float | None = None
-        """When the grace time or the delay ends; None: no such time runs."""
+        """End of the grace time or delay; None if neither runs."""
         self.lost_at: float | None = None
-        """When its link was lost, if it was."""
+        """Time of the loss of its link; None if it was not lost."""
         self.taken_from: frozenset[Link] = frozenset()
-        """Links that held the key's will before: what they still say of it is about one that is gone."""
+        """Links that held earlier wills of the key: their later requests concern wills that no longer exist."""
 
 
 class Turned(NamedTuple):
-    """Wills whose state has changed, which must be stored: lost clients' that wait for their delay, and those due."""
+    """Wills whose changed state must be stored: those of lost clients that wait for their delay, and due ones."""
 
     delayed: list[Will]
     due: list[Will]
 
 
 class WillBook:
-    """The wills of all clients. `grace`: seconds for which a client may be away whose link was lost.
+    """The wills of all clients. `grace`: seconds in which a client whose link was lost may reconnect.
 
-    The grace time runs only while clients can reach the service: `resume` says when they can, `suspend` when not.
+    The grace time runs only while clients can reach the service: from `resume` to `suspend`.
     """
 
     def __init__(self, grace: float) -> None:
         self.grace = grace
         self.bytes = 0
-        """Of all messages."""
+        """Bytes of all messages."""
         self._wills: dict[str, Will] = {}
         self._current: dict[str, Will] = {}
-        """Of each key, the one that is not due."""
+        """Key → its will that is not due."""
         self._links: dict[Link, set[str]] = {}
-        """Keys of each link's wills."""
+        """Link → keys of its wills."""
         self._orphans: dict[str, Will] = {}
         self._times: list[tuple[float, str]] = []
-        """A heap of times and the ids of wills; a will that has another time by now is passed over."""
+        """Heap of times and ids of wills; entries with an outdated time are skipped."""
         self._reachable = False
 
     def __len__(self) -> int:
@@ -84,17 +84,17 @@ class WillBook:
         return self._wills.get(id)
 
     def current(self, key: str) -> Will | None:
-        """The client's will that is not due."""
+        """Return the client's will that is not due; None if it has none."""
         return self._current.get(key)
 
     def held_by(self, link: Link) -> int:
-        """How many wills a link holds."""
+        """Return the number of wills that a link holds."""
         return len(self._links.get(link, ()))
 
-    # what links say
+    # requests and ends of links
 
     def put(self, will: Will, link: Link) -> Will | None:
-        """The client has this will now; its link is `link`. Gives the one it replaces, which is gone."""
+        """Set the client's will, held by `link`. Return the will that it replaces."""
         replaced = self._current.get(will.key)
         if replaced is not None:
             if replaced.link is not None and replaced.link != link:
@@ -110,14 +110,14 @@ class WillBook:
         return replaced
 
     def clear(self, key: str, link: Link) -> Will | None:
-        """The client has ended well, or has none any more. Gives its will, which is gone; None: it had none."""
+        """Remove the will of a client that disconnected normally or withdrew it. Return it; None if it had none."""
         will = self._said_of(key, link)
         if will is not None:
             self.remove(will)
         return will
 
     def lose(self, key: str, link: Link, now: float) -> Turned:
-        """The client is lost, a link says."""
+        """Record that a link reports the client as lost."""
         will = self._said_of(key, link)
         turned = Turned([], [])
         if will is not None and will.state is not State.DELAYED:
@@ -125,8 +125,8 @@ class WillBook:
         return turned
 
     def session_ended(self, key: str, link: Link, now: float) -> Turned:
-        """The client's session has ended, because another begins: a will that waits for its delay waits no longer (MQTT
-        5, 3.1.3.2.2), and one whose connection was taken over is due. An orphan's client has come again."""
+        """Record that the client's session ended because another begins: a delayed will becomes due at once (MQTT 5,
+        3.1.3.2.2), and so does one whose connection was taken over. An orphaned will stays: its client is back."""
         will = self._said_of(key, link)
         turned = Turned([], [])
         if will is not None and will.state is not State.ORPHANED:
@@ -134,21 +134,21 @@ class WillBook:
         return turned
 
     def detached(self, link: Link) -> list[Will]:
-        """The link ended well. Gives its wills, which are gone."""
+        """Record a normal detach of the link. Return its wills, which are removed."""
         ended = [self._current[key] for key in self._links.pop(link, ())]
         for will in ended:
             self.remove(will)
         return ended
 
     def failed(self, link: Link, now: float) -> Turned:
-        """The link's client gave an error when it detached: the clients of its wills are lost."""
+        """Record a detach with an error: the clients of the link's wills are lost."""
         turned = Turned([], [])
         for key in self._links.pop(link, ()):
             self._turn(self._current[key], now, now, turned)
         return turned
 
     def lost(self, link: Link, now: float) -> None:
-        """The link is lost, and with it perhaps its clients: their grace time begins."""
+        """Record the loss of the link, and perhaps of its clients: their grace time starts."""
         for key in self._links.pop(link, ()):
             self._orphan(self._current[key], now)
 
@@ -159,20 +159,20 @@ class WillBook:
     # time
 
     def suspend(self) -> None:
-        """Clients cannot reach the service: no grace time runs."""
+        """Stop the grace times, because clients cannot reach the service."""
         self._reachable = False
         for will in self._orphans.values():
             will.at = None
 
     def resume(self, now: float) -> None:
-        """Clients can reach the service: the grace time of every orphan begins."""
+        """Start the grace time of every orphaned will, because clients can reach the service again."""
         self._reachable = True
         for will in self._orphans.values():
             will.lost_at = now
             self._schedule(will, now + self.grace)
 
     def next_time(self) -> float | None:
-        """When `pass_time` has something to do next."""
+        """Return the time at which `pass_time` has work next; None if there is none."""
         times = self._times
         while times:
             at, id = times[0]
@@ -183,7 +183,7 @@ class WillBook:
         return None
 
     def pass_time(self, now: float, most: int) -> Turned:
-        """Wills whose grace time or delay is over, `most` at a time."""
+        """Advance the wills whose grace time or delay has ended, `most` at a time."""
         turned = Turned([], [])
         for _ in range(most):
             at = self.next_time()
@@ -195,15 +195,16 @@ class WillBook:
             self._turn(will, will.lost_at if will.lost_at is not None else now, now, turned)
         return turned
 
-    # what was stored, and what is over
+    # restored and removed wills
 
     def restore(self, will: Will, due_in: float | None, now: float) -> None:
-        """A will as it was stored; `due_in` seconds until it is due, None if its client was not known to be lost."""
+        """Enter a stored will; `due_in`: seconds until it is due, None if its client was not known to be lost."""
         self._add(will)
         if due_in is not None and due_in <= 0:
             will.state = State.DUE
             return
-        if (other := self._current.get(will.key)) is not None:  # a put removes it in the same write: this cannot be
+        # impossible: a put removes the earlier will in the same write
+        if (other := self._current.get(will.key)) is not None:
             self.remove(other)
         self._current[will.key] = will
         if due_in is None:
@@ -213,7 +214,7 @@ class WillBook:
             self._schedule(will, now + due_in)
 
     def remove(self, will: Will) -> None:
-        """It was replaced, cleared, published or dropped."""
+        """Remove a will that was replaced, cleared, published or dropped."""
         del self._wills[will.id]
         self.bytes -= will.size
         self._let_go(will)
@@ -225,7 +226,7 @@ class WillBook:
         self.bytes += will.size
 
     def _let_go(self, will: Will) -> None:
-        """No link holds it, and no time runs."""
+        """Detach the will from its link and its timer."""
         self._orphans.pop(will.id, None)
         will.at = None
         link, will.link = will.link, None
@@ -241,7 +242,7 @@ class WillBook:
             self._schedule(will, now + self.grace)
 
     def _turn(self, will: Will, lost_at: float, now: float, turned: Turned) -> None:
-        """The client is lost since `lost_at`: its will is due, or waits for its delay."""
+        """Handle a client that is lost since `lost_at`: its will is due, or waits for its delay."""
         waited = will.state is State.DELAYED
         self._let_go(will)
         will.lost_at = lost_at

@@ -1,4 +1,4 @@
-"""What becomes of a will: every change goes into the book at once, is stored, and is answered when it is durable."""
+"""Applies changes of wills: each is entered in the book at once, stored, and answered when it is durable."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from services.mqtt_lwt.records import Done, Records
 from services.mqtt_lwt.requests import Request, publication
 
 MAX_WILLS = 500_000
-"""Wills there may be at a time. Without its message a will takes half a KiB of memory."""
+"""Largest number of wills. Without its message a will takes half a KiB of memory."""
 MAX_BYTES = 2 * 1024 * 1024 * 1024
-"""Of all messages, in the store."""
+"""Largest sum of all messages in the store, in bytes."""
 AT_ONCE = 500
-"""Wills whose time is over are looked at in portions of so many."""
+"""Number of wills whose time has ended that are handled in one portion."""
 
 MAX_UNDER_WAY = 64 * 1024 * 1024
-"""Bytes of wills that are being stored."""
+"""Largest sum of wills that are being stored, in bytes."""
 
 Answer = Callable[[], None]
 
@@ -32,17 +32,17 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """By which grace times and delays run: the event loop."""
+    """Clock of grace times and delays: the event loop."""
 
     def time(self) -> float:
-        """Seconds, monotonic."""
+        """Return monotonic seconds."""
 
     def call_at(self, when: float, callback: Callable[[], None], /) -> Timer: ...
 
 
 class Keeper:
-    """The wills from one reading of the store to its failure, which `failed` is told: after that the book may differ
-    from the store, and both are begun anew.
+    """The wills between a reading of the store and its failure, which is reported through `failed`: after that the book
+    may differ from the store, and the store is read again.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Keeper:
         if self._timer is not None:
             self._timer.cancel()
 
-    # what links say
+    # requests and ends of links
 
     def request(self, request: Request, link: Link, answer: Answer) -> None:
-        """Do what a link asks; `answer` is called when it is durable.
+        """Carry out a link's request; `answer` is called when it is durable.
 
         Raises ControlError if the request is refused. After an unexpected error the book may differ from the store, so
         it is read again.
@@ -96,27 +96,27 @@ class Keeper:
         self._then(done, answer)
 
     def detached(self, link: Link) -> None:
-        """Cleanly: its clients have ended well."""
+        """Handle a normal detach: the link's clients ended normally."""
         self._then(self._records.remove(self.book.detached(link)))
 
     def failed(self, link: Link) -> None:
-        """With an error that its client gave."""
+        """Handle a detach with an error from the client."""
         self._then(self._turned(self.book.failed(link, self._clock.time())))
 
     def lost(self, link: Link) -> None:
-        """Nobody knows what became of its clients."""
+        """Handle the loss of a link: the state of its clients is unknown."""
         self.book.lost(link, self._clock.time())
         self._set_timer()
 
-    # the way to clients
+    # reachability of clients
 
     def suspend(self) -> None:
-        """Clients cannot reach us."""
+        """Record that clients cannot reach the service."""
         self.book.suspend()
         self._set_timer()
 
     def resume(self) -> None:
-        """Clients can reach us."""
+        """Record that clients can reach the service."""
         self.book.resume(self._clock.time())
         self._set_timer()
 
@@ -180,5 +180,5 @@ class Keeper:
 
 
 def due(book: WillBook) -> list[Will]:
-    """Those that were due when the store was read."""
+    """Return the wills that were due when the store was read."""
     return [will for will in book if will.link is None and will.at is None and book.current(will.key) is not will]

@@ -16,10 +16,10 @@ from services.mqtt_lwt.requests import read
 
 ADDRESS = "$lwt"
 GATEWAYS = "$mqtt/wills"
-"""As `$lwt`, for gateways: here `x-opt-client-id` is the id of an MQTT client. Listeners for clients refuse it."""
+"""`$lwt` for gateways: here `x-opt-client-id` is the id of an MQTT client. Listeners for clients refuse this node."""
 NODES = (ADDRESS, GATEWAYS)
 CONTAINER = "lwt-service"
-"""Our container-id, by which routers know where `$lwt` leads."""
+"""Our container-id, by which routers route links to `$lwt`."""
 WINDOW = 500
 """Unsettled deliveries of a link."""
 MAX_LINKS = 20_000
@@ -28,12 +28,12 @@ MAX_REQUEST = 256 * 1024
 MAX_MESSAGE = 2 * 1024 * 1024
 """Bytes at which a link is closed: larger than anything that a gateway lets through from a client."""
 ROUTED_LINK_LOST = "qd:routed-link-lost"
-"""By which a router says that the client's connection is gone."""
+"""Condition by which a router reports that the client's connection was lost."""
 _NOT_THE_CLIENTS_WORD = {ROUTED_LINK_LOST, MESSAGE_SIZE, "amqp:connection:forced"}
 
 
 class Links:
-    """The links of one connection to a router. `own`: the names of links of ours that only try the way."""
+    """The links of one connection to a router. `own`: names of our own links, which only test reachability."""
 
     def __init__(self, connection: ControlConnection, keeper: Keeper, counters: Counters, own: Collection[str]) -> None:
         self._connection = connection
@@ -43,7 +43,7 @@ class Links:
         self._open: set[Link] = set()
 
     def attach(self, link: ControlLink) -> None:
-        """A client's attach: accepted, or refused with the reason."""
+        """Accept a client's attach, or refuse it with the reason."""
         if not isinstance(link, ControlReceiver):
             link.refuse(NOT_ALLOWED, f"{ADDRESS} takes messages, it gives none")
         elif link.remote_target not in NODES:
@@ -93,7 +93,7 @@ class Links:
 
 
 class Counters:
-    """Links that are attached, requests that were refused; over all connections."""
+    """Numbers of attached links and refused requests, over all connections."""
 
     def __init__(self) -> None:
         self.links = self.refused = 0

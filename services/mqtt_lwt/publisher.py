@@ -1,4 +1,4 @@
-"""Sends the wills that are due: to each address over a link of its own, as fast as it gives credit, until accepted."""
+"""Sends due wills until they are accepted: over one link for each address, as fast as it grants credit."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from services.mqtt_lwt.book import Will, WillBook
 from services.mqtt_lwt.records import Done, Records
 
 WINDOW = 100
-"""Wills under way to an address."""
+"""Largest number of wills under way to an address."""
 READ = 50
-"""Messages that are read from the store at a time, for an address."""
+"""Number of messages that are read from the store at a time for an address."""
 MAX_LANES = 64
-"""Addresses to which wills are sent at a time; the others wait."""
+"""Number of addresses to which wills are sent at a time; others wait."""
 PATIENCE = 5.0
-"""Seconds without credit after which an address gives way to the others; a multicast address has no receivers then."""
+"""Seconds without credit after which an address yields to others; a multicast address then has no receivers."""
 
 
 class Publisher:
-    """`published`, `dropped`, `retried`: wills accepted by their address, wills that no address takes, outcomes that
-    were none of these. `failed` is told when the store fails.
+    """`published`: wills accepted by their address; `dropped`: wills that no address takes; `retried`: other outcomes.
+    `failed` is called when the store fails.
     """
 
     def __init__(self, book: WillBook, records: Records, failed: Callable[[Exception], None]) -> None:
         self.published = self.dropped = self.retried = 0
         self.failures = 0
-        """Unexpected errors; what could not be published is tried again."""
+        """Number of unexpected errors; the affected wills are tried again."""
         self._book = book
         self._records = records
         self._failed = failed
         self._topics: TopicMap | None = None
         self._connection: ControlConnection | None = None
         self._relays = True
-        """The router's anonymous terminus reaches topics; otherwise each topic has a link of its own."""
+        """True if the router's anonymous terminus reaches topics; otherwise each topic has a link of its own."""
         self._unrouted: deque[Will] = deque()
-        """They wait for the addresses."""
+        """Wills that wait for the first snapshot of the addresses."""
         self._lanes: dict[str, _Lane] = {}
         self._room = asyncio.Semaphore(MAX_LANES)
 
     def add(self, wills: Iterable[Will]) -> None:
-        """These are due, and that is stored."""
+        """Add wills that are due and stored as such."""
         self._unrouted.extend(wills)
         self._route()
 
     def addresses(self, topics: TopicMap) -> None:
-        """The addresses there are now."""
+        """Take the current addresses."""
         self._topics = topics
         for lane in self._lanes.values():
             self._unrouted.extend(lane.waiting)
@@ -97,7 +97,7 @@ class Publisher:
                 lane.start(self._connection, self._room)
 
     def _way(self, owner: TopicOwner, will: Will) -> tuple[str, str | None]:
-        """What the lane of a will is known by, and what its link attaches to (None: the anonymous terminus)."""
+        """Return the key of a will's lane, and the target of its link (None: the anonymous terminus)."""
         if owner.type != "topic":
             return owner.name, owner.wire
         return (owner.name, None) if self._relays else (will.to, will.to)
@@ -110,21 +110,22 @@ class Publisher:
     # called by lanes
 
     def idle(self, lane: _Lane) -> None:
-        """It has nothing more to send."""
+        """Handle a lane that has nothing left to send."""
         if self._lanes.get(lane.name) is lane:
             del self._lanes[lane.name]
 
     async def messages(self, wills: list[Will]) -> list[bytes | None]:
-        """What to send; None: it is not stored. Raises StoreError: it cannot be read now."""
+        """Return the messages of the wills; None for one that is not stored. Raises StoreError if they cannot be
+        read now."""
         return await self._records.messages(wills)
 
     def again(self, will: Will) -> None:
-        """It was not accepted."""
+        """Schedule another attempt for a will that was not accepted."""
         self.retried += 1
         self.add([will])
 
     def over(self, will: Will, then: Callable[[], None] | None = None) -> None:
-        """It needs not be sent (again): it is removed, and then `then` is called."""
+        """Remove a will that needs no further sending, then call `then`."""
         self._then(self._records.remove([will]), partial(self._removed, will, then))
 
     def _removed(self, will: Will, then: Callable[[], None] | None) -> None:
@@ -147,14 +148,14 @@ class Publisher:
 
 
 def _owner(topics: TopicMap, to: str) -> TopicOwner | None:
-    """Who takes a will. A topic takes only names below its own: the message is sent to its name, and another one may be
-    that of a node of a router or a service, to which clients must not send by us."""
+    """Return the address that takes a will. A topic takes only names below its own: the message is sent to its name,
+    and any other name may be a node of a router or service, to which clients must not send through us."""
     owner = topics.owner_of_wire(to) or topics.owner(topics.topic_of(to))
     return None if owner is not None and owner.type == "topic" and owner.wire != to else owner
 
 
 class _Lane:
-    """Wills that go over one link, to `target` or, if that is None, to topics by the anonymous terminus."""
+    """Wills of one link, to `target` or, if that is None, to topics by the anonymous terminus."""
 
     def __init__(self, publisher: Publisher, name: str, type: AddressType, target: str | None) -> None:
         self.name = name
@@ -166,7 +167,7 @@ class _Lane:
         self._changed = asyncio.Event()
         self._under_way = 0
         self._window = 1
-        """It opens while wills are accepted, and shuts when one is not."""
+        """Grows while wills are accepted, and shrinks when one is not."""
         self._refused = ""
 
     def start(self, connection: ControlConnection, room: asyncio.Semaphore) -> None:
@@ -201,7 +202,7 @@ class _Lane:
         self._publisher.idle(self)
 
     async def _send(self, sender: ControlSender, backoff: Backoff) -> None:
-        """Until there is nothing more to send, or nobody to take it. Raises LinkClosed."""
+        """Send until the lane is empty or its address takes no wills. Raises LinkClosed."""
         while self.waiting or self._under_way:
             if sender.closed:
                 raise sender.error or ControlError("closed")
@@ -233,7 +234,7 @@ class _Lane:
                 self._send_one(sender, will, message, backoff)
 
     def _no_receivers(self) -> None:
-        """All receivers have what waits."""
+        """Finish the waiting wills: without receivers, all receivers have them."""
         while self.waiting:
             self._publisher.over(self.waiting.popleft())
 
@@ -251,14 +252,14 @@ class _Lane:
             sender.send(message, partial(self._outcome, will, backoff))
 
     def _send_settled(self, sender: ControlSender, message: bytes) -> None:
-        """QoS 0: sent at most once, so it was removed before."""
+        """Send a will of QoS 0, at most once: it was removed from the store before."""
         if not sender.closed:
             sender.send(message, settled=True)
         self._window = min(2 * self._window, WINDOW)
         self._left()
 
     def _outcome(self, will: Will, backoff: Backoff, outcome: Outcome) -> None:
-        nobody = self.type == "multicast" and outcome.state in (RELEASED, MODIFIED)  # no receivers: all have it
+        nobody = self.type == "multicast" and outcome.state in (RELEASED, MODIFIED)  # no receivers, so all have it
         if outcome.accepted or nobody:
             backoff.reset()
             self._window = min(2 * self._window, WINDOW)

@@ -1,4 +1,4 @@
-"""The book in a store: a table of wills with their messages, and one of those whose clients are known to be lost."""
+"""Stores the book: a table of wills with their messages, and one of wills whose clients are known to be lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WILLS, LOST = "wills", "lost"
 
 
 class WillRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A will as it is stored under its id. `message`: what is published."""
+    """A stored will, under its id. `message`: the message to publish."""
 
     key: str
     to: str
@@ -26,7 +26,7 @@ class WillRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LostRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Of a will, under its id: its client is lost. `due`: seconds since 1970 (UTC) at which it is to be published."""
+    """Record, under a will's id, that its client is lost. `due`: time of publication in seconds since 1970 (UTC)."""
 
     due: float
 
@@ -36,17 +36,17 @@ _lost = msgspec.msgpack.Decoder(LostRecord)
 _encode = msgspec.msgpack.Encoder().encode
 
 Done = asyncio.Future[None]
-"""Done when it is durable. Its exception, if any, is StoreError."""
+"""Completed when the change is durable. Its exception, if any, is StoreError."""
 
 
 class Records:
-    """Writes what the book says. Every write is in the order of the calls."""
+    """Writes the book's changes, in the order of the calls."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def put(self, will: Will, message: bytes, replaced: Will | None) -> Done:
-        """A will and its message; the one it replaces goes with the same write."""
+        """Store a will and its message; the replaced will is deleted in the same write."""
         record = WillRecord(will.key, will.to, will.qos, will.delay, message)
         gone = [] if replaced is None else _removal(replaced)
         return self._store.write([Change(WILLS, will.id, _encode(record)), *gone])
@@ -55,7 +55,7 @@ class Records:
         return self._store.write([change for will in wills for change in _removal(will)])
 
     def turned(self, turned: Turned, now: float) -> Done:
-        """Clients that are lost; `now` by the book's clock."""
+        """Store the wills of lost clients; `now` by the book's clock."""
         wall = time.time()
         changes = [Change(LOST, will.id, _encode(LostRecord(wall))) for will in turned.due]
         for will in turned.delayed:
@@ -64,12 +64,12 @@ class Records:
         return self._store.write(changes)
 
     async def messages(self, wills: Sequence[Will]) -> list[bytes | None]:
-        """Messages to publish; None for one that is missing or cannot be read. Raises StoreError."""
+        """Return the messages to publish; None for one that is missing or invalid. Raises StoreError."""
         found = await self._store.get_many(WILLS, [will.id for will in wills])
         return [_message(will, record) for will, record in zip(wills, found, strict=True)]
 
     async def load(self, book: WillBook, now: float) -> None:
-        """Everything that is stored, into an empty book. Raises StoreError."""
+        """Load everything stored into an empty book. Raises StoreError."""
         due: dict[str, float] = {}
         async for id, value in self._store.scan(LOST):
             due[id] = _lost.decode(value).due
@@ -85,7 +85,8 @@ class Records:
                 log.get().error("mqtt-lwt.will.unreadable", will=id, reason=str(error))
                 continue
             will = Will(id, record.key, record.to, record.qos, record.delay, len(value))
-            due_in = min(due[id] - wall, record.delay) if id in due else None  # whatever happened to the clock
+            # bounded, because the clock may have been changed
+            due_in = min(due[id] - wall, record.delay) if id in due else None
             book.restore(will, due_in, now)
 
 

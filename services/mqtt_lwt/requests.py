@@ -1,4 +1,4 @@
-"""What a message to `$lwt` asks for (docs/contracts.md, "`$lwt`"), and the message that a will becomes."""
+"""Decodes requests to `$lwt` (docs/contracts.md, "`$lwt`"), and builds the message that publishes a will."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
 CLIENT_ID, QOS, RETAIN, DELAY = "x-opt-client-id", "x-opt-mqtt-qos", "x-opt-retain-message", "x-opt-will-delay"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 MAX_KEY = 16 * 1024
-"""Bytes of a client's id in UTF-8, or of a link's name."""
+"""Longest id of a client in UTF-8, or name of a link, in bytes."""
 MAX_TO = 64 * 1024
 MAX_DELAY = 2**32 - 1
 _OWN = (CLIENT_ID, DELAY)
@@ -25,7 +25,7 @@ _OTHERS: dict[object, Operation] = {
 
 
 class Request(NamedTuple):
-    """`key`: whose will. The others for the operation `will`: `to`, `qos`, `delay` seconds, and the message."""
+    """`key`: the client. Only for the operation `will`: `to`, `qos`, `delay` in seconds, and the message."""
 
     operation: Operation
     key: str
@@ -36,8 +36,8 @@ class Request(NamedTuple):
 
 
 def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
-    """The request in a message that came over the link of this name. `gateway`: it speaks for MQTT clients; other links
-    speak for themselves only. Raises ControlError: why it is refused."""
+    """Decode a request that came over the link of this name. `gateway`: the link may speak for MQTT clients; other
+    links speak only for themselves. Raises ControlError with the reason of a refusal."""
     try:
         message = Message.decode(data)
     except AmqpError as error:
@@ -56,7 +56,7 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
 
 
 def publication(request: Request, id: str) -> bytes:
-    """The message to publish for a will: durable if its QoS is not 0, with `id` as its duplicate id."""
+    """Return the message to publish for a will: durable if its QoS is not 0, with `id` as its duplicate id."""
     message = request.message
     assert message is not None
     message.subject = None
@@ -75,7 +75,8 @@ def publication(request: Request, id: str) -> bytes:
 
 
 def _key(client: object, link_name: str, gateway: bool) -> str:
-    """MQTT clients, links, and the clients that a link tells of are three kinds: none can speak for another."""
+    """Return the key of a will. MQTT clients, links, and clients named by a link have separate keys, so that none can
+    speak for another."""
     if client is None:
         kind, name = "link:", link_name
     elif not isinstance(client, str):

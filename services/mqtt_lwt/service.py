@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 PROBES = {node: f"lwt-service-probe {node}" for node in NODES}
-"""Node → name of the link by which the service tries whether clients can reach it there. No two have one name: a router
-may not have detached the one when the other attaches."""
+"""Node → name of the link by which the service tests whether clients can reach it there. Names differ, because a router
+may not have detached one link when the other attaches."""
 PROBE_AGAIN = 0.25
 AGAIN = 1.0
-"""Seconds until everything begins again after an unexpected error."""
+"""Seconds until a restart of all work after an unexpected error."""
 
 
 class LastWillSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """docs/contracts.md, "A service as a process" and "`$lwt`"."""
+    """The service's settings (docs/contracts.md, "A service as a process" and "`$lwt`")."""
 
     router: settings.HostPort
     configserv: settings.HostPort
@@ -45,7 +45,7 @@ class LastWillSettings(settings.ServiceSettings, frozen=True, kw_only=True, forb
 
 
 class LastWillService:
-    """Reads the store, then talks to the router; if the store fails, both anew."""
+    """Reads the store, then serves the router; if the store fails, it starts over."""
 
     def __init__(self, config: LastWillSettings, clock: Clock) -> None:
         self._config = config
@@ -55,12 +55,12 @@ class LastWillService:
         self._topics: TopicMap | None = None
         self._life: _Life | None = None
         self._failures = 0
-        """Unexpected errors, those of lives that are over included."""
+        """Number of unexpected errors, including those of earlier runs."""
         self._totals: Tally[str] = Tally()
-        """Of lives that are over."""
+        """Totals of earlier runs."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Serve until cancelled."""
         self._store.start()
         host, port = settings.host_port(self._config.configserv)
         feeding = process.spawn(keep_connected(host, port, self._feed, container=self._config.name), "feeds")
@@ -123,7 +123,7 @@ class LastWillService:
         return {"wills": len(self._life.book) if self._life is not None else 0}
 
     def metrics(self) -> Iterator[Metric]:
-        """docs/metrics.md."""
+        """Yield the service's metrics (docs/metrics.md)."""
         states = Tally(will.state for will in self._life.book) if self._life is not None else Tally[State]()
         totals = self._totals + (self._life.totals() if self._life is not None else Tally[str]())
         yield gauge(
@@ -141,7 +141,7 @@ class LastWillService:
 
 
 class _Life:
-    """From one reading of the store to its failure."""
+    """The service between a reading of the store and its failure."""
 
     def __init__(self, config: LastWillSettings, records: Records, counters: Counters, clock: Clock) -> None:
         self.book = WillBook(config.grace_seconds)
@@ -156,12 +156,12 @@ class _Life:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def load(self) -> None:
-        """Raises StoreError."""
+        """Read the store. Raises StoreError."""
         await self._records.load(self.book, self._clock.time())
         self.publisher.add(due(self.book))
 
     async def run(self) -> None:
-        """Raises StoreError when the store fails."""
+        """Serve. Raises StoreError when the store fails."""
         host, port = settings.host_port(self._config.router)
         conversation = process.spawn(
             keep_connected(
@@ -208,7 +208,7 @@ class _Life:
             self._keeper.suspend()
 
     async def _until_reachable(self, connection: ControlConnection) -> None:
-        """Tries to attach to each node as clients do, by the router, until it leads here."""
+        """Try to attach to each node through the router, like a client, until the links arrive here."""
         for node, name in PROBES.items():
             self.unreachable = f"the router has no way to {node} yet"
             while True:
@@ -221,7 +221,7 @@ class _Life:
 
 
 async def serve(config: LastWillSettings, stop: asyncio.Event, clock: Clock | None = None) -> None:
-    """The service: runs until `stop` is set. Raises process.Fatal if a port cannot be had, or for a bad store URL."""
+    """Run the service until `stop` is set. Raises process.Fatal if a port cannot be opened, or for a bad store URL."""
     try:
         service = LastWillService(config, clock or asyncio.get_running_loop())
     except ValueError as error:
