@@ -15,7 +15,7 @@ process, backoff, durable; knows no AMQP, no MQTT, and not what it stores. redis
 
 from enmasse.stores.engine import Change
 from enmasse.stores.settings import RedisSettings, SqliteSettings, StoreSettings, make_store
-from enmasse.stores.store import State, Store, StoreError
+from enmasse.stores.store import State, Store, StoreError, StoreFull
 
 __all__ = [
     "Change",
@@ -24,6 +24,7 @@ __all__ = [
     "State",
     "Store",
     "StoreError",
+    "StoreFull",
     "StoreSettings",
     "make_store",
 ]

@@ -28,10 +28,12 @@ class Page(NamedTuple):
 class EngineError(Exception):
     """What is wrong, where, and what to do. The engine must be opened again before it is used."""
 
-    def __init__(self, reason: str, *, undone: bool = False) -> None:
+    def __init__(self, reason: str, *, undone: bool = False, full: bool = False) -> None:
         super().__init__(reason)
         self.undone = undone
         """Of a failed commit: nothing of it was stored, nor will be. Otherwise nobody knows."""
+        self.full = full
+        """There is no space for a write: an operator has to make room."""
 
 
 class Engine(Protocol):

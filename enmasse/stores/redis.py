@@ -139,7 +139,9 @@ class RedisEngine:
         try:
             return await work
         except (OutOfMemoryError, ReadOnlyError, ExecAbortError) as error:
-            raise EngineError(f"{self.place}: it refuses writes: {error}; see its log", undone=True) from None
+            full = isinstance(error, OutOfMemoryError) or "OOM" in str(error)
+            reason = f"{self.place}: it refuses writes: {error}; see its log"
+            raise EngineError(reason, undone=True, full=full) from None
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
             raise EngineError(
                 f"{self.place}: {error}; give a user and password in the url that may use all keys of the prefix, "

@@ -88,7 +88,8 @@ class SqliteEngine:
         name: str = getattr(error, "sqlite_errorname", "")
         primary = "_".join(name.split("_")[:2])
         text = _TEXTS.get(primary, "look at the file and its disk")
-        return EngineError(f"{self.place}: {text} ({error}{f', {name}' if name else ''})", undone=primary in _UNDONE)
+        reason = f"{self.place}: {text} ({error}{f', {name}' if name else ''})"
+        return EngineError(reason, undone=primary in _UNDONE, full=primary == "SQLITE_FULL")
 
     # in the thread
 

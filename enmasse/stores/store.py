@@ -35,6 +35,10 @@ class StoreError(Exception):
     """Nothing was written, or could be read: the reason, where, and what to do."""
 
 
+class StoreFull(StoreError):
+    """Nothing was written, because there is no space; writes fail at once until there is."""
+
+
 class State(NamedTuple):
     """Whether the store can be used, and where it is, or why it cannot."""
 
@@ -81,6 +85,8 @@ class Store:
         self._name = b""
         """Of the tables, since they were first opened."""
         self._check_at = 0.0
+        self._full = False
+        """The engine could not be used the last time because there is no space."""
         self._broken: Exception | None = None
         """What a reader has found."""
 
@@ -123,6 +129,8 @@ class Store:
             done.set_exception(StoreError(f"{self._engine.place}: too much waits to be written"))
         elif not encoded:
             done.set_result(None)
+        elif self._full and not self.state.ready:
+            done.set_exception(StoreFull(self.state.detail))
         else:
             self._waiting.append(_Write(encoded, size, done, loop.time()))
             self._waiting_bytes += size
@@ -164,7 +172,7 @@ class Store:
             await self._engine.close()
         self.state = State(False, f"{self._engine.place}: is closed")
         self._usable.clear()
-        self._fail([*self._unfinished, *self._take_all()], "the process ends")
+        self._fail([*self._unfinished, *self._take_all()], StoreError("the process ends"))
         self._unfinished = []
 
     async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
@@ -193,7 +201,10 @@ class Store:
                     await self._serve()
             except Exception as error:
                 self.failures += 1
+                self._full = isinstance(error, EngineError) and error.full
                 self._set(False, self._explained(error))
+            if self._full:
+                self._fail(self._take_all(), StoreFull(self.state.detail))
             wait = backoff.wait()
             await asyncio.sleep(wait)
             self._expire(asyncio.get_running_loop().time() - self._patience)
@@ -250,7 +261,8 @@ class Store:
         except Exception as error:
             if not isinstance(error, EngineError) or error.undone:
                 failed, self._unfinished = self._unfinished, []
-                self._fail(failed, self._explained(error))
+                kind = StoreFull if isinstance(error, EngineError) and error.full else StoreError
+                self._fail(failed, kind(self._explained(error)))
             raise
         written, self._unfinished = self._unfinished, []
         self.commits += 1
@@ -285,7 +297,7 @@ class Store:
         while self._waiting and self._waiting[0].since <= before:
             late.append(self._waiting.popleft())
             self._waiting_bytes -= late[-1].size
-        self._fail(late, self.state.detail)
+        self._fail(late, StoreError(self.state.detail))
 
     def _take_all(self) -> list[_Write]:
         taken = list(self._waiting)
@@ -293,10 +305,10 @@ class Store:
         self._waiting_bytes = 0
         return taken
 
-    def _fail(self, writes: list[_Write], reason: str) -> None:
+    def _fail(self, writes: list[_Write], error: StoreError) -> None:
         for write in writes:
             if not write.done.done():
-                write.done.set_exception(StoreError(reason))
+                write.done.set_exception(type(error)(*error.args))
                 write.done.exception()  # seen: the caller may be gone
 
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from enmasse import log
 from enmasse.control import ControlError
-from enmasse.stores import StoreError
+from enmasse.stores import StoreError, StoreFull
 from services.subserv.brokers import Broker, Brokers
 from services.subserv.conversation import Bound, Refused
 from services.subserv.desired import Desired
-from services.subserv.messages import STORE_AWAY
+from services.subserv.messages import STORE_AWAY, STORE_FULL
 from services.subserv.retained import Retained
 from services.subserv.retaining import NotRetained, RetainedMessages
 
@@ -93,7 +93,7 @@ class Binder:
             return str(error)
         except StoreError as error:
             log.get(broker=name).info("subserv.write.refused", id=id[:200], reason=str(error))
-            return STORE_AWAY
+            return STORE_FULL if isinstance(error, StoreFull) else STORE_AWAY
         except ControlError as error:
             return f"broker {name}: {error}"
         finally:

@@ -16,9 +16,9 @@ from enmasse.control import ControlLink, ControlReceiver, ControlSender, Deliver
 from enmasse.control.errors import NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT
 from enmasse.decoding import decode
 from enmasse.model import sessions as wire
-from enmasse.stores import StoreError
+from enmasse.stores import StoreError, StoreFull
 from services.subserv import messages
-from services.subserv.clients import UNSPECIFIED, Clients, Refusal
+from services.subserv.clients import QUOTA, UNSPECIFIED, Clients, Refusal
 
 GRACE = 5.0
 WINDOW = 500
@@ -200,6 +200,9 @@ class GatewayLinks:
             body = await handler(decode(_text(request.body), kind))
         except Refusal as refusal:
             body = refusal.failure
+        except StoreFull as error:
+            log.get().info("subserv.write.refused", subject=request.subject, reason=str(error))
+            body = wire.Failure(condition=RESOURCE_LIMIT, description=messages.STORE_FULL, reason=QUOTA)
         except StoreError as error:
             log.get().info("subserv.write.refused", subject=request.subject, reason=str(error))
             body = wire.Failure(condition="amqp:internal-error", description=messages.STORE_AWAY, reason=0x88)

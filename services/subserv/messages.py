@@ -13,6 +13,8 @@ from enmasse.amqp.sections import MessageId, Sections, encode_properties
 
 STORE_AWAY = "nothing can be stored at the moment: try again later"
 """What clients learn of a StoreError. Its own words have places on the server: they are for the log and for health."""
+STORE_FULL = "there is no space to store anything: an operator has to make room"
+"""What clients are told if the store is full."""
 FAILED = "a fault of the service, which is in its log"
 _NO_PROPERTIES = (None,) * 13
 

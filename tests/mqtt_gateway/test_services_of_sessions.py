@@ -319,7 +319,7 @@ def test_a_session_is_freed_when_it_is_over(parts: tuple[Router, Configserv]) ->
     inside(parts, test)
 
 
-@pytest.mark.parametrize(("reason", "told"), [(0x97, 0x97), (0x88, 0x83), (0x80, 0x80)])
+@pytest.mark.parametrize(("reason", "told"), [(0x88, 0x83), (0x80, 0x80)])
 def test_who_is_disconnected_because_nothing_can_be_stored_is_told_so(
     parts: tuple[Router, Configserv], reason: int, told: int
 ) -> None:
@@ -331,6 +331,31 @@ def test_who_is_disconnected_because_nothing_can_be_stored_is_told_so(
         await until(lambda: a.disconnected)
         assert a.disconnected == [(told, "packet identifiers could not be stored: full")]
         assert not a.outcomes
+
+    inside(parts, test)
+
+
+def test_a_publisher_is_told_that_the_store_is_full_and_publishes_again_when_it_is_not(
+    parts: tuple[Router, Configserv],
+) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        b = await found.device(backend, "b")
+        b.session.subscribe(Subscribe(1, (Subscription("ask", 1),)))
+        await until(lambda: b.answers)
+        a = await found.device(backend, "a")
+        found.sessions.answers["packets"] = Failure(condition="full", description="no space", reason=0x97)
+        for packet_id in (7, 8):
+            a.publish("ask", b"refused", 2, packet_id)
+        await until(lambda: len(a.outcomes) == 2)
+        assert [(packet_id, reason) for packet_id, reason, _ in a.outcomes] == [(7, 0x97), (8, 0x97)]
+        assert all(text for _, _, text in a.outcomes) and not a.disconnected
+        del found.sessions.answers["packets"]
+        a.publish("ask", b"stored", 2, 7)
+        await until(lambda: len(a.outcomes) == 3)
+        assert a.outcomes[2][:2] == (7, 0)
+        await until(lambda: b.got)
+        assert len(b.got) == 1
 
     inside(parts, test)
 

@@ -275,9 +275,10 @@ class Control(LinkUser):
             failure = decode(body, Failure)
             self._log.error("gateway.packet-ids.refused", reason=failure.description)
             reason, text = _of_refusal(failure), f"packet identifiers could not be stored: {failure.description}"
-            reply = PacketsReply(stale=[change.client for change in batch.changes])
+            full = failure.reason == reasons.QUOTA_EXCEEDED
+            reply = PacketsReply(stale=[c.client for c in batch.changes if not (full and c.op == "in")])
         else:
-            reason, text = reasons.SESSION_TAKEN_OVER, ""
+            full, reason, text = False, reasons.SESSION_TAKEN_OVER, ""
             reply = decode(body, PacketsReply)
         stale, taken, left = set(reply.stale), set(reply.taken), set(reply.left)
         self._batches.remove(batch)
@@ -285,7 +286,7 @@ class Control(LinkUser):
             self._sessions.disconnect(client, epoch, reason, text)
         for change, done in zip(batch.changes, batch.done, strict=True):
             if done is not None and change.client not in stale:
-                verdict = Verdict.DONE
+                verdict = Verdict.REFUSED if full else Verdict.DONE
                 if change.op == "out" and (taken or left):
                     key = change.client, change.pid
                     verdict = Verdict.TAKEN if key in taken else Verdict.LEFT if key in left else Verdict.DONE

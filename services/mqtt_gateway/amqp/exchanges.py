@@ -42,6 +42,8 @@ class Verdict(Enum):
     """Not stored: the message is, or was, another session's."""
     LEFT = "left"
     """Stored without its message, which stays with the broker."""
+    REFUSED = "refused"
+    """Not stored, because the store of the subscription service is full."""
 
 
 class Host(Protocol):

@@ -146,7 +146,15 @@ class MqttSession:
             self._send_once(publish, known)
             return
         key = self._duplicates[packet_id] = self._house.duplicate_id() + mark
-        self.change("in", packet_id, key, "", lambda _: self._send_once(publish, key))
+        self.change("in", packet_id, key, "", lambda verdict: self._begun_once(publish, key, verdict))
+
+    def _begun_once(self, publish: Publish, key: str, verdict: Verdict) -> None:
+        if verdict is not Verdict.REFUSED:
+            self._send_once(publish, key)
+            return
+        self._duplicates.pop(publish.packet_id, None)
+        if self.client is not None:
+            self.client.published(publish.packet_id, reasons.QUOTA_EXCEEDED, "there is no space to store the message")
 
     def _send_once(self, publish: Publish, key: str) -> None:
         way = self._house.publishing.way(publish.topic)
