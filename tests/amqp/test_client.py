@@ -16,7 +16,7 @@ from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected
 from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, run, start
-from tests.control.aio import until
+from tests.kit.waiting import until
 
 
 def with_client(test: Any, store: Store | None = None, **fields: Any) -> None:

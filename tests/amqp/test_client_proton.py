@@ -25,7 +25,7 @@ from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, Watched, run, start
 from tests.certificates import Authority
-from tests.control.aio import until
+from tests.kit.waiting import until
 
 
 def with_blocking(test: Callable[[BlockingConnection, Store], None], store: Store | None = None, **fields: Any) -> None:

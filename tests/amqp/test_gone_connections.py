@@ -21,7 +21,7 @@ from services.router.management.assembly import all_tables
 from services.router.network.sockets import Sockets
 from tests.amqp.engine_kit import AMQP, SASL, attach, frame, init
 from tests.amqp.server_kit import LOOPS, Store, run, start
-from tests.control.aio import until
+from tests.kit.waiting import until
 
 OPEN = AMQP + frame(0, Open(container_id="c", max_frame_size=65536))
 BEGIN = frame(0, Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100))

@@ -17,7 +17,7 @@ from services.router.config import RouterSettings, make_router, router_attribute
 from services.router.network.configuration import ListenerConfig, SslProfile
 from services.router.network.sockets import Sockets
 from tests.certificates import Authority
-from tests.control.aio import until
+from tests.kit.waiting import until
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from enmasse.testing import free_port
 from tests.amqp.engine_kit import AMQP, Recorder, condition_of, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, Watched, run, start
 from tests.certificates import Authority
-from tests.control.aio import until
+from tests.kit.waiting import until
 
 BOTH = pytest.mark.parametrize("loop", LOOPS)
 

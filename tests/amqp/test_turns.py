@@ -24,7 +24,7 @@ from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
 from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, run, start
 from tests.certificates import Authority
-from tests.control.aio import until
+from tests.kit.waiting import until
 
 BOTH = pytest.mark.parametrize("loop", LOOPS)
 OPEN = AMQP + frame(0, Open(container_id="c", max_frame_size=65536))

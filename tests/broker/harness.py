@@ -10,10 +10,9 @@ import random
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,12 @@ from proton.reactor import ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 from enmasse.testing import free_port
+from tests.kit.waiting import wait_for
 
 DEADLINE = 60.0
 
 
-def until(condition: Callable[[], Any], what: str = "the condition", moves: Callable[[], Any] | None = None) -> Any:
-    """Waits for a condition; what it returned. Fails after DEADLINE seconds; with `moves`, after as many seconds in
-    which that did not change: much work may take a slow machine as long as it goes on."""
-    end = time.monotonic() + DEADLINE
-    last = moves() if moves is not None else None
-    while True:
-        found = condition()
-        if found:
-            return found
-        if moves is not None and (now := moves()) != last:
-            last = now
-            end = time.monotonic() + DEADLINE
-        assert time.monotonic() < end, f"waited too long for {what}"
-        time.sleep(0.01)
+until = wait_for
 
 
 class Reachable:

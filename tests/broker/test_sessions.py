@@ -19,6 +19,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message as OurMessage
 from enmasse.amqp.termini import MESSAGE_IDENTITY
 from enmasse.amqp.types import Symbol
+from tests.kit.waiting import until as passes
 from tests.broker.harness import (
     DEADLINE,
     BrokerProcess,
@@ -33,7 +34,6 @@ from tests.broker.harness import (
     take,
     until,
 )
-from tests.control import aio
 from tests.router.harness import RouterProcess
 
 
@@ -341,7 +341,7 @@ async def accepted(receiver: ClientReceiver, count: int) -> dict[Any, bytes]:
         found[delivery.message.body] = delivery.tag
         waiting.add(delivery.id)
         await delivery.accept()
-    await aio.until(lambda: waiting <= {id for ids in ranges for id in ids}, "the settlements")
+    await passes(lambda: waiting <= {id for ids in ranges for id in ids}, "the settlements")
     assert len(ranges) < count, "settled in ranges"
     return found
 

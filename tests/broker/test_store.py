@@ -18,7 +18,7 @@ from services.broker.storage import compaction, journal
 from services.broker.storage.chunk import Segment
 from services.broker.storage.segment_files import SegmentFiles
 from services.broker.storage.store import Store, StoreError
-from tests.control import aio
+from tests.kit import waiting
 
 from .disks import FullFiles
 from .model import LoudLog, Pair
@@ -314,7 +314,7 @@ def test_compaction_gives_space_back_while_messages_flow(tmp_path: Path, monkeyp
             done: asyncio.Future[OSError | None] = loop.create_future()
             store.commit(done.set_result)
             assert await done is None
-        await aio.until(lambda: store.disk_bytes < 8 << 16, "the journal to shrink")
+        await waiting.until(lambda: store.disk_bytes < 8 << 16, "the journal to shrink")
         size = store.disk_bytes
         store.close()
         return size, kept

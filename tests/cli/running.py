@@ -8,30 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from enmasse.testing import free_offset
+from tests.kit.waiting import wait_for
 
 __all__ = ["ENMASSE", "FAKE_UP", "Up", "address", "alive", "enmasse", "free_offset", "wait_for"]
 
 FAKE_UP = Path(__file__).with_name("fakes") / "up.py"
 ENMASSE = str(Path(sys.executable).with_name("enmasse"))
 T = TypeVar("T")
-
-
-def wait_for(condition: Callable[[], T], seconds: float = 60.0, what: str = "") -> T:
-    """The first true value of `condition`; fails after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        late = time.monotonic() > deadline  # judged before the last look: one more whatever else took the time
-        if value := condition():
-            return value
-        if late:
-            raise AssertionError(f"not within {seconds} s: {what or condition}")
-        time.sleep(0.03)  # a look at the status costs 4 ms of processor time, here and in the suite
 
 
 def alive(pid: int) -> bool:
@@ -134,7 +121,7 @@ class Up:
             return "EnMasse is ready" in self.lines
 
         try:
-            wait_for(ready, seconds, "EnMasse is ready")
+            wait_for(ready, "EnMasse is ready", seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}\nstdout {self.lines}\nstderr {self.errors}\n{self.try_status()}") from None
         return self

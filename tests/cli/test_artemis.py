@@ -59,7 +59,7 @@ def test_a_suite(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert enmasse("send", "myqueue", body, *port).returncode == 0
 
         os.kill(shown["pid"], signal.SIGKILL)
-        wait_for(lambda: up.runs(QUEUE, after=shown["pid"]), 120, "the broker runs again")
+        wait_for(lambda: up.runs(QUEUE, after=shown["pid"]), "the broker runs again", seconds=120)
         again = up.component(QUEUE)
         assert again["endpoints"] == shown["endpoints"]
         assert enmasse("receive", "myqueue", "--count", 1, *port).stdout == "one\n"

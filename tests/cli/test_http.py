@@ -14,7 +14,8 @@ from enmasse.supervisor import web
 from enmasse.supervisor.status import NOT_RUNNING
 from enmasse.supervisor.suite import Supervisor
 from enmasse.webserver import WebServer
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 ORDER = b"POST /api/scale HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"

@@ -63,7 +63,7 @@ class Started:
 def ready(config: Path | str, data: Path | str, **how: object) -> Iterator[Started]:
     started = Started(config, data, **how)  # type: ignore[arg-type]  # keyword arguments of several types
     try:
-        wait_for(started.is_ready, 120, "the suite to be ready")
+        wait_for(started.is_ready, "the suite to be ready", seconds=120)
         yield started
     finally:
         if started.process.poll() is None:

@@ -19,7 +19,8 @@ import proton
 from proton.utils import BlockingConnection
 
 from enmasse.testing import free_port
-from tests.control.aio import DEADLINE, wait_until
+from tests.kit.waiting import DEADLINE
+from tests.kit.waiting import wait_for as wait_until
 
 FLAVORS = {
     "q": {"type": "queue", "templateName": "queue-persisted"},

@@ -23,7 +23,8 @@ from services.configserv.store import ConfigStore
 from services.ragent import desired as agent
 from services.storage_controller import desired as storage
 from tests.configserv.running import FLAVORS
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 NAMES = "abcdefgh"
 B = TypeVar("B")

@@ -12,7 +12,8 @@ import pytest
 
 from tests.configserv.running import Client, Configserv, content
 from tests.configserv.test_service import ANYCAST, QUEUE
-from tests.control.aio import DEADLINE, wait_until
+from tests.kit.waiting import DEADLINE
+from tests.kit.waiting import wait_for as wait_until
 
 Connect = Callable[[], Client]
 STATE, FORCED = "configuration.json", "forced.json"

@@ -10,7 +10,8 @@ from typing import Any
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, Delivery, connect, listen
 from enmasse.model.names import AddressName
 from services.configserv.feeds import ChangeFeed, PublishedFeed
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 
 @asynccontextmanager

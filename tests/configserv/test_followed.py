@@ -15,7 +15,8 @@ from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.model.feeds import Addresses, Placements
 from enmasse.model.names import AddressName
 from tests.configserv.running import FLAVORS, Configserv
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 
 @asynccontextmanager

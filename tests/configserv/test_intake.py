@@ -14,7 +14,8 @@ from enmasse.model.names import AddressName
 from services.configserv import store as stores
 from services.configserv.intake import Intake
 from services.configserv.service import ConfigService
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 
 def test_a_disk_that_hangs_stops_neither_the_service_nor_is_anything_published_before_it_is_saved(

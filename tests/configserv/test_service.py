@@ -18,7 +18,8 @@ from proton.utils import LinkDetached, SendException
 from enmasse import control
 from enmasse.settings import host_port
 from tests.configserv.running import FLAVORS, Client, Configserv, content
-from tests.control.aio import DEADLINE, until, wait_until
+from tests.kit.waiting import DEADLINE, until
+from tests.kit.waiting import wait_for as wait_until
 
 Connect = Callable[[], Client]
 QUEUE = {"type": "queue", "flavor": "q"}

@@ -31,7 +31,8 @@ from enmasse.control import (
 from enmasse.control import connection as connection_module
 from enmasse.control.jsonmessage import encode
 from enmasse.testing import free_port
-from tests.control.aio import asyncio_test, until, uvloop_test
+from tests.kit.running import asyncio_test, uvloop_test
+from tests.kit.waiting import until
 
 HEADER = b"AMQP\x00\x01\x00\x00"
 Attach = Callable[[ControlLink], None]

@@ -16,7 +16,9 @@ import pytest
 from enmasse.health import Health
 from enmasse.metrics import counter, gauge, single
 from enmasse.webserver import Bounds
-from tests.control.aio import asyncio_test, until, wait_until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
+from tests.kit.waiting import wait_for as wait_until
 
 ASK = b"GET /healthz HTTP/1.1\r\n\r\n"
 ASK_ON = b"GET /healthz HTTP/1.1\r\nConnection: keep-alive\r\n\r\n"

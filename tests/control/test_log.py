@@ -9,7 +9,7 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tests.control.aio import wait_until
+from tests.kit.waiting import wait_for as wait_until
 
 
 def run(code: str) -> list[dict[str, object]]:

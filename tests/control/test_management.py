@@ -26,7 +26,8 @@ from enmasse.control import (
     connect,
     listen,
 )
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 
 class Node:

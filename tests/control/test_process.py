@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.control.aio import wait_until
+from tests.kit.waiting import wait_for as wait_until
 
 SERVICE = """
 import asyncio, sys

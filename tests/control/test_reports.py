@@ -7,7 +7,7 @@ import pytest
 from enmasse.control import ControlConnection, ControlLink, LinkClosed, connect, listen
 from enmasse.control.errors import STOLEN
 from enmasse.control.reports import PlacementsReporter
-from tests.control.aio import asyncio_test
+from tests.kit.running import asyncio_test
 
 
 @asyncio_test

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Kind, parsed
 from enmasse.kubernetes.watch import View
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 
 def config_map(name: str, version: int, value: str = "") -> dict[str, Any]:

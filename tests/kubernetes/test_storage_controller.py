@@ -23,7 +23,8 @@ from enmasse.model.flavors import Flavor, Parameters
 from enmasse.testing import free_port, wait_for
 from services.storage_controller import policies
 from services.storage_controller.drivers import DriverError, KubernetesDriver, KubernetesSettings, RunningBroker
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.running import config_map, grant, pods
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
@@ -23,12 +21,9 @@ from enmasse.mqtt.packets import (
     Subscription,
     Will,
 )
+from tests.kit.running import run
 
 versions = pytest.mark.parametrize("version", [V311, V5])
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
 
 
 @versions

@@ -17,7 +17,8 @@ from enmasse.testing import free_port
 from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.ports import Delivery, Ending, Request, Session
 from tests.configserv.running import Configserv
-from tests.control.aio import until, wait_until
+from tests.kit.waiting import until
+from tests.kit.waiting import wait_for as wait_until
 from tests.mqtt_gateway.toy_services import ToySessions, ToyWills
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,8 @@ from enmasse.mqtt.packets import Properties, Subscribe, Subscription
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.ports import UNKNOWN
 from tests.configserv.running import FLAVORS, Configserv
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.mqtt_gateway.house import ADDRESSES, Device, House, Router, house
 
 

@@ -16,7 +16,8 @@ from services.mqtt_gateway.amqp import backend as backends
 from services.mqtt_gateway.amqp import wills
 from services.mqtt_gateway.ports import Ending, Refused
 from tests.configserv.running import FLAVORS, Configserv
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.mqtt_gateway.house import ADDRESSES, House, Router, house
 
 Test = Callable[[House], Awaitable[None]]

@@ -16,7 +16,8 @@ from services.mqtt_lwt import publisher as publishers
 from services.mqtt_lwt.book import Will, WillBook
 from services.mqtt_lwt.publisher import MAX_LANES, Publisher
 from services.mqtt_lwt.records import Records
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 IDLE = [f"idle-{number}" for number in range(MAX_LANES)]
 

@@ -20,7 +20,8 @@ from services.mqtt_lwt.keeper import Keeper
 from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Records
 from services.mqtt_lwt.requests import Request
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.mqtt_lwt.test_publisher import Connection
 
 

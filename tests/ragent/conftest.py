@@ -12,7 +12,7 @@ import pytest
 from enmasse.supervisor.probe import Probe
 from enmasse.testing import free_port
 from services.ragent.agent import ClientListener, RouterAgent, RouterAgentSettings, run, serve
-from tests.control.aio import DEADLINE
+from tests.kit.waiting import DEADLINE
 from tests.ragent.doubles import FakeConfigserv, FakeRouter, until
 
 Scenario = Callable[["World"], Coroutine[Any, Any, None]]

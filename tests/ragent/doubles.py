@@ -22,7 +22,7 @@ from enmasse.control import (
 )
 from enmasse.testing import free_port
 from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
-from tests.control.aio import until
+from tests.kit.waiting import until
 
 ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
 ROUTER_NODE = "org.apache.qpid.dispatch.router.node"

@@ -14,7 +14,7 @@ from services.ragent import agent as agent_module
 from services.ragent import management, sweep
 from services.ragent import router as router_module
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
-from tests.control.aio import DEADLINE
+from tests.kit.waiting import DEADLINE
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import FakeRouter, until
 

@@ -12,7 +12,7 @@ from proton.utils import LinkDetached
 
 from services.ragent.entities import ADDRESS, AUTO_LINK, LISTENER
 from tests.configserv.running import Client, Configserv
-from tests.control.aio import DEADLINE
+from tests.kit.waiting import DEADLINE
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 from tests.ragent.test_agent import ALL, PLACED, begin

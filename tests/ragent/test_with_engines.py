@@ -20,7 +20,7 @@ from enmasse.control import Artemis, ControlConnection, ControlError, Dispatch, 
 from enmasse.testing import free_port
 from services.ragent.entities import AUTO_LINK, LINK_ROUTE
 from services.ragent.management import CONNECTION, ROUTER_LINK
-from tests.control.aio import DEADLINE
+from tests.kit.waiting import DEADLINE
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 from tests.ragent.test_agent import ALL

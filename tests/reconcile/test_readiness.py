@@ -7,7 +7,8 @@ import pytest
 from enmasse.model.feeds import Readiness
 from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook, readiness
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 A, B, C = (AddressName(name) for name in "abc")
 READY = Readiness(ready=True)

@@ -11,7 +11,8 @@ import pytest
 
 from enmasse.model.names import AddressName
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step, reconciler
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.reconcile.toy import Shelf, ToyController
 
 

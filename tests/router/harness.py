@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ from proton.reactor import ApplicationEvent, Container, EventInjector
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, SyncRequestResponse
 
 from enmasse.testing import free_port
+from tests.kit.waiting import wait_for
 
 __all__ = [
     "ADDRESS", "AUTO_LINK", "CONNECTION", "CONNECTOR", "DEADLINE", "LINK_ROUTE", "LISTENER", "PREFIX", "ROOT",
@@ -44,25 +44,6 @@ test does something else, which may take long on a loaded machine: the usual 16 
 ROOT = Path(__file__).resolve().parents[2]
 
 T = TypeVar("T")
-
-
-def wait_for(
-    condition: Callable[[], T], what: str = "", timeout: float = DEADLINE, moves: Callable[[], Any] | None = None
-) -> T:
-    """The first true value of `condition`; fails after `timeout` seconds; with `moves`, after as many seconds in which
-    that did not change: much work may take a slow machine as long as it goes on."""
-    end = time.monotonic() + timeout
-    last = moves() if moves is not None else None
-    while True:
-        value = condition()
-        if value:
-            return value
-        if moves is not None and (now := moves()) != last:
-            last = now
-            end = time.monotonic() + timeout
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {timeout} s: {what or condition}")
-        time.sleep(0.01)
 
 
 def post(sender: BlockingSender, message: Message, *, settled: bool = False) -> Any:

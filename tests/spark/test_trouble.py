@@ -23,7 +23,7 @@ from enmasse.aio.transport import Hub, serve
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import SaslServer, plain
-from enmasse.testing import free_port, wait_for
+from enmasse.testing import free_port
 from spark import source
 from spark.outage import Outage, Patience, Phase
 from spark.receiver import Intake
@@ -33,6 +33,7 @@ from spark.spool import SpoolError, SpoolWriter
 from spark.unsettled import Unsettled
 from tests.amqp.server_kit import Store
 from tests.certificates import Authority
+from tests.kit.waiting import wait_for as until
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
 pytestmark = pytest.mark.timeout(LIMIT)
@@ -99,10 +100,6 @@ def reading(url: str, address: str, folder: Path, **patience: float) -> Iterator
         yield reader
     finally:
         reader.stop()
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    wait_for(what, condition, DEADLINE)
 
 
 def ending(url: str, address: str, folder: Path, **patience: float) -> str:

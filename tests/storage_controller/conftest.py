@@ -24,7 +24,7 @@ from enmasse.testing import free_port
 from services.storage_controller.app import serve
 from services.storage_controller.controller import ControllerSettings
 from services.storage_controller.drivers.local import LocalSettings
-from tests.control.aio import DEADLINE
+from tests.kit.waiting import DEADLINE
 from tests.ragent.doubles import FakeConfigserv, until
 
 EngineName = Literal["embedded", "artemis"]

@@ -11,7 +11,7 @@ import pytest
 
 from services.storage_controller import levels
 from services.storage_controller.policies import MARK, MARK_KEY
-from tests.control.aio import DEADLINE
+from tests.kit.waiting import DEADLINE
 from tests.ragent.doubles import until
 from tests.storage_controller.conftest import FLAVORS, REPORTER, Scenario, World
 

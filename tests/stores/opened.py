@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator
 
 from enmasse.stores import Store, StoreSettings, make_store
-from tests.control.aio import until
-
-LONG = 120.0
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(LONG):
-            await test
-
-    asyncio.run(limited())
+from tests.kit.waiting import until
 
 
 @contextlib.asynccontextmanager

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from enmasse.stores import Change, SqliteSettings, Store, backup
-from tests.control.aio import until
-from tests.stores.opened import content, opened, run
+from tests.kit.running import run
+from tests.kit.waiting import until
+from tests.stores.opened import content, opened
 
 
 async def keep_writing(store: Store, last: list[int]) -> None:

@@ -16,8 +16,9 @@ import msgspec
 from enmasse.stores import RedisSettings, SqliteSettings, StoreSettings
 from enmasse.testing import wait_for
 from tests.cli.small_disk import small_disk
+from tests.kit.running import run
 from tests.redis_server import RedisServer
-from tests.stores.opened import content, opened, run
+from tests.stores.opened import content, opened
 from tests.stores.writer import KEPT, UNDER_WAY, changes
 
 ROUNDS = 6

@@ -10,8 +10,9 @@ import pytest
 from enmasse.stores import Change, RedisSettings, Store, StoreError, make_store
 from enmasse.stores.redis import RedisEngine
 from tests.cli.small_disk import small_disk
+from tests.kit.running import run
 from tests.redis_server import RedisServer
-from tests.stores.opened import content, not_ready, opened, run, started
+from tests.stores.opened import content, not_ready, opened, started
 
 
 def impatient(server: RedisServer) -> Store:

@@ -11,7 +11,8 @@ import pytest
 
 from enmasse.stores import Change, SqliteSettings, Store, StoreError
 from enmasse.stores.sqlite import SqliteEngine
-from tests.stores.opened import content, not_ready, opened, run, started
+from tests.kit.running import run
+from tests.stores.opened import content, not_ready, opened, started
 
 
 def impatient(path: Path) -> Store:

@@ -12,8 +12,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from enmasse.stores import Change, RedisSettings, SqliteSettings, StoreError, StoreSettings, make_store
+from tests.kit.running import run
 from tests.redis_server import RedisServer
-from tests.stores.opened import content, opened, run
+from tests.stores.opened import content, opened
 
 
 def test_what_was_written_is_there_after_a_restart(settings: StoreSettings) -> None:

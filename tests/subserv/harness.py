@@ -33,7 +33,7 @@ from enmasse.control import (
 from enmasse.model import sessions as wire
 from enmasse.testing import free_port
 from tests.broker.harness import BrokerProcess
-from tests.control.aio import until
+from tests.kit.waiting import until
 from tests.ragent.doubles import FakeConfigserv
 from tests.router.harness import RouterProcess
 

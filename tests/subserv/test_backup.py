@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 
 from enmasse.stores import Change, SqliteSettings
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.stores.opened import content, opened
 from tests.subserv.harness import Gateway, World, world
 

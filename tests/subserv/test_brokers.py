@@ -7,7 +7,8 @@ from pathlib import Path
 
 from enmasse.control import ControlConnection, listen
 from enmasse.testing import free_port
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.subserv.harness import SUITE, Gateway, World, world
 
 

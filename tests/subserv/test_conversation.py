@@ -15,7 +15,8 @@ from services.subserv.binding import while_it_answers
 from services.subserv.brokers import Broker
 from services.subserv.conversation import OPERATIONS, BrokerConversation, Claim, Want
 from services.subserv.management import Listing
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 DONE = Message("null").encode()
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from enmasse.model.sessions import MOST_HELD
 from services.subserv import given
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.subserv.harness import Gateway, World, world
 
 MESSAGE = base64.b64encode(b"a message").decode()

@@ -14,7 +14,8 @@ from enmasse.stores import Change, SqliteSettings
 from services.subserv import names, records
 from services.subserv.identity import MAX_LIVES, Identity
 from services.subserv.records import SessionRecord
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.stores.opened import opened
 from tests.subserv.harness import World, world
 

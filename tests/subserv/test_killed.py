@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.control import LinkClosed
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.redis_server import RedisServer
 from tests.subserv.harness import SUITE, Gateway, RequestError, World, world
 

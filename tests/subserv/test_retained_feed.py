@@ -13,7 +13,8 @@ from enmasse.control import Artemis, ControlConnection, connect
 from services.subserv.feed import RetainedFeed
 from services.subserv.management import BrokerManagement
 from tests.broker.harness import BrokerProcess
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 
 class Unforeseen(BaseException):

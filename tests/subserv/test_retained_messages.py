@@ -9,7 +9,8 @@ from typing import Any
 
 import proton
 
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.subserv.harness import Gateway, World, world
 
 FOR = "x-opt-retained-for"

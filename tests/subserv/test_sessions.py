@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.subserv.harness import Gateway, RequestError, World, world
 
 

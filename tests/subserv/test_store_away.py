@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 
 from services.subserv.messages import STORE_AWAY
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.redis_server import RedisServer
 from tests.subserv.harness import RequestError, world
 

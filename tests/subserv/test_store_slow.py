@@ -17,7 +17,7 @@ from services.subserv.records import SessionRecord
 from services.subserv.retained import Retained
 from services.subserv.retaining import RetainedMessages
 from services.subserv.service import SubscriptionService
-from tests.control.aio import asyncio_test
+from tests.kit.running import asyncio_test
 
 
 class ToyStore(Store):

@@ -10,7 +10,8 @@ import proton
 
 from enmasse.control import ControlReceiver, ControlSender, Outcome, connect
 from enmasse.model.sessions import CONTROL
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.subserv.harness import SUITE, World, world
 
 FOR = "x-opt-retained-for"

@@ -16,7 +16,8 @@ from enmasse.stores.sqlite import SqliteEngine
 from services.subserv import app, records
 from services.subserv.app import _run
 from services.subserv.service import SubscriptionService
-from tests.control.aio import asyncio_test, until
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.stores.opened import opened
 
 
