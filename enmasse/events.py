@@ -194,6 +194,8 @@ EVENTS = (
     Event("subserv.request.failed", "error", "address subject", "A request failed with an unexpected error; it was refused.", REPORT),
     Event("subserv.retained.not-processed", "error", "broker", "A message could not be retained because of an unexpected error.", REPORT),
     Event("subserv.retained.not-stored", "error", "broker reason", "Retained messages cannot be stored; it is tried again.", "Check the store."),
+    Event("subserv.return.dropped", "warning", "address count", "Messages of a shared subscription were dropped because their queue no longer exists.", NOTHING),
+    Event("subserv.return.failed", "info", "address count reason", "Messages could not be returned to their queue; it is tried again.", NOTHING),
     Event("subserv.router.attach-failed", "debug", "reason", "The service cannot attach to the router; it is tried again.", "Check the router if it continues."),
     Event("subserv.store.refused", "error", "", "The store failed with an unexpected error; requests are refused.", REPORT),
     Event("subserv.subscription.end-postponed", "warning", "reason", "A subscription cannot be removed from all brokers now; it is removed later.", NOTHING),

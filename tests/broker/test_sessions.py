@@ -19,7 +19,6 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message as OurMessage
 from enmasse.amqp.termini import MESSAGE_IDENTITY
 from enmasse.amqp.types import Symbol
-from tests.kit.waiting import until as passes
 from tests.broker.harness import (
     DEADLINE,
     BrokerProcess,
@@ -34,6 +33,7 @@ from tests.broker.harness import (
     take,
     until,
 )
+from tests.kit.waiting import until as passes
 from tests.router.harness import RouterProcess
 
 
