@@ -1,4 +1,4 @@
-"""What operations over a long queue cost other clients: the time in which a durable message passes through another
+"""Cost of operations over a long queue for other clients: the time in which a durable message passes through another
 queue while the broker counts, lists, removes, moves and purges, and deletes queues.
 
 `python -m benchmarks broker_jobs`; COUNT=200000 makes the queues shorter."""

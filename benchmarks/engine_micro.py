@@ -1,4 +1,4 @@
-"""What one message costs inside the engine: bytes in, bytes out, no sockets.
+"""Cost of one message inside the engine: bytes in, bytes out, no sockets.
 
     python benchmarks/engine_micro.py [--messages N] [--size BYTES] [--profile]
 

@@ -1,9 +1,9 @@
-"""What one client's flood costs the others: a well-behaved client measures its latency while another one floods.
+"""Cost of one client's flood for the others: a well-behaved client measures its latency while another one floods.
 
     python -m benchmarks floods            (python -m benchmarks.floods -h: options)
 
 Against a router and a broker of their own process, in turn: the well-behaved client sends one small message after the
-other and waits until it has come back; each kind of flood is made of frames that are legal by themselves, prepared in
+other and waits until it is received; each kind of flood is made of frames that are legal by themselves, prepared in
 bulk and written as fast as the server reads.
 """
 
@@ -163,7 +163,7 @@ def connect(args: argparse.Namespace, silent: bool) -> None:
 
 
 def write(args: argparse.Namespace, stop: select.poll, once: bytes, again: bytes) -> int:
-    """Write what is there as fast as it is read; what comes back is thrown away."""
+    """Write the prepared frames as fast as they are read, and discard the answers."""
     sock = Peer(args.host, args.port, f"flood-{time.time_ns()}", False).socket
     sock.setblocking(False)
     sent = 0

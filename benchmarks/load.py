@@ -1,7 +1,7 @@
 """A load generator that is not the limit: frames are made and counted in bulk with numpy, not one by one.
 
 The usual clients cost more per message than a router does, so what they measure is themselves. Here the frames of a
-burst are one array: delivery-ids, tags and time stamps are written as columns, and what comes back is counted by
+burst are one array: delivery-ids, tags and time stamps are written as columns, and answers are counted by
 looking at every frame's size and code at a stride. Both sides of a comparison are driven by this same program.
 
 One process is one peer: `python -m benchmarks.load send|receive …` prints one JSON object when it has ended.

@@ -1,7 +1,7 @@
 """MQTT through the whole suite (gateway, router, broker where there is one) beside mosquitto and amqtt in the same run.
 
 100-byte messages, counted at both ends; 1, 100 and 5,000 connections, half of them publishers where there are more than
-two. What is lost with QoS 0 is said. Anycast takes the router only, a topic also the broker. mosquitto and amqtt route
+two. Losses of QoS 0 are reported. Anycast takes the router only, a topic also the broker. mosquitto and amqtt route
 nothing: for them a publisher and its subscriber share a topic. Then connections: memory of idle ones, rate, a storm of
 them with wills; QoS 2 with the stores on disk; one more subscription among many.
 """
@@ -34,7 +34,7 @@ ROUNDS = 3
 SIZES = ((2, 120_000), (100, 120_000), (5000, 40_000))
 """Connections and messages of a flow: seconds for the fastest server, so that its start does not count."""
 AMQTT_SHARE = 20
-"""amqtt gets so many times fewer messages: rates are compared, not times."""
+"""Factor by which amqtt gets fewer messages: rates are compared, not times."""
 IDLE = 5000
 QUIET = 15
 """Seconds without a message after which the rest of a flow with QoS 0 is lost; they do not count as its time."""
@@ -177,7 +177,7 @@ def compare(
     known: Results | None = None,
 ) -> Results:
     """Each in turn, `rounds` times, the order turned over; prints rates and what part of each peer's rate ours is. A
-    peer that fails is a row that says so. `known`: results of peers that are not run again."""
+    peer that fails is a row with the reason. `known`: results of peers that are not run again."""
     results: Results = {name: [] for name in runs}
     failures: dict[str, str] = {}
     for turn in range(rounds):
@@ -253,7 +253,7 @@ def qos_2(peers: Sequence[Peer], scale: float) -> None:
 
 
 def connections(peers: Sequence[Peer], scale: float) -> None:
-    """Idle memory of a connection, connections a second, and a storm: all drop and come back, with wills."""
+    """Idle memory of a connection, connections a second, and a storm: all disconnect and reconnect, with wills."""
     count = int(IDLE * min(scale, 1))
     for peer in peers:
         measured = (lambda p=peer: [gateway(p.suite)]) if peer.suite is not None else peer.processes  # type: ignore[misc]

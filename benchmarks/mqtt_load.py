@@ -108,8 +108,8 @@ class Peer:
         self.buffer = self.buffer + data if self.buffer else data
 
     def runs(self) -> Iterator[tuple[int, Bytes, int]]:
-        """What came: leading packets that are alike in type, flags, length and topic length, as (type, one row for
-        each packet, where a row's body begins). What is not whole stays."""
+        """Take the leading packets that are alike in type, flags, length and topic length, as (type, one row for each
+        packet, offset of the body in a row). An incomplete packet stays."""
         while len(self.buffer) >= 2:
             size, at = length(self.buffer)
             if not at or len(self.buffer) < size:

@@ -1,4 +1,4 @@
-"""What one packet costs in the MQTT codec: bytes to packet and packet to bytes, no sockets.
+"""Cost of one packet in the MQTT codec: bytes to packet and packet to bytes, no sockets.
 
     python -m benchmarks.mqtt_micro [--size BYTES]
 

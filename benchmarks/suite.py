@@ -30,13 +30,13 @@ OPTIONS = {
     "qdrouterd + ours": ("--router", "qdrouterd"),
     "qdrouterd + Artemis": ("--router", "qdrouterd", "--broker", "artemis"),
 }
-"""Router and broker → what `enmasse up` is told."""
+"""Router and broker → options of `enmasse up`."""
 BASE = "qdrouterd + Artemis"
 
 
 @dataclass(frozen=True)
 class Load:
-    """What clients do: on how many queues, and how; `key`: what is compared."""
+    """Work of the clients: on how many queues, and how; `key`: the compared figure."""
 
     title: str
     pairs: int

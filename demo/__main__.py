@@ -68,7 +68,7 @@ def run(folder: Path, out: Path, report: Report) -> None:
         series, found = telemetry.show(running, report, folder)
         status = running.status()
         report.check("EnMasse ended cleanly", running.down() == 0)
-    from demo import pictures  # late: matplotlib takes a second that nobody should wait for
+    from demo import pictures  # imported late: matplotlib takes a second
 
     out.mkdir(parents=True, exist_ok=True)
     pictures.series_picture(series, found, out / "telemetry.png")

@@ -86,7 +86,7 @@ def make_properties(packet: int, **values: Any) -> Any:
 
 
 def last_will(suite: Suite, report: Report) -> None:
-    report.step("last will: a device is killed, an AMQP application is told")
+    report.step("last will: a device is killed, an AMQP application is notified")
     topic = f"mytopic/status/{DEVICE}"
     application = connect(suite)
     receiver = application.create_receiver(topic, name="demo-status", credit=1)

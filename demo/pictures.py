@@ -71,7 +71,7 @@ def topology_picture(status: dict[str, Any], path: Path) -> None:
     for a, b in dials:
         style = {"arrowstyle": "-|>", "color": "#556677", "shrinkA": 3, "shrinkB": 3}
         axis.annotate("", spots[b], spots[a], arrowprops={**style, "patchA": boxes[a], "patchB": boxes[b]})
-    axis.set_title("what ran: an arrow points from who dials to who listens", loc="left")
+    axis.set_title("processes: an arrow points from the connecting to the listening one", loc="left")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -36,7 +36,7 @@ class Durable(DurableSubscription):
 
 def take(receiver: BlockingReceiver) -> str:
     """The text of the next message, which is accepted."""
-    message = receiver.receive(timeout=PATIENCE)  # its body is there as long as it is
+    message = receiver.receive(timeout=PATIENCE)  # its body is valid while the message exists
     body = message.body
     text = bytes(body).decode() if isinstance(body, bytes | memoryview) else str(body)
     receiver.accept()
@@ -46,7 +46,7 @@ def take(receiver: BlockingReceiver) -> str:
 
 
 def given(sender: BlockingSender, text: str, *receivers: BlockingReceiver) -> list[str]:
-    """What the receivers, which are on another connection, get of a message. It is accepted when they have."""
+    """Return what receivers on another connection get of a message, after it was accepted."""
     with ThreadPoolExecutor() as pool:
         sending = pool.submit(sender.send, Message(body=text, durable=True), timeout=PATIENCE)
         got = [take(receiver) for receiver in receivers]
@@ -58,7 +58,7 @@ class Device:
     """An MQTT 5 client. `messages`: what has come."""
 
     def __init__(self, url: str, name: str, *, will: str = "", session: int = 0) -> None:
-        """`will`: its topic. `session`: seconds that the session outlives the connection; with 0 it begins anew."""
+        """`will`: its topic. `session`: seconds that the session outlives the connection; 0: always a new one."""
         self.messages: queue.Queue[MQTTMessage] = queue.Queue()
         self._answers: queue.Queue[Any] = queue.Queue()
         self.client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5, reconnect_on_failure=False)
@@ -114,7 +114,7 @@ def direct(sending: BlockingConnection, receiving: BlockingConnection) -> None:
 
 
 def stored(sending: BlockingConnection, receiving: BlockingConnection, url: str) -> None:
-    """A queue keeps messages for whoever comes later, a durable subscription for its own client."""
+    """A queue keeps messages for later consumers, a durable subscription for its own client."""
     sender = sending.create_sender("myqueue")
     for text in ("first", "second", "third"):
         given(sender, text)

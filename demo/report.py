@@ -1,4 +1,4 @@
-"""What the demo prints: steps with a tick or a cross, and whether every check held."""
+"""Output of the demo: steps with a tick or a cross, and whether every check held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sets the four address types apart, shown with python-qpid-proton."""
+"""Differences of the four address types, shown with python-qpid-proton."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def anycast_and_queue(suite: Suite, report: Report) -> None:
     stored = connection.create_sender("myqueue", name="demo-queue")
     connection.wait(lambda: stored.link.credit > 0, timeout=PATIENCE, msg="credit for the queue")
     stored.send(Message(body="for later", durable=True))
-    report.check("the queue accepted a message with nobody there", True)
+    report.check("the queue accepted a message without a consumer", True)
     report.check("the anycast sender has no credit", direct.link.credit == 0, f"credit {direct.link.credit}")
     other = connect(suite)
     receiver = other.create_receiver("anycast", name="demo-anycast-r", credit=10)
@@ -68,7 +68,7 @@ def anycast_and_queue(suite: Suite, report: Report) -> None:
     report.check("and the message arrived", got.body == "now")
     consumer = other.create_receiver("myqueue", name="demo-queue-r", credit=1)
     report.check(
-        "the queue's message is there for who comes later", consumer.receive(timeout=PATIENCE).body == "for later"
+        "the queue kept the message for a later consumer", consumer.receive(timeout=PATIENCE).body == "for later"
     )
     accept(other, consumer)
     for c in (connection, other):

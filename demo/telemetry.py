@@ -48,7 +48,7 @@ class Window(NamedTuple):
 
 
 def readings(device: str, dataset: Any) -> list[Reading]:
-    """The series as it lies in the package; both files spell the time differently."""
+    """Yield the series of the package; its two files spell the time differently."""
     with Path(dataset.filepath).open(newline="") as file:
         rows = [
             Reading(
@@ -60,7 +60,7 @@ def readings(device: str, dataset: Any) -> list[Reading]:
 
 
 def expected_windows(series: dict[str, list[Reading]]) -> dict[tuple[str, dt.datetime], Window]:
-    """The same aggregation in plain Python."""
+    """Compute the aggregation of the pipeline in plain Python."""
     days: dict[tuple[str, dt.datetime], list[float]] = defaultdict(list)
     for device, rows in series.items():
         for reading in rows:
@@ -227,7 +227,7 @@ def show(suite: Suite, report: Report, folder: Path) -> Results:
         report.say(f"{accepted} readings accepted in {seconds:.1f} s: {accepted / seconds:,.0f} a second, on disk each")
         found, twice = collect(suite, len(expected), report)
         took = time.monotonic() - began
-        report.check("every window came back", set(found) == set(expected), f"{len(found)} of {len(expected)}")
+        report.check("every window was received", set(found) == set(expected), f"{len(found)} of {len(expected)}")
         right = sum(1 for key, window in expected.items() if key in found and same(window, found[key]))
         report.check("each equals the same aggregation in plain Python", right == len(expected), f"{right} equal")
         report.check("none came twice", twice == 0, f"{twice} twice")

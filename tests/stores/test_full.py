@@ -10,8 +10,8 @@ import pytest
 
 from enmasse.stores import Change, Store, StoreFull
 from enmasse.stores.sqlite import SqliteEngine
-from tests.control.aio import until
-from tests.stores.opened import run
+from tests.kit.running import run
+from tests.kit.waiting import until
 
 
 class Full(SqliteEngine):
