@@ -162,7 +162,7 @@ def test_brokers_come_change_and_go_as_the_folder_says(empty_config: Path, tmp_p
         up.wish("broker-b")
         wait_for(lambda: "broker-b" in up.pids())
         assert up.pids()["broker-a"] == pid
-        up.reports("broker-a.json: Expecting")
+        up.reports("broker-a.json: JSON is malformed")
 
         (up.data / "desired" / "broker-a.json").unlink()
         wait_for(lambda: "broker-a" not in up.pids())

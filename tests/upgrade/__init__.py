@@ -1,0 +1,1 @@
+"""Data that a released version wrote, read by the version under test."""
