@@ -18,12 +18,12 @@ from enmasse.artemis import instance
 from enmasse.artemis.instance import MIB, Instance
 
 _ACTIVE = b"AMQ221007"
-"""What Artemis logs when it is up."""
+"""Id of the log line of an Artemis that has started."""
 _END_WITHIN = 120.0
 
 
 def class_archive(home: Path, java: str) -> str | None:
-    """The archive's path; it is made first if there is none. None if that cannot be done."""
+    """Return the path of the archive, which is created if it is missing; None if it cannot be created."""
     try:
         program = os.path.realpath(java)
         key = hashlib.sha256(f"{program}:{os.stat(program).st_mtime_ns}".encode()).hexdigest()[:12]

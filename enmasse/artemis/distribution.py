@@ -34,7 +34,7 @@ class Unavailable(RuntimeError):
 
 
 class Ready(NamedTuple):
-    """What it takes to run an Artemis: as `instance.command` takes it."""
+    """Files that run an Artemis: arguments of `instance.command`."""
 
     home: str
     java: str

@@ -1,7 +1,7 @@
 """One broker of Apache ActiveMQ Artemis as our address model wants it: its files and its command line. Pure.
 
-This is the only template: whoever runs Artemis writes these texts as they are. What is set here holds for every
-address (the match `#`); what a single address needs, the storage controller sets by management.
+This is the only template: the supervisor and the image write these texts unchanged. Settings here apply to every
+address (the match `#`); the storage controller sets those of single addresses by management.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 MIB = 1024 * 1024
 HEAP_BASE, HEAP_LEAST = 128 * MIB, 256 * MIB
-"""Bytes of heap that Artemis takes besides messages, and below which nothing is gained."""
+"""Bytes of heap that Artemis needs in addition to messages, and the smallest heap that is useful."""
 
 NIO_TIMEOUT, AIO_TIMEOUT = 100_000, 4_000
 """Nanoseconds for which the journal gathers writes before it syncs them. For the default of NIO, 3.3 ms, a producer
@@ -28,11 +28,11 @@ _XML_NAMES = {
 
 
 class Instance(NamedTuple):
-    """What one broker is to be. Folders are absolute; sizes are in bytes."""
+    """Configuration of one broker. Folders are absolute; sizes are in bytes."""
 
     name: str
     host: str
-    """Where it listens for AMQP: `127.0.0.1`, in a pod `0.0.0.0`."""
+    """Address of the AMQP listener: `127.0.0.1`, in a pod `0.0.0.0`."""
     port: int
     etc: str
     """The folder of the files."""
@@ -41,9 +41,9 @@ class Instance(NamedTuple):
     tmp: str
     """An existing folder for what goes with the process."""
     memory: int
-    """What it keeps in memory of messages. What does not fit goes by FULL_POLICY, which is among `defaults`."""
+    """Bytes of messages in memory. FULL_POLICY, one of `defaults`, says what happens to further messages."""
     persisted: bool = True
-    """Its messages survive it."""
+    """Messages survive the process."""
     defaults: Mapping[str, Any] = {}
     """Settings of every address, by the names they have in management (`maxDeliveryAttempts`)."""
     aio: bool = False
@@ -67,7 +67,7 @@ def files(instance: Instance) -> dict[str, str]:
 
 
 def command(instance: Instance, home: str, java: str = "java", archive: str | None = None) -> list[str]:
-    """What to execute. `home`: the unpacked distribution; `archive`: that of its classes (archive.py), if there is one.
+    """Return the command line. `home`: the unpacked distribution; `archive`: its class archive (archive.py), if any.
     SIGTERM ends it cleanly, with status 143."""
     etc = instance.etc
     return [

@@ -65,9 +65,7 @@ class DesiredBrokers:
                 self._report(problem)
             self._apply(processes, keep=problems.keys())
         except OSError as error:
-            self._report(
-                f"{error.filename or self._data.desired}: {error.strerror}; brokers stay as they are until then"
-            )
+            self._report(f"{error.filename or self._data.desired}: {error.strerror}; brokers stay unchanged until then")
         except StartError as error:
             self._report(str(error))
         else:
