@@ -1,4 +1,4 @@
-"""What is configured: addresses, flavors, brokers made by hand; parsed, validated, in one canonical form.
+"""Configuration: addresses, flavors, brokers made by hand; parsed, validated, in one canonical form.
 
 `names` are names of addresses, `feeds` the bodies of the configuration service, `configuration` what applies of the
 files, `topics` MQTT topics and filters over the addresses. Pure: no files, no sockets, no clock.

@@ -286,7 +286,10 @@ def indistinct(document: Document, good: dict[AddressName, Address], keep: Colle
 
 
 def shadowed(document: Document, good: dict[AddressName, Address], keep: Collection[AddressName]) -> list[Problem]:
-    """What lies below a topic and is none: the topic's broker takes everything below its name. The newer one goes."""
+    """Return problems of addresses below a topic that are not topics, and remove the newer of the two from `good`.
+
+    The broker of a topic takes all names below its name.
+    """
     topics = {router_form(name): name for name, address in good.items() if address.type == "topic"}
     problems: list[Problem] = []
     for name, address in list(good.items()) if topics else ():
@@ -301,7 +304,7 @@ def shadowed(document: Document, good: dict[AddressName, Address], keep: Collect
             if name in keep and topic not in keep:
                 gone, reason = topic, f"covers all names below it, and {name!r} is one already; rename one of the two"
             else:
-                gone, reason = name, f"lies below the topic {topic!r}, which covers all names below it; rename it"
+                gone, reason = name, f"is below the topic {topic!r}, which covers all names below it; rename it"
             problems.append(document.problem(reason, gone))
             del good[gone]
             if gone == name:

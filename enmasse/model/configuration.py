@@ -31,12 +31,13 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 Content = bytes | Unreadable | tuple[Source, ...] | None
-"""What a driver found: the file's bytes, or why not, or that there is none; or the sources that are the file together.
+"""Content of a file from a driver: its bytes, the reason it is unreadable, None without a file, or its sources.
 """
 
 
 class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
-    """What is applied. `config`: file → SHA-256 (hex) of the content it comes from. `brokers` None: no brokers.json."""
+    """Configuration in force. `config`: file → SHA-256 (hex) of the content it comes from. `brokers` None: no
+    brokers.json."""
 
     schema: int = SCHEMA
     config: dict[str, str] = {}
@@ -51,7 +52,7 @@ class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """An entry that never was valid: why, and what is known of it."""
+    """Entry without a valid version: the reason, and its known fields."""
 
     reason: str
     type: AddressType | None = None
@@ -64,14 +65,14 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     state: AppliedState
     failed: dict[AddressName, Failed] = {}
     failed_brokers: list[str] = []
-    """Those of brokers.json that are invalid and never were valid."""
+    """Entries of brokers.json that have no valid version."""
     problems: list[Problem] = []
     origins: dict[AddressName, str] = {}
     """Address → the name of its source, if there are several sources."""
 
 
 def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
-    """What applies now: the files' contents over the last good state."""
+    """Return the configuration that applies: the files' contents over the last valid state."""
     config = dict(last.config)
     problems: list[Problem] = []
     documents = {file: _document(file, contents.get(file), config, problems) for file in FILES}
@@ -98,7 +99,7 @@ def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
 
 
 def content_hash(content: Content) -> str | None:
-    """What the status shows in `config` once this content is applied; None: nothing."""
+    """Return the hash that the status shows in `config` once this content is applied; None: no entry."""
     if isinstance(content, bytes):
         return sha256(content)
     return fingerprint(content) if isinstance(content, tuple) else None
@@ -137,7 +138,7 @@ def _document(file: str, content: Content, config: dict[str, str], problems: lis
 def _merged(
     file: str, sources: tuple[Source, ...], config: dict[str, str], problems: list[Problem], missing: str
 ) -> Document | None:
-    """What can be read of the sources applies; what the others hold stays as it was."""
+    """Return the document of the readable sources; entries of unreadable ones stay in force."""
     document = MergedDocument(file, sources)
     stays = "what applied before stays, and nothing is removed meanwhile" if file in config else missing
     problems += [msgspec.structs.replace(each, reason=f"{each.reason}; {stays}") for each in document.unreadable]
@@ -187,7 +188,7 @@ def _addresses_and_flavors(
             if found is not None:
                 new[name] = found
         new |= kept(flavor_document, last.flavors)
-    # Flavors that the file takes away or retypes stay as they were while an address is left that cannot do without.
+    # Flavors that the file takes away or retypes keep their last version while an address needs them.
     clung: dict[str, Flavor] = {}
     while True:
         addresses, failed, wrong = _addresses(document, {**new, **clung}, clung, last)

@@ -62,25 +62,25 @@ class Flavors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Where a broker listens for AMQP."""
+    """Address at which a broker listens for AMQP."""
 
     host: str
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
     by_hand: bool = False
-    """People manage it, and no storage controller makes or reads what lies there: the router agent reads it
+    """Managed by hand: no storage controller creates or reads its queues, the router agent reads them
     (docs/decisions/0006, 0028)."""
     run: str = ""
-    """Differs after each start of the broker: then whoever is connected to it may not be."""
+    """Different after each start of the broker: older connections may be lost."""
 
 
 StoredType = Literal["queue", "topic"]
-"""What lies on a broker."""
+"""Type of an entity on a broker."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """A broker that carries an address. Draining: it is emptied, nothing new goes there.
 
-    `type`: what lies on the broker; None: what the address is, else a queue.
+    `type`: entity on the broker; None: that of the address, otherwise a queue.
     """
 
     broker: str
@@ -89,7 +89,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def draining(self) -> bool:
-        """It is being emptied: consumers only, no producers."""
+        """Return True if the broker is being emptied: consumers only, no producers."""
         return self.state == "draining"
 
 
@@ -108,7 +108,7 @@ class Placements(msgspec.Struct, frozen=True, kw_only=True):
 
 class PlacementChanges(Placements, frozen=True, kw_only=True):
     """Feed `placements/changes`: all placements if `full`, else those of the addresses that have changed since the
-    message before, and the addresses that have none any more. `brokers` and `invalid` are complete in each message.
+    message before, and the addresses that no longer have any. `brokers` and `invalid` are complete in each message.
     """
 
     full: bool = True
@@ -125,7 +125,7 @@ class PlacementChanges(Placements, frozen=True, kw_only=True):
 
 
 class PlacementsReport(Placements, frozen=True, kw_only=True):
-    """Report `placements`, subject `full` or `change`. `removed`: addresses that have no placement any more, in a
+    """Report `placements`, subject `full` or `change`. `removed`: addresses that no longer have a placement, in a
     `change`. `instance`: which process of its role reports; empty: not stated.
     """
 
@@ -163,7 +163,7 @@ def completed(received: Callable[[W], None]) -> Callable[[Changes[W]], None]:
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reporter reports of one address. `messages` and `consumers` are None if it does not know."""
+    """Report of one reporter about one address. `messages` and `consumers` are None if it does not know."""
 
     ready: bool
     failed: bool = False
@@ -177,8 +177,8 @@ class ReadinessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Report `readiness`, subject `full` (all addresses of the reporter) or `change`.
 
     `seen`: feed → revision of the newest snapshot that everything reported so far takes into account (0: none on this
-    link yet), for the feeds it follows; None: not stated. `pending`: feed → what is still to be done because of that
-    snapshot, besides single addresses. `instance`: which process of its role reports; empty: not stated.
+    link yet), for the feeds it follows; None: not stated. `pending`: feed → pending work because of that
+    snapshot, apart from single addresses. `instance`: which process of its role reports; empty: not stated.
     """
 
     instance: str = ""

@@ -37,17 +37,17 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     dedicated: bool = False
     """Every address has brokers of its own."""
     storage_capacity: int | None = None
-    """What a broker may keep on disk."""
+    """Bytes that a broker may keep on disk."""
     memory: int | None = None
-    """What a broker may keep in memory."""
+    """Bytes that a broker may keep in memory."""
     full_policy: str | None = None
-    """What happens to messages that do not fit: FAIL, BLOCK, DROP or PAGE."""
+    """Treatment of messages that do not fit: FAIL, BLOCK, DROP or PAGE."""
     max_subscriptions: int | None = None
     """Durable subscriptions that one client may have on a broker."""
     host: str | None = None
-    """Where the broker listens that is managed by hand; None: brokers are made for the flavor."""
+    """Host of a broker that is managed by hand; None: brokers are created for the flavor."""
     port: int = AMQP_PORT
-    """Its port for AMQP."""
+    """Port of that broker for AMQP."""
 
 
 class Flavor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -67,7 +67,7 @@ class Flavor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def by_hand(self) -> bool:
-        """It names a broker that people make and manage (docs/decisions/0028)."""
+        """Return True if it names a broker that is managed by hand (docs/decisions/0028)."""
         return self.template_name.endswith("-external")
 
 

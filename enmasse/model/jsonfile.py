@@ -23,7 +23,7 @@ _SKIP = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """What is wrong in a configuration file, for people: where it is, and a reason with its remedy."""
+    """Problem in a configuration file, for people: its place, and a reason with its remedy."""
 
     file: str
     entry: str | None = None

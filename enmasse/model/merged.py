@@ -83,7 +83,7 @@ class MergedDocument(Document):
 
 
 def fingerprint(sources: Sequence[Source]) -> str:
-    """What stands for a content in the status: of one source its SHA-256 (hex), of several that of all of them."""
+    """Return the hash of a content for the status: of one source its SHA-256 (hex), of several that of all of them."""
     if len(sources) == 1:
         return hashlib.sha256(sources[0].data).hexdigest()
     lines = sorted(f"{source.name} {hashlib.sha256(source.data).hexdigest()}\n" for source in sources)
@@ -91,7 +91,7 @@ def fingerprint(sources: Sequence[Source]) -> str:
 
 
 def kept(document: Document | None, last: dict[Any, Any]) -> dict[Any, Any]:
-    """What of `last` is not in the document, and may yet be in a source that cannot be read."""
+    """Return the entries of `last` that are not in the document, but may be in an unreadable source."""
     if not isinstance(document, MergedDocument) or not document.partial:
         return {}
     return {name: found for name, found in last.items() if name not in document.entries}

@@ -57,7 +57,7 @@ RELAYS_TO_TOPICS: Final = "enmasse.relays-to-topics"
 
 
 def session_prefix(broker: str) -> WireName:
-    """What the wire names of all queues of sessions and durable subscriptions on a broker have in front of their `/`.
+    """Return the part before `/` of the wire names of all queues of sessions and durable subscriptions on a broker.
 
     Routers read `.` as `/`, so `.` is escaped: else what is on broker `a.b` would be below the prefix of broker `a`.
     """

@@ -1,10 +1,10 @@
-"""What an MQTT gateway and the subscription service tell each other, and what the service shows to the command line
+"""Messages between MQTT gateways and the subscription service, and between the service and the command line
 (docs/contracts.md, "$mqtt/sessions" and "$mqtt/control").
 
 Each message is JSON in an amqp-value string; its subject names the operation. The body of a request is the struct of
 that name, the body of the reply the struct with `Reply`; a failed request is answered with subject `error` (`Failure`).
 A client is its MQTT client identifier. An epoch is the number of the client's connection: it grows with each `open`,
-and what is asked in the name of an older epoch is refused. Times are seconds unless their name says otherwise.
+and requests of an older epoch are refused. Times are seconds unless their name says otherwise.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 ADDRESS: Final = "$mqtt/sessions"
-"""Where a gateway attaches one sender and one receiver."""
+"""Address to which a gateway attaches one sender and one receiver."""
 CONTROL: Final = "$mqtt/control"
-"""Where operators ask; not on listeners for clients."""
+"""Address for requests of operators; not on listeners for clients."""
 NEVER: Final = 0xFFFFFFFF
 """Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""
 MOST_HELD: Final = 1024 * 1024
@@ -78,7 +78,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HelloReply(msgspec.Struct, frozen=True, kw_only=True):
-    """`stale`: clients whose session is somebody else's or has ended: the gateway disconnects them."""
+    """`stale`: clients whose session is on another gateway or has ended: the gateway disconnects them."""
 
     stale: list[str] = []
 
@@ -102,7 +102,7 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True):
     """A message under way to the client: `[pid, qos, identity, source, state, message]`.
 
     `identity`: the delivery-tag of the session queue in hexadecimal (it is the same when the message is delivered
-    again), None where there is none. `source`: address of the queue. QoS 2: `released`: PUBREC has come; `completed`:
+    again), None without one. `source`: address of the queue. QoS 2: `released`: PUBREC was received; `completed`:
     PUBCOMP too, and the broker has not settled yet: the packet id is not free, and the message is accepted if it comes.
     `message`: the AMQP message (Base64 in JSON) if the service holds it: it is sent from here, the queue may have
     forgotten it.
@@ -142,8 +142,8 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
 
 class SubscribeReply(msgspec.Struct, frozen=True, kw_only=True):
     """`codes`: for each filter, in the order of the request: the granted QoS, or a reason code of MQTT 5 (3.9.3); for a
-    client of 3.1.1 every refusal is 0x80. `reason`: why the first refused one was refused. `sources`: all of the
-    session from now on. Retained messages that belong to the subscriptions lie in these queues already.
+    client of 3.1.1 every refusal is 0x80. `reason`: of the first refusal. `sources`: all of the
+    session from now on. Retained messages that belong to the subscriptions are in these queues already.
     """
 
     codes: list[int]
@@ -170,8 +170,8 @@ class UnsubscribeReply(msgspec.Struct, frozen=True, kw_only=True):
 class Close(msgspec.Struct, frozen=True, kw_only=True):
     """`close`: the client's connection has ended, in whatever way. The session ends `expiry` later.
 
-    `expiry` None: as it was opened. `sent`: QoS 1 messages that the client has not acknowledged, so that they have the
-    same packet ids after the next `open`, and what is `completed`. (The other messages of QoS 2 are known from
+    `expiry` None: unchanged since `open`. `sent`: QoS 1 messages that the client has not acknowledged, so that they
+    have the same packet ids after the next `open`, and what is `completed`. (The other messages of QoS 2 are known from
     `packets`.)
     """
 
@@ -186,7 +186,7 @@ class CloseReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PacketChange(msgspec.Struct, frozen=True, array_like=True):
-    """What happens to a packet id of a QoS 2 exchange: `[client, epoch, op, pid, key, source, message]`.
+    """Change of a packet id of a QoS 2 exchange: `[client, epoch, op, pid, key, source, message]`.
 
     op    key           source   meaning
     in    duplicate id           a PUBLISH came; its message is sent on under this id
@@ -236,7 +236,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     reason: int = 0x80
 
 
-# -- the gateway is told ----------------------------------------------------------------------------------------------
+# -- notifications of the gateway
+# ----------------------------------------------------------------------------------------------
 class Takeover(msgspec.Struct, frozen=True, kw_only=True):
     """`takeover`: the client has connected elsewhere: disconnect it (0x8E), then send `close` with this epoch."""
 

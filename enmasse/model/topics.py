@@ -44,7 +44,8 @@ class TopicOwner(NamedTuple):
 
 
 class FilterTarget(NamedTuple):
-    """What a filter covers of one address. `pattern`: in broker wildcards (`/ + #`); not for topics: the address."""
+    """Part of a filter that covers one address. `pattern`: in broker wildcards (`/ + #`); not for topics: the
+    address."""
 
     name: AddressName
     type: AddressType
@@ -141,7 +142,7 @@ class TopicMap:
     # Topics
 
     def owner(self, topic: str) -> TopicOwner | None:
-        """Who takes a topic. None: no address does, or routers would take its name for another address's."""
+        """Return the owner of a topic. None: it has none, or routers would take its name for another address's."""
         if topic.count("/") >= MAX_LEVELS:
             return None
         name = self._prefix(topic)
@@ -156,7 +157,7 @@ class TopicMap:
         return self._topic(to)
 
     def owner_of_wire(self, to: str) -> TopicOwner | None:
-        """Who takes messages to an AMQP name: an address, or the topic address above it. None: nobody."""
+        """Return the owner of an AMQP name: an address, or the topic address above it; None without one."""
         name = self._prefix_of_wire(to)
         if name is None:
             return None
@@ -228,8 +229,8 @@ class TopicMap:
     # Filters
 
     def targets(self, filter: str) -> list[FilterTarget]:
-        """What a valid filter (without `$share`) covers: every topic address below which it can match something, and
-        the address that it begins with, whatever its type. Raises FilterRefused.
+        """Return the targets of a valid filter (without `$share`): every topic address below which it can match
+        something, and the address that it begins with, whatever its type. Raises FilterRefused.
 
         The patterns cover, of the names of topics, what the filter covers; and topics that begin with `$`, which a
         filter that begins with a wildcard does not cover [MQTT-4.7.2-1] (v5).
@@ -267,7 +268,8 @@ class TopicMap:
         return FilterTarget(name, kind, wire_name(name))
 
     def _covered(self, levels: list[str], default: bool) -> Iterator[FilterTarget]:
-        """Of topic addresses; `default`: the levels begin with the default's name, which its topics lack."""
+        """Yield the targets among topic addresses; `default`: the levels begin with the default's name, which its
+        topics lack."""
         tail = _escape_filter(levels)
         own = 0 if self.default is None or default else self.default.count("/") + 1
         hidden = any(level in ("+", "#") for level in levels[:own])  # the default is reached without its name

@@ -20,7 +20,7 @@ class Wrong(ValueError):
 
 
 def kind(value: Any) -> str:
-    """What JSON calls a value's type."""
+    """Return JSON's name for the type of a value."""
     if value is None:
         return "null"
     if isinstance(value, bool):

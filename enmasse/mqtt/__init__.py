@@ -2,6 +2,6 @@
 
 `packets` are plain values; `reader` makes them from bytes, however these arrive; `encode` makes bytes from them;
 `topics` knows topic names and filters; `reasons` the reason codes; `errors` the two ways in which a peer's bytes can be
-wrong. Who may connect, what a session remembers and what a packet leads to is the business of those who use it.
+wrong. Permissions, sessions and effects of packets are the task of its callers.
 May import nothing of EnMasse.
 """

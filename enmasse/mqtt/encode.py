@@ -1,6 +1,6 @@
 """Packets to bytes, both versions. `encode` does any packet; the others do what is hot, one join each.
 
-All raise ValueError for what the specification does not let anybody send: that is the caller's mistake, not a peer's.
+All raise ValueError for a packet that the specification forbids: a mistake of the caller, not of a peer.
 """
 
 from __future__ import annotations

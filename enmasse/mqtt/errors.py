@@ -1,4 +1,4 @@
-"""What a peer can do wrong, as an exception with the MQTT 5 reason code that answers it."""
+"""Errors of a peer, as exceptions with the MQTT 5 reason code of the answer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class MqttError(Exception):
     """The peer broke the specification, and the connection has to end.
 
-    `reason`: the MQTT 5 reason code for DISCONNECT (or CONNACK). `sentence`: what is wrong, for people. `clause`: where
-    the specifications say so ("" if they give it no number). `packets`: those that came whole and correct before the
+    `reason`: the MQTT 5 reason code for DISCONNECT (or CONNACK). `sentence`: what is wrong, for people. `clause`:
+    number of the normative statement ("" without one). `packets`: complete and correct ones before the
     fault in the same call of `Reader.feed`; they still hold.
     """
 

@@ -51,7 +51,7 @@ class Properties(Struct, frozen=True, kw_only=True, gc=False, repr_omit_defaults
 
 
 NONE: Final = Properties()
-"""No properties. One object: `packet.properties is NONE` is how a quick path asks."""
+"""No properties. One object, so that a quick path can compare: `packet.properties is NONE`."""
 
 
 class Will(Struct, gc=False):

@@ -308,7 +308,7 @@ def _known(reason: int, codes: frozenset[int], packet: str, clause: str) -> None
         raise ProtocolError(f"{packet}: it cannot have reason code 0x{reason:02x}", clause)
 
 
-# by packet type: name, flags it must have (None: they mean something), who sends it (client, server), parser
+# by packet type: name, flags it must have (None: they mean something), sent by (client, server), parser
 TYPES: Final[dict[int, tuple[str, int | None, bool, bool, Parser]]] = {
     1: ("CONNECT", 0, True, False, connect),
     2: ("CONNACK", 0, False, True, connack),

@@ -95,7 +95,7 @@ _MOST_BLOCKS: Final = 1024
 _LONGEST_BLOCK: Final = 127
 
 blocks: dict[bytes, Properties] = {}
-"""What the properties of a client's PUBLISH were made of lately: devices say the same with every message. At most 1,024
+"""Bytes of recent properties of PUBLISH → properties: devices repeat them with every message. At most 1,024
 of at most 127 bytes, and values that cannot change."""
 
 

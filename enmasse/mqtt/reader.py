@@ -14,7 +14,7 @@ BIGGEST: Final = 268_435_455 + 5
 """The largest packet there can be (2.1.4): five bytes of fixed header and the rest."""
 
 _MOST_PIECES: Final = 1024
-"""Of an unfinished packet: a peer that sends two bytes at a time shall not cost forty for each."""
+"""Pieces of an unfinished packet, at most: a peer that sends two bytes at a time must not cost forty for each."""
 
 _FLAGS: Final = tuple(
     None if flags & 6 == 6 or flags & 14 == 8 else (flags >> 1 & 3, bool(flags & 1), bool(flags & 8))
@@ -42,10 +42,10 @@ class Reader:
     def __init__(self, server: bool = True, version: int = 0, max_packet: int = BIGGEST) -> None:
         self.server = server
         self.version = version
-        """V311 or V5; 0 until a CONNECT has said it. Set before the rest of the CONNECT is looked at, so that what
-        refuses it can be said in its version."""
+        """V311 or V5; 0 before a CONNECT. Set before the rest of the CONNECT is read, so that a refusal is sent in its
+        version."""
         self.started = False
-        """Whether a first packet has come whole."""
+        """True after the first complete packet."""
         self.max_packet = max_packet
         self._held: list[bytes] = []  # the pieces of a packet that is not complete
         self._held_size = 0
@@ -122,7 +122,7 @@ class Reader:
             if stop - pos > most:
                 raise self._too_large(head, stop - pos)
             if stop > end:
-                self._check_head(head)  # nobody fills our memory with what cannot be taken anyway
+                self._check_head(head)  # refuse early: an invalid packet must not fill memory
                 self._needed = stop - pos
                 return pos
             if started:

@@ -98,7 +98,7 @@ _NAMES: Final = {
 
 
 def name(reason: int) -> str:
-    """What a reason code is called (v5 2.4); its number if it has no name."""
+    """Return the name of a reason code (v5 2.4); its number if it has no name."""
     return _NAMES.get(reason, f"reason 0x{reason:02x}")
 
 
@@ -151,11 +151,11 @@ _V3_NAMES: Final = (
 
 
 def v3_return_code(reason: int) -> int | None:
-    """The return code that tells a client of 3.1.1 what `reason` tells one of MQTT 5; None if there is none: such a
+    """Return the return code of 3.1.1 for `reason` of MQTT 5; None without one: such a
     connection is closed without a CONNACK (v3.1.1 MQTT-3.2.2-6)."""
     return _V3_CONNACK.get(reason)
 
 
 def v3_name(code: int) -> str:
-    """What a return code of a 3.1.1 CONNACK is called."""
+    """Return the name of a return code of a 3.1.1 CONNACK."""
     return _V3_NAMES[code] if code < len(_V3_NAMES) else f"return code {code}"

@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 def fault_of_text(text: str) -> str | None:
-    """What keeps `text` from being an MQTT string (v3.1.1 1.5.3, v5 1.5.4), in a few words; None if it is one."""
+    """Return why `text` is not an MQTT string (v3.1.1 1.5.3, v5 1.5.4), in a few words; None if it is one."""
     if "\0" in text:
         return "holds U+0000"
     try:
@@ -23,7 +23,7 @@ def fault_of_text(text: str) -> str | None:
 
 
 def fault_of_topic(topic: str) -> str | None:
-    """What keeps `topic` from being a topic name, in a few words ("is empty"); None if it is one."""
+    """Return why `topic` is not a topic name, in a few words ("is empty"); None if it is one."""
     if not topic:
         return "is empty"
     if "+" in topic or "#" in topic:
@@ -32,7 +32,7 @@ def fault_of_topic(topic: str) -> str | None:
 
 
 def fault_of_filter(filter: str) -> str | None:
-    """What keeps `filter` from being a topic filter, in a few words; None if it is one. `$share` is not looked at."""
+    """Return why `filter` is not a topic filter, in a few words; None if it is one. `$share` is not checked."""
     if not filter:
         return "is empty"
     if "#" in filter and (filter.index("#") != len(filter) - 1 or (len(filter) > 1 and filter[-2] != "/")):
@@ -64,7 +64,7 @@ def is_shared(filter: str) -> bool:
 
 def parse_share(filter: str) -> Share | None:
     """The parts of a shared subscription (v5 4.8.2), None for an ordinary filter. Raises ValueError, in a few words,
-    for one that begins with `$share` and is none."""
+    for an invalid one that begins with `$share`."""
     if not is_shared(filter):
         return None
     group, slash, rest = filter[7:].partition("/")
