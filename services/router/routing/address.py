@@ -1,4 +1,4 @@
-"""One address of the router: who sends to it, who receives from it, and which receiver is next."""
+"""One address of the router: its producers, its destinations, and the choice of the next destination."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from services.router.routing.destination import Consumer, Destination, Holder
 from services.router.routing.producer import Feed, Producer
 
 WINDOWS = 16
-"""Windows of credit that a broker gets for one queue, however many consumers there are, beside what consumers have got
-and not settled: it bounds what waits in the router's memory."""
+"""Most windows of credit that a broker gets for one queue, for any number of consumers, in addition to their unsettled
+deliveries: this bounds the messages that wait in the router's memory."""
 MOST_ASKED = 10
-"""Messages that brokers are asked for at least, when a consumer wants to know whether there is one."""
+"""Least number of messages that are requested from brokers when a consumer drains."""
 UNANSWERED = 5.0
-"""Seconds that a broker has for the answer."""
+"""Seconds within which a broker must answer."""
 
 
 class EmptyChecks:
-    """Consumers of a queue that drain it get their answer when its brokers have sent what they have.
+    """Answers consumers that drain a queue when its brokers have sent their messages.
 
-    `asked` are the brokers' links whose answers are awaited for the consumers in `waiting`. Consumers that came
-    meanwhile are in `next`: the brokers will be asked again for them.
+    `asked`: links of brokers whose answers are awaited for the consumers in `waiting`. Consumers that start to drain
+    meanwhile are in `next`: the brokers are asked again for them.
     """
 
     __slots__ = ("_address", "_clock", "_next", "_rounds", "_timed", "_waiting", "asked")
@@ -40,7 +40,7 @@ class EmptyChecks:
         self._timed = False
 
     def add(self, out: Consumer) -> bool:
-        """False: there is no broker to be asked."""
+        """Add a draining consumer. Return False if the queue has no broker to ask."""
         if out not in self._next:
             self._next.append(out)
         return bool(self.asked) or self._ask()
@@ -63,7 +63,7 @@ class EmptyChecks:
         return True
 
     def answered(self, feed: Feed) -> None:
-        """A broker has given what it had, or is gone."""
+        """Record that a broker has sent its messages, or was lost."""
         self.asked.discard(feed)
         if self.asked:
             return
@@ -75,7 +75,7 @@ class EmptyChecks:
         self._address.open_gates()
 
     def _time(self) -> None:
-        """A broker that does not answer must not hold up consumers for ever. One timer at a time."""
+        """Start the timer that stops waiting for silent brokers. One timer at a time."""
         this_round = self._rounds
         self._timed = True
 
@@ -140,10 +140,10 @@ class RoutedAddress:
         self.feeds: dict[Feed, None] = {}
         self.subscriber: Callable[[RouterConnection | None, Any], None] | None = None
         self.temporary = False
-        self.parked: tuple[Producer, ...] = ()  # without credit until a destination has some
-        self.pins = 0  # auto-links, live or not, that need this address to exist
+        self.parked: tuple[Producer, ...] = ()  # producers without credit until a destination has some
+        self.pins = 0  # number of auto-links, live or not, that need this address
         self.priority = -1
-        # Deliveries of links that are gone; those of living links are counted by the links.
+        # Deliveries of closed links; live links count their own.
         self.ingress = self.egress = self.ingress_containers = self.egress_containers = 0
         self.to_router = self.from_router = 0
         self._clock = clock
@@ -151,7 +151,7 @@ class RoutedAddress:
 
     @property
     def treatment(self) -> str:
-        """How deliveries are spread over the destinations."""
+        """Distribution of deliveries over the destinations."""
         return self.limits.treatment
 
     @property
@@ -160,7 +160,7 @@ class RoutedAddress:
 
     @property
     def known(self) -> bool:
-        """It exists whatever is configured for its name."""
+        """True if the address exists independently of the configuration."""
         return bool(self.pins or self.subscriber or self.temporary)
 
     @property
@@ -168,7 +168,7 @@ class RoutedAddress:
         return not (self.outs or self.ins or self.pins or self.subscriber)
 
     def treat_as(self, treatment: str) -> None:
-        """Another treatment, for links that are there too."""
+        """Change the treatment, also for existing links."""
         if treatment != self.treatment:
             self.limits.treatment = treatment
             for choice in self._choices():
@@ -199,13 +199,13 @@ class RoutedAddress:
     def remove_feed(self, feed: Feed) -> None:
         if feed in self.feeds:
             del self.feeds[feed]
-            self.limits.share = UNLIMITED  # until another broker's window is set
+            self.limits.share = UNLIMITED  # until the window of another broker is set
             self.remove_in(feed)
             if self.is_asked(feed):
                 self.answered(feed)
 
     def open_gates(self) -> None:
-        """Producers get credit if there is a destination."""
+        """Grant producers credit if there is a destination."""
         for producer in self.ins:
             if producer not in self.parked and self._reaches(producer):
                 producer.open_gate()
@@ -219,7 +219,7 @@ class RoutedAddress:
         self._add(out, self._choices())
 
     def add_neighbour(self, out: Destination) -> None:
-        """A link to another router, behind which there are receivers: not for what comes from other routers."""
+        """Add a link to another router that has receivers; messages from other routers are not sent there."""
         if self.local is self.everyone:
             self.local = Choice(self.limits, self.outs)
             self.everyone.nearer = self.local.outs
@@ -246,7 +246,7 @@ class RoutedAddress:
                         producer.open_gate()
 
     def add_store(self, out: Destination) -> None:
-        """A destination that keeps messages: a broker."""
+        """Add a destination that stores messages: a broker."""
         self.stores[out] = None
         self.add_out(out)
 
@@ -272,10 +272,10 @@ class RoutedAddress:
                     if producer.choice is choice:
                         producer.close_gate()
 
-    # Is there anything?
+    # Drains
 
     def ask(self, out: Consumer) -> bool:
-        """`out` has credit, and wants to know if there is nothing for it. False: there is no broker to be asked."""
+        """Handle a drain of `out`, which has credit. Return False if there is no broker to ask."""
         if not self.pins or not out.wanted:
             return False
         if self._empty_checks is None:
@@ -283,36 +283,36 @@ class RoutedAddress:
         return self._empty_checks.add(out)
 
     def is_asked(self, feed: Feed) -> bool:
-        """A broker has been asked on this link, and has not answered yet."""
+        """Return True if a broker's answer on this link is awaited."""
         return self._empty_checks is not None and feed in self._empty_checks.asked
 
     def answered(self, feed: Feed) -> None:
-        """The broker has sent what it had."""
+        """Record that the broker has sent its messages."""
         if self._empty_checks is not None:
             self._empty_checks.answered(feed)
 
     def park(self, producer: Producer) -> None:
-        """No credit for this producer until a consumer has some."""
+        """Withhold credit from this producer until a consumer has some."""
         if producer in self.ins and producer not in self.parked:
             self.parked += (producer,)
             producer.close_gate()
 
     def unpark(self) -> None:
-        """A consumer has credit and nothing waits for it."""
+        """Give parked producers credit, because a consumer has credit and no waiting messages."""
         parked, self.parked = self.parked, ()
         for producer in parked:
             if self._reaches(producer):
                 producer.open_gate()
 
     def relieve_all(self) -> None:
-        """Let destinations with credit take what waits for others."""
+        """Let destinations with credit take deliveries that wait for others."""
         for out in list(self.outs):
             if out.ready:
                 self.relieve(out)
 
     def relieve(self, ready: Destination) -> None:
-        """A destination has credit and nothing to do: it gets what waits for others that have none. Not a neighbour:
-        what waits may have come from there."""
+        """Give an idle destination with credit the deliveries that wait for destinations without credit. Not for a
+        neighbour, from which the deliveries may have come."""
         if self.treatment == MULTICAST or ready in self.neighbours:
             return
         for holder in list(self.holders):

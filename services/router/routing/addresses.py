@@ -1,4 +1,4 @@
-"""All addresses of the router: found by the text of an attach or a message, made as they are configured."""
+"""All addresses of the router: found by the text of an attach or a message, created by the configuration."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from services.router.routing.names import MOBILE, parse
 
 
 class Addresses:
-    """`by_key` are those in use; `configured` holds how others are to be treated, `default` is for those that nobody
-    has configured. `generation` changes with the configuration."""
+    """`by_key`: addresses in use; `configured`: treatment of configured ones; `default`: treatment of all others.
+    `generation` changes with the configuration."""
 
     def __init__(self, router_id: str, clock: Clock, next_identity: Callable[[], int], default: str) -> None:
         self.by_key: dict[str, RoutedAddress] = {}
@@ -42,7 +42,7 @@ class Addresses:
         return self.by_key.get(key)
 
     def new(self, key: str, treatment: str) -> RoutedAddress:
-        """An address of its own, which is not found by its key."""
+        """Create an address that is not found by its key."""
         return RoutedAddress(self._next_identity(), key, treatment, self._clock)
 
     def create(self, key: str, treatment: str, priority: int = -1) -> RoutedAddress:
@@ -51,7 +51,7 @@ class Addresses:
         return address
 
     def tidy(self, address: RoutedAddress) -> None:
-        """Forget an address that nobody uses."""
+        """Remove an address that is no longer used."""
         if address.unused and self.by_key.get(address.key) is address:
             del self.by_key[address.key]
 
@@ -64,8 +64,8 @@ class Addresses:
     # Configuration
 
     def add_config(self, config: AddressConfig) -> list[RoutedAddress]:
-        """Returns the addresses in use that follow it at once: those that are configured by their own name. Addresses
-        matched by wildcards keep their treatment until nobody uses them. Raises ValueError."""
+        """Add a configured address. Return the addresses in use that it changes at once: those configured by their
+        exact name. Addresses matched by wildcards keep their treatment while they are in use. Raises ValueError."""
         self.configured.add(config)
         self.generation += 1
         if config.pattern is None:
@@ -88,7 +88,7 @@ class Addresses:
     # Finding
 
     def for_link(self, text: str, *, incoming: bool, phase: int | None = None) -> RoutedAddress:
-        """The address of a link, made if it is missing. Raises AmqpError `amqp:not-found`."""
+        """Return the address of a link, created if missing. Raises AmqpError `amqp:not-found`."""
         parsed = parse(text, self.router_id)
         if parsed.kind != MOBILE:
             key = parsed.key()
@@ -106,7 +106,8 @@ class Addresses:
         return address
 
     def for_message(self, text: str) -> RoutedAddress | None:
-        """Where a message with `to` = text goes; None: nobody is there. Raises AmqpError for an unavailable address."""
+        """Return the address of a message with `to` = text; None if it is not in use. Raises AmqpError for an
+        unavailable address."""
         parsed = parse(text, self.router_id)
         if parsed.kind != MOBILE:
             return self.by_key.get(parsed.key())
@@ -118,7 +119,7 @@ class Addresses:
         return address
 
     def for_auto_link(self, auto_link: AutoLinkConfig) -> RoutedAddress:
-        """Made if it is missing; what would be unavailable is balanced."""
+        """Return the address of an auto-link, created if missing; an address that would be unavailable is balanced."""
         parsed = parse(auto_link.address, self.router_id)
         key = parsed.key(str(auto_link.phase))
         address = self.by_key.get(key)
@@ -130,10 +131,11 @@ class Addresses:
             address = self.create(key, treatment, -1 if config is None else config.priority)
         return address
 
-    # What clients get there
+    # Kinds of addresses
 
     def kind_of(self, address: RoutedAddress) -> str | None:
-        """What clients get at an address: anycast, multicast or queue. None: it is the router's own."""
+        """Return the kind of an address for clients: anycast, multicast or queue. None for the router's own
+        addresses."""
         if address.subscriber is not None or address.key[0] != MOBILE:
             return None
         config = self.configured.match(address.key[2:])
@@ -142,8 +144,8 @@ class Addresses:
         return termini.MULTICAST if address.treatment == MULTICAST else termini.ANYCAST
 
     def broker_of(self, address: RoutedAddress) -> tuple[RouterConnection, str] | None:
-        """The connection to the broker of a queue that `address` feeds consumers from, and the queue's name there. Of
-        several the one that takes messages too: others are being emptied. None: it is not connected."""
+        """Return the connection to the broker of the queue `address`, and the queue's name there. Of several brokers
+        the one that also takes messages: others are draining. None if it is not connected."""
         entry = self.by_key.get("M0" + address.key[2:])
         storing = {out.connection for out in entry.stores} if entry is not None else set()
         feeds = list(address.feeds)
@@ -151,7 +153,7 @@ class Addresses:
         return None if feed is None else (feed.connection, feed.node)
 
     def keeps_back(self, address: RoutedAddress) -> bool:
-        """Can a message sent to `address` be delivered later? A queue's broker does it; not every one knows how."""
+        """Return True if delivery of messages to `address` can be delayed: only brokers of queues can, and not all."""
         opened = [out.connection.amqp.remote_open for out in address.stores]
         return self.kind_of(address) == termini.QUEUE and all(
             each is not None and termini.DELAYED_DELIVERY in (each.offered_capabilities or ()) for each in opened

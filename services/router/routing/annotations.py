@@ -1,7 +1,7 @@
-"""Router annotations: message annotations named `x-opt-qd.…`, by which routers of a mesh talk to each other.
+"""Router annotations: message annotations named `x-opt-qd.…`, which routers of a mesh exchange.
 
-No client may inject or receive them. This router makes and reads none, so it is enough to take them away where messages
-come in, on every link that is not routed.
+No client may inject or receive them. This router neither makes nor reads any, so it removes them where messages arrive,
+on every link that is not routed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PREFIX = PREFIX.encode()
 
 
 def stripped(payload: bytes) -> bytes:
-    """The message without router annotations; the payload itself if it has none or cannot be decoded."""
+    """Return the message without router annotations; the payload itself if it has none or cannot be decoded."""
     try:
         return _without(payload) if may_hold(payload, _PREFIX, MESSAGE_ANNOTATIONS, MESSAGE_ANNOTATIONS) else payload
     except AmqpError:
@@ -23,7 +23,7 @@ def stripped(payload: bytes) -> bytes:
 
 
 def complete(data: bytes) -> bool:
-    """`data` is the beginning of a message: has all come that is before the bare message, where annotations are?"""
+    """Return True if `data`, the beginning of a message, contains all sections before the bare message."""
     if data[2:3] > b"\x72":  # the usual encoding of a section that comes after them
         return True
     try:

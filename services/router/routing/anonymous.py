@@ -1,4 +1,4 @@
-"""The anonymous relay: every delivery is routed by its `to`, of which nothing else is decoded."""
+"""The anonymous relay: every delivery is routed by its `to`; nothing else of it is decoded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from services.router.routing.temporaries import Temporaries
 CACHED = 1024
 """Different `to` remembered per link."""
 MAX_CACHED = 256
-"""Bytes of a `to` that is remembered."""
+"""Longest `to` that is remembered, in bytes."""
 
 NO_ADDRESS = rejected("amqp:precondition-failed", "Routing failure: no address present")
 NO_MANAGEMENT = rejected(*MANAGEMENT_ELSEWHERE)
@@ -38,7 +38,8 @@ UNAUTHORIZED = rejected(UNAUTHORIZED_ACCESS, "the message's address is disallowe
 
 
 class AnonymousInLink(InLink):
-    """The router's end of a sender without a target address. It has credit, unless too much waits for a broker."""
+    """The router's end of a sender without a target address. It has credit unless too many messages wait for a
+    broker."""
 
     __slots__ = (
         "_addresses",
@@ -69,9 +70,9 @@ class AnonymousInLink(InLink):
         self._generation = -1
         self._relays = Relays(connection, addresses)
         self._spans = ToSpans()
-        self._relayed: dict[bytes, tuple[RelayOut, str]] = {}  # what goes to brokers: where to, and the parsed name
+        self._relayed: dict[bytes, tuple[RelayOut, str]] = {}  # `to` of messages for brokers → link, parsed name
         self._routes_generation = -1
-        self._held: set[RelayOut] = set()  # because of these no credit is given
+        self._held: set[RelayOut] = set()  # links that withhold credit
         link.on_delivery = limited(link, self.forward)
 
     def forward(
@@ -147,7 +148,8 @@ class AnonymousInLink(InLink):
                 self.connection.amqp.wake()
 
     def resolve(self, to: bytes | None, head: bytes) -> Any:
-        """The address for a raw `to`, or the state that refuses the message. `head`: the message, as far as it came."""
+        """Return the address for a raw `to`, or the state that refuses the message. `head`: the message's bytes so
+        far."""
         if not to:
             return NO_ADDRESS
         address = self._find(to)
@@ -156,7 +158,8 @@ class AnonymousInLink(InLink):
         return address
 
     def _known(self, to: bytes) -> RelayOut | None:
-        """The link to a broker on which what has this `to` went last, if all that decided about it is as it was."""
+        """Return the link to a broker on which this `to` was last sent, if nothing that decides about it has
+        changed."""
         known = self._relayed.get(to)
         if known is None:
             return None
@@ -201,7 +204,7 @@ class AnonymousInLink(InLink):
         return address
 
     def _remember(self, to: bytes, text: str, out: RelayOut) -> None:
-        """Unless a temporary queue or topic has this name: those come and go."""
+        """Remember the link of a `to`, except for temporary queues and topics, which are short-lived."""
         routes = self._link_routes
         if self._routes_generation != routes.generation or len(self._relayed) >= CACHED:
             self._relayed.clear()
@@ -211,8 +214,8 @@ class AnonymousInLink(InLink):
             self._relayed[to] = (out, name)
 
     def _broker(self, text: str) -> RouterConnection | None:
-        """Where an address lies that is reached by links to a broker, not by an address of the router. Raises AmqpError
-        if it is not connected or takes no such messages, or is for services only."""
+        """Return the broker of an address that is reached by links to a broker, not by an address of the router; None
+        for other addresses. Raises AmqpError if the broker is not connected, takes no such messages, or is internal."""
         parsed = parse(text, self._addresses.router_id)
         if parsed.kind != MOBILE:
             return None
@@ -229,7 +232,7 @@ class AnonymousInLink(InLink):
 
 
 def _delayed(head: bytes) -> bool:
-    """Does an annotation of this message, as far as it came, keep it back?"""
+    """Return True if an annotation in the message's bytes so far delays it."""
     try:
         annotations = Sections(head).annotations
     except AmqpError:
@@ -238,7 +241,7 @@ def _delayed(head: bytes) -> bool:
 
 
 def _keeps(address: RoutedAddress) -> bool:
-    """Does a broker take what is sent there?"""
+    """Return True if a broker stores the messages of this address."""
     return bool(address.stores) or any(out.connection.is_container for out in address.outs)
 
 
@@ -255,7 +258,7 @@ def _begin(source: AnonymousInLink, partial: Partial) -> None:
         state = source.resolve(to, head.data)
     except AmqpError:
         if not partial.done and len(head.data) < MAX_HEAD:
-            return  # perhaps only cut short
+            return  # may only be incomplete
         state = NOT_A_MESSAGE
     if isinstance(state, RoutedAddress):
         state.ingress += 1
@@ -268,7 +271,7 @@ def _begin(source: AnonymousInLink, partial: Partial) -> None:
 
 
 def _may_follow(data: bytes) -> bool:
-    """Nothing but whole sections before the properties so far: they may still come."""
+    """Return True if the bytes so far are whole sections before the properties, which may still follow."""
     try:
         return find_to(data + b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x01x") is not None
     except AmqpError:

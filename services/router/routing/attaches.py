@@ -1,4 +1,4 @@
-"""Attaches of peers: what they ask for, and what they get (an address of the router, or a link to a broker)."""
+"""Answers attaches of peers, by an address of the router or a link to a broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Attaches:
             raise AmqpError("qd:connection-role", "Link attach forbidden on inter-router connection")
         incoming = isinstance(link, Receiver)
         terminus = link.remote_target if incoming else link.remote_source
-        if isinstance(terminus, Coordinator):  # it names no address, so nobody knows whose broker is meant
+        if isinstance(terminus, Coordinator):  # names no address, so its broker is unknown
             raise no_transactions()
         text: str | None = None if terminus is None else terminus.address or None
         dynamic = terminus is not None and bool(terminus.dynamic)
@@ -68,7 +68,7 @@ class Attaches:
             self._attach_out(connection, link, text, dynamic)
 
     def _attach_in(self, connection: RouterConnection, link: Receiver, text: str | None, dynamic: bool) -> None:
-        """A peer that sends."""
+        """Attach a peer that sends."""
         router = self.router
         target = link.remote_target
         link.streaming = True
@@ -102,7 +102,7 @@ class Attaches:
             record.address.add_in(record)
 
     def _attach_out(self, connection: RouterConnection, link: Sender, text: str | None, dynamic: bool) -> None:
-        """A peer that receives."""
+        """Attach a peer that receives."""
         router = self.router
         source = link.remote_source
         if dynamic:
@@ -128,14 +128,16 @@ class Attaches:
         link.context = record
         connection.add(record)
         connection.receivers += 1
-        # Granted as asked (2.7.3): what a receiver has stated without settling is settled when the sender has settled.
+        # Granted as requested (2.7.3): states that a receiver sends without settling are settled by the sender's
+        # settlement.
         second = asked is not None and asked.rcv_settle_mode == SECOND and not record.presettle
         link.accept(source, link.remote_target, rcv_settle_mode=SECOND if second else FIRST)
         record.know_limit()
         address.add_out(record)
 
     def _granted(self, address: RoutedAddress, text: str, terminus: Any, *, incoming: bool) -> Any:
-        """The terminus for the answer, as what the address has. Raises AmqpError for what it has not."""
+        """Return the terminus for the answer, limited to the address's features. Raises AmqpError for an unsupported
+        one."""
         kind = self.router.addresses.kind_of(address)
         if kind is not None:
             try:
@@ -166,7 +168,8 @@ class Attaches:
         return True
 
     def _made_by_broker(self, connection: RouterConnection, link: Link, terminus: Any) -> bool:
-        """A dynamic terminus that is to be a temporary queue or topic: a broker makes it. False: none is configured."""
+        """Pass on a dynamic terminus for a temporary queue or topic to a broker. Return False if no broker is
+        configured."""
         kind = termini.temporary_kind(terminus)
         broker = None if kind is None else self.router.broker_for_temporary(kind)
         if broker is None:
@@ -175,7 +178,7 @@ class Attaches:
         return True
 
     def _selective(self, connection: RouterConnection, link: Link, address: RoutedAddress) -> None:
-        """A consumer of a queue that brings a filter or browses: its link is one to the queue's broker."""
+        """Pass on a consumer of a queue with a filter, or one that browses, as a link to the queue's broker."""
         found = self.router.addresses.broker_of(address)
         if found is None:
             raise AmqpError(NO_ROUTE, f"the broker of {address.key[2:]} is not connected at the moment: try again")
@@ -183,7 +186,7 @@ class Attaches:
         self._pass_on(connection, link, broker, address.key[2:], lambda asked: name)
 
     def _recover(self, connection: RouterConnection, link: Link) -> None:
-        """A null source: a durable subscription is looked for by the link's name, so each broker is asked in turn."""
+        """Handle a null source, which looks up a durable subscription by the link's name: ask each broker in turn."""
         left = self.router.brokers()
         if not left:
             raise AmqpError(NOT_FOUND, f"there is no subscription {link.name}: no broker is connected")
@@ -211,7 +214,7 @@ class Attaches:
         name: str,
         external: External | None = None,
     ) -> None:
-        """Make of the client's link one to a container. `external`: gives the address by which that knows it."""
+        """Route the client's link to a container. `external`: returns the container's name for the address."""
         terminus = link.remote_target if isinstance(link, Receiver) else link.remote_source
         durable = survives(terminus)
         if durable and not self.router.allow_resumable and (terminus.timeout or terminus.expiry_policy == "never"):
@@ -221,7 +224,7 @@ class Attaches:
 
 
 def _check_management(connection: RouterConnection, address: RoutedAddress) -> None:
-    """Raises AmqpError for an address of the router's own on a connection that carries no management."""
+    """Raise AmqpError for one of the router's own addresses on a connection without management."""
     if address.subscriber is not None and not connection.management:
         raise AmqpError(*MANAGEMENT_ELSEWHERE)
 
@@ -231,7 +234,7 @@ def _is_topic(terminus: Any) -> bool:
 
 
 def _waypoint_phase(terminus: Any, *, incoming: bool) -> int | None:
-    """The phase that the capability `qd.waypoint` or `qd.waypoint.N` of a terminus asks for ."""
+    """Return the phase that the capability `qd.waypoint` or `qd.waypoint.N` of a terminus requests."""
     for capability in (terminus.capabilities or ()) if terminus is not None else ():
         if capability == "qd.waypoint" or capability.startswith("qd.waypoint."):
             digits = capability[12:]

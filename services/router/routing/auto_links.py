@@ -1,6 +1,6 @@
-"""Auto-links: links that the router makes to route containers, so that a broker's queue takes part in an address.
+"""Auto-links: links that the router opens to route containers, so that a broker's queue takes part in an address.
 
-One has links on every matching connection (broker_links.py); without a connection it is inactive.
+An auto-link has links on every matching connection (broker_links.py); without a connection it is inactive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from services.router.routing.containers import ContainerIndex, Containers
 
 
 class AutoLink:
-    """A configured auto-link and what there is of it on each matching connection."""
+    """A configured auto-link with its links on each matching connection."""
 
     __slots__ = ("config", "deleted", "live")
 
@@ -40,7 +40,7 @@ class AutoLink:
 
 
 class AutoLinks:
-    """All configured auto-links, found by name, by identity and by the connection they want."""
+    """All configured auto-links, found by name, by identity and by their connection."""
 
     def __init__(self, addresses: Addresses, containers: Containers) -> None:
         self.by_name: dict[str, AutoLink] = {}
@@ -51,7 +51,7 @@ class AutoLinks:
         self._on: dict[RouterConnection, dict[AutoLink, None]] = {}
 
     def add(self, config: AutoLinkConfig) -> AutoLink:
-        """Raises ValueError if the name is taken."""
+        """Add an auto-link. Raises ValueError if the name is in use."""
         if config.name in self.by_name:
             raise ValueError("Name conflicts with an existing entity")
         auto_link = AutoLink(config)
@@ -78,11 +78,11 @@ class AutoLinks:
         self._addresses.tidy(address)
 
     def use(self, connection: RouterConnection) -> bool:
-        """Has some auto-link links on this connection?"""
+        """Return True if an auto-link has links on this connection."""
         return bool(self._on.get(connection))
 
     def connection_opened(self, connection: RouterConnection) -> None:
-        """A route container is there: make the links it is wanted for."""
+        """Open the links of the auto-links that match this new connection to a route container."""
         for auto_link in self._index.wanted_by(connection):
             self._activate(auto_link, connection)
 

@@ -1,10 +1,10 @@
-"""The links of an auto-link on one connection: the one it always has, and more for as long as they are needed.
+"""The links of an auto-link on one connection: a permanent one, and additional ones while they are needed.
 
-Life of the one: attaching → active (the peer echoed the address) or failed (it detached, `error` is the reason; tried
-again after 2 s, then every 5 s while the connection lives).
+States of the permanent one: attaching → active (the peer echoed the address) or failed (it detached, `error` is the
+reason; tried again after 2 s, then every 5 s while the connection lives).
 
-A link carries one delivery at a time. So a large message that is still on its way in goes to a broker by a link of its
-own, and if one from a broker is taken slowly, the queue's other consumers are served by another link meanwhile.
+A link carries one delivery at a time. So a large message that is still arriving goes to a broker over a link of its
+own, and while a consumer takes one from a broker slowly, the queue's other consumers are served by another link.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from services.router.routing.streaming import AddressStream
 
 FIRST_RETRY = 2.0
 RETRY = 5.0
-"""Seconds."""
+"""Seconds between two attempts to attach."""
 MOST_EXTRAS = 8
-"""Links beside the one that an auto-link always has."""
+"""Most additional links of an auto-link."""
 MOST_EXTRAS_OF_CONNECTION = 128
 IDLE = 5.0
-"""Seconds after which an extra link that has nothing to do is closed."""
+"""Seconds of idleness after which an additional link is closed."""
 
 
 class Maker(Protocol):
-    """What has made a link to a broker."""
+    """Owner of a link to a broker."""
 
     @property
     def node(self) -> str: ...
@@ -51,7 +51,7 @@ class Maker(Protocol):
 
 
 class BrokerFeed(InLink):
-    """Deliveries of a broker come in here. A Feed of its address."""
+    """Receives the deliveries of a broker; a Feed of its address."""
 
     __slots__ = ("_maker",)
     counted = False
@@ -68,7 +68,7 @@ class BrokerFeed(InLink):
 
     def open_gate(self) -> None:
         if self.address is not None and self.address.is_asked(self):
-            return  # the peer is giving back the credit it has; then it gets new
+            return  # the peer is returning its credit; then it gets new credit
         self.zero_since = None
         self._set_window()
 
@@ -78,8 +78,8 @@ class BrokerFeed(InLink):
             self.address.limits.share = max(1, window // max(1, len(self.address.outs)))
 
     def _window(self) -> int:
-        """Credit for the broker: a window for each consumer there is, so that one which takes messages and never
-        settles them holds up its own window and not the queue."""
+        """Return the broker's credit: a window for each consumer, so that a consumer that never settles blocks its own
+        window and not the queue."""
         if self.address is None:
             return self.capacity
         outs = self.address.outs
@@ -94,10 +94,10 @@ class BrokerFeed(InLink):
             self._set_window()
 
     def ask(self, wanted: int) -> None:
-        """The broker is to send what it has, as far as its credit goes, which is at least `wanted` if the window has
-        room for it; `drained` follows."""
+        """Drain the broker's link with a credit of at least `wanted`, if the window has room for it; `drained`
+        follows."""
         more = min(wanted, self._window() - self.link.unsettled) - self.link.credit
-        if more > 0:  # credit that is due is not given before the next flush
+        if more > 0:  # due credit is granted by the next flush
             self.link.grant(more)
         self.close_gate()
 
@@ -108,26 +108,27 @@ class BrokerFeed(InLink):
     # Life
 
     def stream_began(self, stream: AddressStream) -> None:
-        self.connection.streams.add(stream)  # it is looked at whether it holds up the other queues of the broker
+        self.connection.streams.add(stream)  # watched, because it may block the other queues of the broker
 
     @property
     def echoed(self) -> bool:
-        """The peer answered with the address. A null terminus means that a detach with the reason follows."""
+        """Return True if the peer's attach has the address. A null terminus announces a detach with the reason."""
         source = self.link.remote_source
         return source is not None and bool(source.address)
 
     def is_needed(self, stuck: set[Any], first: BrokerLink | None) -> bool:
-        """One of several links: a delivery takes long on this one, or on the `first`."""
+        """Return True if this additional link is needed: a delivery takes long on it, or on the `first` link."""
         return first in stuck or self in stuck
 
     def may_close(self) -> bool:
-        """One of several links: nothing comes any more. What comes until the broker has answered is delivered."""
+        """Return True if this additional link may close. Deliveries that arrive until the broker's answer are
+        delivered."""
         if self.zero_since is None:
             self.close_gate()
         return not self.link.credit and not self.link.unsettled
 
     def one_less(self) -> None:
-        """One of several links, and over: the others divide up the window anew."""
+        """Redistribute the window over the other links after this additional link has closed."""
         if self.address is not None:
             for feed in self.address.feeds:
                 feed.resize()
@@ -148,12 +149,12 @@ class BrokerFeed(InLink):
         self._maker.link_detached(error)
 
     def widen(self, stuck: set[Any]) -> None:
-        """A delivery takes long on this link; `stuck` are all links of which that is true."""
+        """Add a link because a delivery takes long on this one; `stuck`: all such links."""
         self._maker.widen(stuck)
 
     def _end_second(self, sender: Sender, token: Token) -> None:
-        """The broker will settle no more and may deliver the message again: the receiver learns it by the
-        end of its link with the delivery unsettled."""
+        """End a receiver's link whose delivery the broker can no longer settle and may deliver again: the receiver
+        learns this from the end of its link with the delivery unsettled."""
         out: LinkRecord | None = sender.context
         if out is not None:
             what = "the broker of this address went away before it had settled what this receiver accepted"
@@ -161,7 +162,7 @@ class BrokerFeed(InLink):
 
 
 class BrokerOut(OutLink):
-    """Deliveries to a broker go out here."""
+    """Sends deliveries to a broker."""
 
     __slots__ = ("_maker",)
     counted = False
@@ -175,12 +176,12 @@ class BrokerOut(OutLink):
 
     @property
     def echoed(self) -> bool:
-        """The peer answered with the address. A null terminus means that a detach with the reason follows."""
+        """Return True if the peer's attach has the address. A null terminus announces a detach with the reason."""
         target = self.link.remote_target
         return target is not None and bool(target.address)
 
     def is_needed(self, stuck: set[Any], first: BrokerLink | None) -> bool:
-        """One of several links: it has something to do."""
+        """Return True if this additional link has deliveries."""
         return self.busy or bool(self.outstanding)
 
     def may_close(self) -> bool:
@@ -212,10 +213,10 @@ class BrokerDetour(BrokerOut):
         return None
 
     def hold(self) -> None:
-        """What waits here goes here."""
+        """Do nothing: deliveries that wait here go only to this broker."""
 
     def serve_others(self) -> None:
-        """It takes what is sent by it, and nothing else."""
+        """Do nothing: only this link's own deliveries are sent on it."""
 
     def join_address(self) -> None:
         self.know_limit()
@@ -230,7 +231,7 @@ BrokerLink = BrokerFeed | BrokerOut
 
 
 class LiveAutoLink:
-    """An auto-link on one connection. `address` finds the address, or makes it."""
+    """An auto-link on one connection. `address` finds or creates the address."""
 
     __slots__ = (
         "_address",
@@ -256,7 +257,7 @@ class LiveAutoLink:
         self._address = address
         self._tries = 0
         self._extras: list[Extra] = []
-        self._single = False  # the peer refused to have more than one link
+        self._single = False  # the peer refused an additional link
         self._ended = False
 
     @property
@@ -264,7 +265,7 @@ class LiveAutoLink:
         return self.config.node
 
     def attach(self) -> None:
-        """Make the link; called at first and for every new try."""
+        """Open the permanent link; called first and for every new attempt."""
         if self._ended or not self._connection.usable:
             return
         self.status = "attaching"
@@ -301,7 +302,7 @@ class LiveAutoLink:
             self._tries = 0
 
     def link_detached(self, error: Any) -> None:
-        """The peer took the link away."""
+        """Handle a detach by the peer."""
         self.record = None
         if self._connection.closed or self._ended:
             return
@@ -312,7 +313,7 @@ class LiveAutoLink:
         self._connection.owner.clock.call_later(delay, self.attach)
 
     def end(self) -> None:
-        """The auto-link has been deleted."""
+        """End the links, because the auto-link was deleted."""
         self._ended = True
         for extra in list(self._extras):
             extra.close()
@@ -324,10 +325,10 @@ class LiveAutoLink:
         self.record = None
         self._extras.clear()
 
-    # More links
+    # Additional links
 
     def _add(self) -> Extra | None:
-        """One more link; None: there are as many as there may be."""
+        """Open an additional link; None if the maximum is reached."""
         connection, record = self._connection, self.record
         if self._single or record is None or record.address is None or not connection.usable:
             return None
@@ -343,7 +344,7 @@ class LiveAutoLink:
         return extra
 
     def detour(self) -> Detour | None:
-        """A link for a delivery that may take long; None: there is only the one."""
+        """Return a link for a delivery that may take long; None if there is only the permanent one."""
         outs = [extra.record for extra in self._extras if isinstance(extra.record, BrokerOut)]
         free = next((out for out in outs if not out.busy), None)
         if free is not None:
@@ -354,7 +355,7 @@ class LiveAutoLink:
         return min(outs, key=lambda out: len(out.queue), default=None)
 
     def widen(self, stuck: set[Any]) -> None:
-        """Links on which a delivery takes long are `stuck`: if all are, and a consumer is ready, there is one more."""
+        """Open an additional link if all links are `stuck` (a delivery takes long on them) and a consumer is ready."""
         record = self.record
         if record is None or record.address is None:
             return
@@ -363,8 +364,8 @@ class LiveAutoLink:
             self._add()
 
     def extra_gone(self, extra: Extra, refused: bool) -> bool:
-        """One of the other links has ended. `refused`: it never was attached, and the peer is not asked for more links
-        on this connection. False: that was known."""
+        """Record the end of an additional link. `refused`: the peer refused it, so no further ones are opened on this
+        connection. Return False if the end was known."""
         if extra not in self._extras:
             return False
         self._extras.remove(extra)
@@ -374,7 +375,7 @@ class LiveAutoLink:
 
 
 class Extra:
-    """One more link of `live`."""
+    """An additional link of `live`."""
 
     __slots__ = ("_attached_once", "_idle_since", "_live", "record")
     record: BrokerLink
@@ -404,7 +405,7 @@ class Extra:
         self._live.widen(stuck)
 
     def look(self, now: float, stuck: set[Any]) -> None:
-        """Close it when it is not needed any more. To be called once a second."""
+        """Close the link if it is no longer needed. Called once a second."""
         record = self.record
         if not self._attached_once or record.is_needed(stuck, self._live.record):
             self._idle_since = None
@@ -415,6 +416,6 @@ class Extra:
             self.close()
 
     def close(self) -> None:
-        """Nothing is on it any more, or nothing of it is wanted."""
+        """Close the link, which is idle or whose deliveries are no longer needed."""
         self.link_detached(None)
         self.record.connection.detach(self.record)

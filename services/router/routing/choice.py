@@ -1,4 +1,4 @@
-"""Which destination of an address is next."""
+"""Chooses the next destination of an address."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ _LOAD = attrgetter("load")
 
 
 class Limits:
-    """What holds for all choices among the destinations of one address. (An object of its own: a choice that refers to
+    """Limits common to all choices among the destinations of one address. (A separate object: a choice that refers to
     its address would keep both alive until the garbage collector runs.)"""
 
     __slots__ = ("share", "treatment")
 
     def __init__(self, treatment: str) -> None:
         self.treatment = treatment
-        self.share = UNLIMITED  # so many deliveries of a broker's window at most one destination may have outstanding
+        self.share = UNLIMITED  # most deliveries of a broker's window that one destination may have outstanding
 
 
 class Choice:
     """Destinations of one address to which a producer may send.
 
-    `only` is the single one; of several, `choose` picks: the ring is a round of those that had the least to do when it
-    was made, and is made anew when it is through. `nearer`: those that go first if the closest is to get a delivery;
-    empty: all are equally near.
+    `only` is the single one; of several, `choose` picks: the ring is a round of those that had the least load when it
+    was built, and is rebuilt at its end. `nearer`: those that are preferred by the treatment `closest`; empty if all
+    are
+    equally near.
     """
 
     __slots__ = ("_at", "_limits", "_ring", "nearer", "only", "outs")
@@ -51,13 +52,14 @@ class Choice:
         self.changed()
 
     def changed(self) -> None:
-        """Other destinations, or another treatment: the round that was made is no longer right."""
+        """Discard the round, because the destinations or the treatment have changed."""
         self.only = self.outs[0] if len(self.outs) == 1 else None
         self._ring = ()
         self._at = 0
 
     def choose(self) -> Destination | None:
-        """The destination for the next delivery, in turn; it may have run out of credit since the round was made."""
+        """Return the destination for the next delivery, in turn; it may have run out of credit since the round was
+        built."""
         at = self._at
         ring = self._ring
         if at < len(ring):
@@ -66,14 +68,14 @@ class Choice:
         return self.ready()
 
     def pick(self) -> Destination | None:
-        """The destination for one delivery, away from the hot path: one that can take it now, if there is any."""
+        """Return the destination for one delivery outside the hot path: one that can take it now, if possible."""
         out = self.only or self.choose()
         if out is None or out.ready:
             return out
         return self.ready()
 
     def ready(self) -> Destination | None:
-        """Make a new round; its first destination can take a delivery now, unless none can."""
+        """Build a new round and return its first destination, which can take a delivery now unless none can."""
         outs = self.outs
         if len(outs) < 2:
             return outs[0] if outs else None
@@ -85,7 +87,7 @@ class Choice:
         )
         room = room or outs
         ready = [out for out in room if out.ready]
-        if not ready:  # nobody can take it: it will wait where the least waits
+        if not ready:  # no destination can take it now: it waits where the load is least
             self._ring = ()
             self._at = 0
             return min(room, key=_LOAD)

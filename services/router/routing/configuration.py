@@ -1,4 +1,4 @@
-"""What is configured: addresses, link routes, auto-links, the policy. Typed and checked, whoever it came from.
+"""Typed and validated configuration: addresses, link routes, auto-links, the policy.
 
 The texts of the errors are those of Qpid Dispatch if it has one: its tools show them.
 """
@@ -20,7 +20,7 @@ MAX_PRIORITY = 9
 
 
 def _canonical(prefix: str | None, pattern: str | None) -> str:
-    """The canonical pattern of a prefix or a pattern; exactly one must be given. Raises ValueError."""
+    """Return the canonical pattern of a prefix or a pattern; exactly one must be given. Raises ValueError."""
     if prefix is None and pattern is None:
         raise ValueError("Either a 'prefix' or 'pattern' attribute must be provided")
     if prefix is not None and pattern is not None:
@@ -43,7 +43,7 @@ def _check_container(connection: str | None, container_id: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AddressConfig:
-    """How addresses that match `prefix` or `pattern` are treated. Raises ValueError.
+    """Treatment of addresses that match `prefix` or `pattern`. Raises ValueError.
 
     `identity` is unique among all configured entities, `name` among addresses. `priority` -1: none is configured.
     `matched` is the canonical pattern.
@@ -68,7 +68,7 @@ class AddressConfig:
 
     @property
     def waypoint(self) -> bool:
-        """Its messages pass through a broker."""
+        """True if its messages pass through a broker."""
         return self.ingress_phase == 0 and self.egress_phase == 1
 
 
@@ -100,7 +100,7 @@ class LinkRouteConfig:
         _check_container(self.connection, self.container_id)
 
     def external(self, address: str) -> str:
-        """The address as the container knows it."""
+        """Return the container's name for the address."""
         if self.del_prefix and address.startswith(self.del_prefix):
             address = address[len(self.del_prefix) :]
         return self.add_prefix + address if self.add_prefix else address
@@ -140,7 +140,7 @@ class AutoLinkConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """What the users of one group of a vhost may do. Limits that are None are those of the vhost.
+    """Rights of the users of one group of a vhost. A limit of None is that of the vhost.
 
     `users`, `remote_hosts`, `sources`, `targets`: names, `*` for all; the patterns are alternatives to the latter two.
     """
@@ -164,7 +164,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VhostConfig:
-    """A vhost: who may open connections to the host names it stands for, and what they may do. Sizes in bytes."""
+    """A vhost: the users that may open connections to its host names, and their rights. Sizes in bytes."""
 
     hostname: str
     aliases: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ class ConfiguredAddresses:
         self._tree: AddressPatterns[AddressConfig] = AddressPatterns()
 
     def add(self, config: AddressConfig) -> None:
-        """Raises ValueError if name or pattern are taken."""
+        """Add an address. Raises ValueError if its name or pattern is in use."""
         if config.name in self.by_name:
             raise ValueError("Name conflicts with an existing entity")
         try:
@@ -31,5 +31,5 @@ class ConfiguredAddresses:
         self._tree.remove(config.matched)
 
     def match(self, name: str) -> AddressConfig | None:
-        """The configuration of the mobile address `name`."""
+        """Return the configuration of the mobile address `name`."""
         return self._tree.match(name)

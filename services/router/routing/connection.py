@@ -1,4 +1,4 @@
-"""A connection of the router: what it is for, who is at the other end, and the links it carries."""
+"""A connection of the router: its role, its peer, and its links."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MANAGEMENT_ELSEWHERE = (
 )
 """Condition and description: the answer if a listener or connector has `management: false`."""
 SERVICE_NODES = "$mqtt"
-"""Addresses below it are link routes by which services talk to each other."""
+"""Addresses below this name are link routes between services."""
 SUBSCRIBERS = "$sub"
-"""`$sub/<broker>/<id>`: queues of subscribers. Those of AMQP clients are theirs."""
+"""`$sub/<broker>/<id>`: queues of subscribers. AMQP clients may use their own."""
 OF_SERVICES = ("mqtt", "share", "retained")
-"""First token of an id that is no AMQP client's: MQTT sessions, shared subscriptions, the feed of retained messages."""
+"""First token of ids that clients may not use: MQTT sessions, shared subscriptions, the feed of retained messages."""
 LINKS_PER_SESSION = 1000
 RECEIVING_SESSIONS = 8
 
@@ -36,7 +36,7 @@ RECEIVING_SESSIONS = 8
 class LinkRecord:
     """The router's end of a link: the context of the engine's link, and a row of management.
 
-    What concerns one kind of link only does nothing for the others.
+    Methods that concern only some kinds of links do nothing for the others.
     """
 
     __slots__ = ()
@@ -44,11 +44,11 @@ class LinkRecord:
     name: str
     connection: RouterConnection
     capacity: int
-    """Deliveries that may be under way on it; 0: that is not up to the router."""
+    """Most deliveries under way on the link; 0 if the router does not decide that."""
     zero_since: float | None
-    """Since when there is no credit; None: there is some, or none is needed."""
+    """Time since which there is no credit; None if there is credit, or none is needed."""
     counted = True
-    """It is one of the senders or receivers of its connection; auto-links are not."""
+    """True if the link counts as a sender or receiver of its connection; auto-links do not."""
     delayed1: int
     delayed10: int
     slow: int
@@ -60,52 +60,53 @@ class LinkRecord:
 
     @property
     def direction(self) -> str:
-        """`in`: deliveries come in on it; `out`: they go out."""
+        """`in` for incoming deliveries, `out` for outgoing ones."""
         raise NotImplementedError
 
-    # What the engine reports
+    # Reports of the engine
 
     def attached(self) -> None:
-        """The peer has answered our attach; a null terminus means that a detach with the reason follows."""
+        """Handle the peer's answer to our attach; a null terminus announces a detach with the reason."""
 
     def flow(self) -> None:
-        """Credit came, a drain, or room."""
+        """Handle new credit, a drain, or free room in the session window."""
 
     def drained(self) -> None:
-        """The peer has used up or given back the credit of a drain."""
+        """Handle the end of a drain: the peer has used or returned the credit."""
 
     def partial(self, delivery: Partial) -> None:
-        """The first piece of a delivery has come, or another one as long as no stream is its context."""
+        """Handle the first piece of a delivery, or a further one while it has no stream as its context."""
 
     def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
-        """The receiver has decided on these deliveries."""
+        """Handle the receiver's outcome of these deliveries."""
 
     def sender_settled(self, delivery_ids: Sequence[int]) -> None:
-        """The sender has settled these deliveries before us."""
+        """Handle deliveries that the sender settled first."""
 
     def expect(self, waiting: int) -> None:
-        """So many deliveries that came in wait for long: credit is given without waiting for them."""
+        """Grant credit without waiting for `waiting` incoming deliveries that take long."""
 
     def refuse_large(self, delivery_id: int, settled: bool, state: Rejected) -> None:
-        """A delivery that comes in is larger than the link allows."""
+        """Refuse an incoming delivery that is larger than the link allows."""
 
     def detached(self, error: AmqpError | None, closed: bool, lost: bool) -> None:
-        """The peer has detached the link, or it went with its session. `lost`: that went without a word of the peer."""
+        """Handle a detach by the peer, or the end of the link's session. `lost`: the session ended without the
+        peer's end."""
         self.connection.link_over(self)
 
     def gone(self) -> None:
-        """The link is no more: settle what it leaves behind."""
+        """Settle the deliveries that the ended link leaves."""
 
-    # What management shows
+    # Attributes for management
 
     @property
     def owning(self) -> str | None:
-        """The key of the address it belongs to."""
+        """Key of the link's address."""
         return None
 
     @property
     def peer(self) -> int | None:
-        """The identity of the link with which it is a pair."""
+        """Identity of the other link of a routed pair."""
         return None
 
     @property
@@ -114,7 +115,7 @@ class LinkRecord:
 
     @property
     def dropped(self) -> int:
-        """Presettled deliveries that nobody got."""
+        """Presettled deliveries that were dropped."""
         return 0
 
     @property
@@ -138,12 +139,12 @@ class LinkRecord:
         return 0
 
     def detach(self, error: AmqpError | None = None) -> None:
-        """Take the link away."""
+        """Detach the link."""
         self.connection.detach(self, error)
 
 
 class Owner(Protocol):
-    """What connections need of the router."""
+    """The router, as connections use it."""
 
     clock: Clock
     policy: Policy
@@ -151,11 +152,11 @@ class Owner(Protocol):
     def next_identity(self) -> int: ...
 
     def link_over(self, record: LinkRecord) -> None:
-        """A link of a connection is over: count it and forget what depended on it."""
+        """Count an ended link and remove everything that depended on it."""
 
 
 class Waiting(Protocol):
-    """Has deliveries that could not be sent yet."""
+    """A link with deliveries that could not be sent yet."""
 
     def flow(self) -> None: ...
 
@@ -164,7 +165,7 @@ class Waiting(Protocol):
 
 
 class StreamUnderWay(Protocol):
-    """A large delivery that came from a broker; see streaming.py."""
+    """A large delivery from a broker; see streaming.py."""
 
     @property
     def source(self) -> Any: ...
@@ -179,11 +180,11 @@ class ExtraLink(Protocol):
     """One of several links that serve an auto-link."""
 
     def look(self, now: float, stuck: set[Any]) -> None:
-        """To be called once a second (watch.py); on the links `stuck` a delivery takes long."""
+        """Called once a second (watch.py); `stuck`: links on which a delivery takes long."""
 
 
 class Protection(NamedTuple):
-    """What a TLS connection was agreed to be: version, cipher suite, strength in bits."""
+    """Negotiated properties of a TLS connection: version, cipher suite, strength in bits."""
 
     protocol: str
     cipher: str
@@ -191,7 +192,7 @@ class Protection(NamedTuple):
 
 
 class RouterConnection:
-    """`name` is that of the listener or connector it came through; `dir` is `in` for those we accepted, else `out`."""
+    """`name`: its listener or connector; `dir`: `in` for accepted connections, `out` for others."""
 
     def __init__(self, owner: Owner, *, name: str | None, role: str, direction: str, host: str, capacity: int) -> None:
         self.owner = owner
@@ -207,20 +208,20 @@ class RouterConnection:
         self.closed = False
         self.tls: Protection | None = None
         self.authenticated = False
-        self.mechanism: str | None = None  # of SASL
+        self.mechanism: str | None = None  # SASL mechanism
         self.policy_vhost: str | None = None
-        self.rights: Rights | None = None  # None: everything is allowed
+        self.rights: Rights | None = None  # None: no restrictions
         self.amqp: Connection
-        self.abort: Callable[[], None] | None = None  # drops the socket
+        self.abort: Callable[[], None] | None = None  # closes the socket
         self.on_opened: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
-        self.last_delivery: float | None = None  # as seen by watch.py
-        self.management = True  # `$management` may be used on it
-        self.denied = False  # there were too many connections when it came
+        self.last_delivery: float | None = None  # set by watch.py
+        self.management = True  # True if `$management` may be used
+        self.denied = False  # refused because of too many connections
         self.links: dict[int, LinkRecord] = {}
         self.waiting: set[Waiting] = set()
         self.streams: set[StreamUnderWay] = set()
-        self.gathering: set[Partial] = set()  # deliveries of which more is awaited before anybody gets them
+        self.gathering: set[Partial] = set()  # deliveries that are collected before they are forwarded
         self.extras: dict[ExtraLink, None] = {}
         self.senders = 0
         self.receivers = 0
@@ -230,28 +231,28 @@ class RouterConnection:
 
     @property
     def usable(self) -> bool:
-        """Links can be made on it."""
+        """True if links can be opened on the connection."""
         return not self.closed and self.amqp.state == "open"
 
     @property
     def max_message_size(self) -> int:
-        """Bytes of a message that may come in from a client; 0: no limit."""
+        """Largest message from a client, in bytes; 0: no limit."""
         if self.dir == "out":
             return 0
         return self.owner.policy.config.max_message_size if self.rights is None else self.rights.max_message_size
 
     @property
     def may_close_connections(self) -> bool:
-        """By management."""
+        """True if management on this connection may close connections."""
         return self.rights is None or self.rights.close_connections
 
     @property
     def is_client(self) -> bool:
-        """It came in through a listener for clients."""
+        """True if the connection came through a listener for clients."""
         return self.dir == "in" and self.role == NORMAL
 
     def check_service_node(self, name: str) -> None:
-        """Raises AmqpError for a node of services, if this is a client on a listener with `management: false`."""
+        """Raise AmqpError for a node of services, if this is a client on a listener with `management: false`."""
         if "$" not in name or not self.is_client or self.management:
             return
         parts = tokens(name)
@@ -271,9 +272,9 @@ class RouterConnection:
         return not session.ended and len(session.links) < most
 
     def session_for_links(self, *, receiving: bool) -> Session:
-        """A session of ours for an auto-link or a routed link. Raises AmqpError if the peer allows no more.
+        """Return one of our sessions for an auto-link or a routed link. Raises AmqpError if the peer refuses.
 
-        Links that receive are spread over several: a stream that nobody takes closes the window of its session only.
+        Receiving links are spread over several sessions: a stream without a taker closes only its session's window.
         """
         pool = self._receiving if receiving else self._sending
         self._turn += 1
@@ -291,7 +292,7 @@ class RouterConnection:
         return session
 
     def drop(self) -> None:
-        """End it as a broken wire would, without a close of AMQP (adminStatus deleted)."""
+        """Drop the connection without an AMQP close (adminStatus deleted)."""
         if self.abort is not None:
             self.abort()
 
@@ -299,7 +300,7 @@ class RouterConnection:
         self.links[record.identity] = record
 
     def detach(self, record: LinkRecord, error: AmqpError | None = None) -> None:
-        """Take a link of this connection away. One that goes out gets nothing more from now on; one that comes in is
+        """Detach a link of this connection. An outgoing link gets no further deliveries; those of an incoming one are
         settled until the peer has answered."""
         if record.direction == "out":
             self.link_over(record)
@@ -307,6 +308,6 @@ class RouterConnection:
         self.amqp.wake()
 
     def link_over(self, record: LinkRecord) -> None:
-        """A link is over, for whatever reason: settle what it leaves behind and forget it."""
+        """Settle the deliveries of an ended link and remove it."""
         if self.links.pop(record.identity, None) is not None:
             self.owner.link_over(record)

@@ -1,4 +1,4 @@
-"""Route containers: the connections to brokers, and who wants links on which of them."""
+"""Route containers: the connections to brokers, and the links that are configured for each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Containers:
                     del index[key]
 
     def find(self, container_id: str | None, name: str | None) -> Sequence[RouterConnection]:
-        """Those to this container, or through this listener or connector; none if neither is given."""
+        """Return the connections to this container, or through this listener or connector; none if neither is given."""
         if container_id:
             return self._by_id.get(container_id, ())
         return self._by_name.get(name or "", ())

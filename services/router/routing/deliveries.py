@@ -1,5 +1,5 @@
-"""Deliveries on their way, and the two parties that each link knows of the other: where a delivery came from (Source)
-and a delivery that comes in pieces (Streamed).
+"""Deliveries in flight, and the interfaces between the links of a delivery: its origin (Source), and a delivery that
+arrives in pieces (Streamed).
 
 A delivery in flight is known by its token `(source, delivery_id)`: `source.settle(delivery_id, state)` settles it
 towards its sender, `source.update(delivery_id, state)` passes a state on without settling, `source.count(state)` keeps
@@ -17,7 +17,7 @@ from enmasse.amqp.performatives import ACCEPTED, Accepted, Error, Modified, Reje
 from enmasse.amqp.types import Symbol
 
 SHORTEST = 4
-"""Bytes of a message of one empty section: some clients' libraries raise an error for less."""
+"""Bytes of a message with one empty section: some client libraries raise an error for shorter ones."""
 
 
 def rejected(condition: str, description: str) -> Rejected:
@@ -26,11 +26,11 @@ def rejected(condition: str, description: str) -> Rejected:
 
 NOT_A_MESSAGE = rejected("amqp:decode-error", "the message cannot be decoded")
 FAILED = Modified(delivery_failed=True)
-"""The state of deliveries that were on the wire when their receiver went away."""
+"""State of deliveries that were on the wire when their receiver was lost."""
 
 
 class Source(Protocol):
-    """Where a delivery came from; see the module's text."""
+    """Origin of a delivery (see the module)."""
 
     @property
     def settle(self) -> Callable[..., None]: ...
@@ -41,29 +41,29 @@ class Source(Protocol):
     def count(self, state: Any) -> None: ...
 
     def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
-        """The receiver has a state and has not settled: the sender's settlement is to be passed on to it."""
+        """Record that the receiver sent a state without settling: the sender's settlement must be passed on to it."""
 
     def forget(self, delivery_id: int) -> None:
-        """The receiver has settled after all."""
+        """Record that the receiver has settled."""
 
 
 Token = tuple[Source, int]
 
 
 class Streamed(Protocol):
-    """A delivery that comes in pieces, as the link on which it goes out knows it."""
+    """A delivery that arrives in pieces, as its outgoing link uses it."""
 
     def start(self, out: Any, token: Token | None) -> None:
-        """It is this delivery's turn on `out`."""
+        """Start the delivery on `out`, whose turn it is."""
 
     def resume(self, out: Any) -> None:
-        """There is room again."""
+        """Continue, because there is room again."""
 
     def move(self, before: Any, now: Any) -> None:
-        """It has waited for one receiver and goes to another, which can take it."""
+        """Move the waiting delivery from one receiver to another, which can take it."""
 
     def lost(self, out: Any) -> None:
-        """This receiver is gone."""
+        """Handle the loss of this receiver."""
 
     def stalled(self, now: float) -> bool: ...
 
@@ -71,20 +71,20 @@ class Streamed(Protocol):
 
 
 Held = tuple[Any, Token | None, int]
-"""A delivery that waits for credit: payload (bytes or Streamed), token (None: settled already), message format."""
+"""A delivery that waits for credit: payload (bytes or Streamed), token (None: presettled), message format."""
 
 
 _WHOLE = (bytes, bytearray, memoryview)
 
 
 def is_whole(payload: Any) -> bool:
-    """Bytes, and no stream."""
+    """Return True for bytes, False for a stream."""
     return isinstance(payload, _WHOLE)
 
 
 def for_another(state: Modified) -> Modified:
-    """What a broker gets for a message that one of several consumers of its link does not take: undeliverable on that
-    link it is not. Counted, so that a message that nobody takes comes to an end."""
+    """Return the state for a broker when one of several consumers of its link refuses a message: other consumers of the
+    link may take it, so it is not undeliverable here. The attempt is counted, so that attempts end."""
     return Modified(delivery_failed=True, message_annotations=state.message_annotations)
 
 
@@ -98,7 +98,7 @@ class Books(Protocol):
 
 
 def count_outcomes(books: Books, state: Any, n: int) -> None:
-    """`n` deliveries have got this state."""
+    """Count `n` deliveries with this state."""
     kind = type(state)
     if kind is Released:
         books.released += n
@@ -136,15 +136,15 @@ class Copies:
                 self.source.count(state)
 
     def update(self, delivery_id: int, state: Any) -> None:
-        """A state without settlement: the copy is settled for the receiver, whose state counts."""
+        """Handle a state without settlement: settle the copy for the receiver with that state."""
         if type(state) in _RANK:
             self.settle(delivery_id, state)
 
     def count(self, state: Any) -> None:
-        """Counted once, when the last copy is done."""
+        """Do nothing: the delivery is counted once, after its last copy."""
 
     def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
         sender.settle([token])
 
     def forget(self, delivery_id: int) -> None:
-        """Nothing is kept per copy."""
+        """Do nothing: copies have no state of their own."""

@@ -1,10 +1,10 @@
-"""Where messages of an address go.
+"""Interfaces of the destinations of an address.
 
 Kinds of destinations are clients' receivers (out_link.py) and the links to brokers (broker_links.py, relay.py).
-What a neighbouring router of a mesh would need: docs/extending.md.
+For a neighbouring router of a mesh see docs/extending.md.
 
-What only some of them have to do with an address is a protocol of its own: `Consumer` for drains, `Holder` for what
-waits for credit, `Taker` and `StreamDestination` for deliveries in pieces, `Detour` for the links beside an auto-link.
+Capabilities of some destinations are separate protocols: `Consumer` for drains, `Holder` for deliveries that wait for
+credit, `Taker` and `StreamDestination` for deliveries in pieces, `Detour` for additional links of an auto-link.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ class Party(Protocol):
     connection: RouterConnection
 
     def detach(self, error: AmqpError | None = None) -> None:
-        """Take the link away."""
+        """Detach the link."""
 
 
 class Destination(Party, Protocol):
-    """Takes deliveries of one address: it is asked whether it is ready and how much it has to do, and gets them."""
+    """Takes deliveries of one address, chosen by `ready` and `load`."""
 
     capacity: int
-    """Deliveries that may be under way to it."""
+    """Most deliveries under way to the destination."""
     direct: bool
-    """A delivery may go by `pass_on`."""
+    """True if a delivery may be sent by `pass_on`."""
 
     @property
     def pass_on(self) -> Callable[[bytes, Token], bool]:
-        """The hot path: takes an unsettled message of format 0 that is there as a whole, or returns False."""
+        """Hot path: takes a complete, unsettled message of format 0, or returns False."""
 
     @property
     def ready(self) -> bool:
-        """It can take a delivery now."""
+        """True if the destination can take a delivery now."""
 
     @property
     def load(self) -> int:
-        """Deliveries it has and has not settled, or that wait for it; of one that is ready none wait."""
+        """Number of its unsettled and waiting deliveries; none wait for a destination that is ready."""
 
     @property
     def sent(self) -> int:
-        """Deliveries so far."""
+        """Number of deliveries so far."""
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
-        """Take this delivery now, or when there is credit. `payload`: bytes, or a delivery that comes in pieces
-        (`Streamed`), which needs a `StreamDestination`. `token` None: settled already."""
+        """Take this delivery now, or when there is credit. `payload`: bytes, or a delivery that arrives in pieces
+        (`Streamed`), which needs a `StreamDestination`. `token` None: presettled."""
 
     def reply(self, payload: bytes) -> bool:
-        """Take a message of the router's own, settled. False: too much waits already, it is dropped."""
+        """Take one of the router's own messages, settled. Return False if it is dropped because too many wait."""
 
 
 class Holder(Destination, Protocol):
@@ -65,63 +65,63 @@ class Holder(Destination, Protocol):
 
     @property
     def undelivered(self) -> int:
-        """So many wait."""
+        """Number of waiting deliveries."""
 
     def hand_over(self, other: Destination) -> None:
-        """Without credit: give what waits to another destination of the address, the oldest first, as long as that one
+        """Without credit, give waiting deliveries to another destination of the address, oldest first, while that one
         is ready."""
 
 
 class Consumer(Destination, Protocol):
-    """Asks the address whether there is something for it (`RoutedAddress.ask`)."""
+    """A destination that drains (`RoutedAddress.ask`)."""
 
     @property
     def wanted(self) -> int:
-        """Messages it has asked for and not got."""
+        """Number of requested messages that have not arrived."""
 
     @property
     def draining(self) -> bool:
-        """It wants to know if there is nothing for it (AMQP: drain)."""
+        """True while the consumer drains (AMQP 2.6.7)."""
 
     def report_empty(self) -> None:
-        """There is nothing for it: the answer to a drain."""
+        """Answer a drain: there is no message for the consumer."""
 
 
 class Taker(Protocol):
-    """Where a delivery that comes in pieces goes out: a destination, or a routed link."""
+    """Outgoing end of a delivery in pieces: a destination, or a routed link."""
 
     stream: Any
-    """What is half sent; None: nothing."""
+    """The partially sent delivery; None if there is none."""
 
     @property
     def stream_limit(self) -> int:
-        """Bytes that it takes as one message; 0: as many as come."""
+        """Largest message in bytes; 0: no limit."""
 
     def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing: ...
 
     def stream_sent(self, token: Token | None) -> None:
-        """A delivery in pieces is on its way completely."""
+        """Handle a delivery in pieces that is completely sent."""
 
     def flow(self) -> None:
-        """There is room again, or nothing is half sent any more."""
+        """Continue: there is room again, or no delivery is partially sent."""
 
 
 class StreamDestination(Destination, Taker, Protocol):
-    """A destination as deliveries in pieces know it: they may have to wait there for their turn."""
+    """A destination of deliveries in pieces, which may have to wait there for their turn."""
 
     def detour(self) -> Detour | None:
-        """A link to the same broker for a delivery that may take long; None: this one is to take it."""
+        """Return another link to the same broker for a delivery that may take long; None: use this link."""
 
     def leave(self, stream: Any) -> None:
-        """A delivery in pieces that waited here was given back."""
+        """Remove a waiting delivery in pieces that was given back."""
 
     def reject_large(self, token: Token | None) -> None:
-        """A delivery is larger than it takes."""
+        """Reject a delivery that is larger than the limit."""
 
 
 class Detour(StreamDestination, Protocol):
-    """A link for deliveries that may take long, beside the destination that the address knows."""
+    """An additional link for deliveries that may take long."""
 
     @property
     def busy(self) -> bool:
-        """A delivery waits for it, or is half sent."""
+        """True if a delivery waits for the link or is partially sent."""

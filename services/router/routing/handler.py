@@ -1,4 +1,4 @@
-"""What the engine reports of connections and links, passed to the connection's and the link's records."""
+"""Passes reports of the engine to the records of connections and links."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RouterHandler(Handler):
         c.context = None  # they refer to each other
 
     def on_end(self, s: Session, error: AmqpError | None) -> None:
-        """Its links have been reported."""
+        """Do nothing: the links of the session were reported before."""
 
     # Links
 

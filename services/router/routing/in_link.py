@@ -1,4 +1,4 @@
-"""The router's end of a link on which deliveries come in."""
+"""The router's end of a link with incoming deliveries."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from services.router.routing.streaming import AddressStream, begin_or_gather
 
 
 def _gone(delivery_id: int, state: Any = None) -> None:
-    """Settles towards a sender that is no longer there."""
+    """Settle towards a sender that no longer exists: do nothing."""
 
 
 class InLink(LinkRecord):
-    """Deliveries come in here: the router's end of a client's sender, or of a link from a broker."""
+    """Receives deliveries: the router's end of a client's sender, or of a link from a broker."""
 
     __slots__ = (
         "address",
@@ -65,7 +65,7 @@ class InLink(LinkRecord):
         self.address = address
         self.capacity = connection.link_capacity
         self.choice: Choice | None = None if address is None else address.everyone
-        self.ahead: Detour | None = None  # a link of its own on which a large delivery of this link went
+        self.ahead: Detour | None = None  # additional link with a large delivery of this link
         self.settle: Callable[..., None] = link.session.settle
         self.update: Callable[[int, Any], None] = link.session.update
         self.second: dict[int, tuple[Sender, Token]] | None = None
@@ -85,14 +85,14 @@ class InLink(LinkRecord):
         self.link.drain_credit()
 
     def park(self) -> None:
-        """What came was given back: nothing more comes until a destination has credit."""
+        """Withhold credit until a destination has some, because a delivery was given back."""
         if self.address is not None:
             self.address.park(self)
 
     # Deliveries
 
     def choice_in(self, address: RoutedAddress) -> Choice:
-        """The destinations for what comes here."""
+        """Return the destinations for this link's deliveries."""
         return address.everyone
 
     def bind(self) -> None:
@@ -111,7 +111,7 @@ class InLink(LinkRecord):
     def forward(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
-        """Anycast: to the one destination there is, or the one that has the least to do. The hot path."""
+        """Anycast: forward to the single destination, or the one with the least load. Hot path."""
         try:
             section = payload[2]  # with a header of the usual encoding, the section after it counts
             if section < 0x73 and (section != 0x70 or payload[3] != 0xC0 or payload[payload[4] + 7] < 0x73):
@@ -134,7 +134,7 @@ class InLink(LinkRecord):
     def forward_multicast(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
-        """To every destination; the sender gets one outcome when the last of them has answered."""
+        """Multicast: forward to every destination; the sender gets one outcome when the last one has answered."""
         try:
             section = payload[2]  # with a header of the usual encoding, the section after it counts
             if section < 0x73 and (section != 0x70 or payload[3] != 0xC0 or payload[payload[4] + 7] < 0x73):
@@ -157,17 +157,16 @@ class InLink(LinkRecord):
                     out.offer(payload, token, message_format)
 
     def stream_began(self, stream: AddressStream) -> None:
-        """A delivery that comes in pieces goes through the address from now on."""
+        """Register a delivery in pieces that goes through the address."""
 
     def follow(self, out: Detour) -> None:
-        """A delivery has gone by a link of its own, on which it may be under way for long: those that come after it
-        follow it there, until it is through."""
+        """Send later deliveries over the additional link of a large delivery, until it is completely sent."""
         self.ahead = out
         if self.address is not None:
             self.bind()
 
     def way(self, address: RoutedAddress) -> Destination | None:
-        """The destination for the next delivery; one that must not overtake another goes where that went."""
+        """Return the destination for the next delivery; one that must not overtake another goes to the same link."""
         ahead = self.ahead
         return ahead if ahead is not None and self.address is address and ahead.busy else self.choice_in(address).pick()
 
@@ -190,7 +189,7 @@ class InLink(LinkRecord):
     def forward_internal(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
-        """To the router itself: accepted once taken."""
+        """Deliver to the router itself: accepted once taken."""
         if settled:
             self.presettled += 1
         else:
@@ -198,7 +197,7 @@ class InLink(LinkRecord):
         self.address.subscriber(self.connection, payload)  # type: ignore[union-attr,misc]
 
     def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None:
-        """There is no destination: released (or `state`), or dropped when nobody waits for the outcome."""
+        """Refuse a delivery without a destination: release it (or use `state`), or drop it if it is presettled."""
         if settled:
             self.presettled += 1
             self.dropped += 1
@@ -226,7 +225,7 @@ class InLink(LinkRecord):
         self.second[delivery_id] = (sender, token)
 
     def sender_settled(self, delivery_ids: Sequence[int]) -> None:
-        """The sender settled first: pass it on if the receiver waits for it."""
+        """Pass on the sender's settlement to receivers that wait for it."""
         if self.second:
             for delivery_id in delivery_ids:
                 waiting = self.second.pop(delivery_id, None)
@@ -241,11 +240,11 @@ class InLink(LinkRecord):
 
     @property
     def received(self) -> int:
-        """Deliveries so far."""
+        """Number of deliveries so far."""
         return self.link.deliveries
 
     def gone(self) -> None:
-        """The link is no more: what it sent and is still on its way stays on its way, outcomes are dropped."""
+        """Handle the end of the link: its deliveries stay in flight, their outcomes are dropped."""
         self.settle = _gone
         self.update = _gone
         second, self.second = self.second, None
@@ -258,7 +257,7 @@ class InLink(LinkRecord):
             self.address.remove_in(self)
 
     def _end_second(self, sender: Sender, token: Token) -> None:
-        """The sender will settle no more."""
+        """Handle a sender that can no longer settle."""
         sender.settle([token])
 
     def expect(self, waiting: int) -> None:
@@ -270,7 +269,7 @@ class InLink(LinkRecord):
     def refuse_large(self, delivery_id: int, settled: bool, state: Rejected) -> None:
         self.refuse(delivery_id, settled, state)
 
-    # What management shows
+    # Attributes for management
 
     @property
     def owning(self) -> str | None:

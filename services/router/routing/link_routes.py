@@ -1,4 +1,4 @@
-"""Link routes: which attaches of clients are passed on to a route container."""
+"""Link routes: attaches of clients that are passed on to a route container."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LinkRoutes:
         self._trees: dict[str, AddressPatterns[_Pattern]] = {"in": AddressPatterns(), "out": AddressPatterns()}
 
     def add(self, config: LinkRouteConfig) -> LinkRoute:
-        """Raises ValueError if the name is taken."""
+        """Add a link route. Raises ValueError if the name is in use."""
         if config.name in self.by_name:
             raise ValueError("Name conflicts with an existing entity")
         route = LinkRoute(config)
@@ -62,7 +62,7 @@ class LinkRoutes:
         return route
 
     def remove(self, route: LinkRoute) -> None:
-        """Links that are routed stay."""
+        """Remove a link route; links that were routed by it stay."""
         config = route.config
         self.generation += 1
         del self.by_name[config.name]
@@ -86,23 +86,23 @@ class LinkRoutes:
             route.connections = tuple(other for other in route.connections if other is not connection)
 
     def to_broker(self, connection: RouterConnection) -> bool:
-        """Is the container at the other end that of some link route of an address?"""
+        """Return True if the peer is the container of a link route of an address."""
         return any(_of_address(route) for route in self._index.wanted_by(connection))
 
     @property
     def any_broker(self) -> bool:
-        """Some address has a link route, whether its container is connected or not."""
+        """True if an address has a link route, connected or not."""
         return any(_of_address(route) for route in self.by_name.values())
 
     @property
     def complete(self) -> bool:
-        """Every link route of an address has a container that is connected."""
+        """True if the container of every link route of an address is connected."""
         return all(route.connections for route in self.by_name.values() if _of_address(route))
 
     def find(self, direction: str, address: str) -> tuple[LinkRoute, RouterConnection] | None:
-        """Route and container for an attach, in turn; None if no route covers the address.
+        """Return route and container for an attach, in turn; None if no route covers the address.
 
-        Raises AmqpError `qd:no-route-to-dest` if one does and no container is there.
+        Raises AmqpError `qd:no-route-to-dest` if one does and no container is connected.
         """
         pattern = self._trees[direction].match(address)
         if pattern is None:
@@ -114,11 +114,12 @@ class LinkRoutes:
         return choices[pattern.turn % len(choices)]
 
     def alone(self, direction: str, address: str) -> bool:
-        """Whether `find` gives the same for this address until `generation` changes: it takes no turns."""
+        """Return True if `find` returns the same for this address until `generation` changes: there is one
+        container."""
         pattern = self._trees[direction].match(address)
         return pattern is not None and sum(len(route.connections) for route in pattern.routes) == 1
 
 
 def _of_address(route: LinkRoute) -> bool:
-    """Not of a node of a service, whose name begins with `$`: its container is no broker."""
+    """Return False for the node of a service, whose name begins with `$`: its container is not a broker."""
     return not route.config.matched.startswith("$")

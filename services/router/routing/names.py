@@ -31,7 +31,7 @@ class ParsedAddress(NamedTuple):
 
 
 def strip(text: str) -> str:
-    """`text` without scheme, host, leading separator and one trailing separator."""
+    """Return `text` without scheme, host, leading separator and one trailing separator."""
     if text.startswith(("amqp:", "amqps:")):
         text = text[text.index(":") + 1 :]
         if text.startswith("//"):
@@ -45,7 +45,7 @@ def strip(text: str) -> str:
 
 
 def parse(text: str, router_id: str) -> ParsedAddress:
-    """Class and name of an address as the router `router_id` sees it."""
+    """Return class and name of an address for the router `router_id`."""
     text = strip(text)
     if not text.startswith("_"):
         return ParsedAddress(MOBILE, text)
@@ -65,12 +65,12 @@ def parse(text: str, router_id: str) -> ParsedAddress:
 
 
 def tokens(text: str) -> list[str]:
-    """`text` cut at its separators; empty tokens at the ends do not count."""
+    """Split `text` at its separators, without empty tokens at the ends."""
     return _SEPARATORS.split(text.strip("./"))
 
 
 def canonical(pattern: str) -> str:
-    """The one spelling of a pattern: `/` between tokens, `#/#` as `#`, `#/*` as `*/#`.
+    """Return the canonical spelling of a pattern: `/` between tokens, `#/#` as `#`, `#/*` as `*/#`.
 
     Raises ValueError for a pattern without tokens.
     """

@@ -1,4 +1,4 @@
-"""The router's end of a link on which deliveries go out."""
+"""The router's end of a link with outgoing deliveries."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from services.router.routing.destination import Destination, Detour
 
 MAX_REPLIES = 5000
 MAX_REPLY_BYTES = 32 * 1024 * 1024
-"""Answers of the router that wait for one receiver without credit; beyond it new ones are dropped."""
+"""Bytes of the router's answers that wait for one receiver without credit; further ones are dropped."""
 
 
 class OutLink(LinkRecord):
-    """Deliveries go out here: the router's end of a client's receiver, or of a link to a broker. A StreamDestination,
-    a Holder while deliveries wait, a Consumer when it drains.
+    """Sends deliveries: the router's end of a client's receiver, or of a link to a broker. A StreamDestination, a
+    Holder while deliveries wait, a Consumer when it drains.
 
-    What cannot be sent for want of credit waits in `queue`; it is bounded by the credit the router gave to the senders.
-    `direct`: nothing waits, nothing is half sent, and the receiver settles: a delivery may go straight to the wire.
+    Deliveries without credit wait in `queue`, which is bounded by the credit that the router granted to the senders.
+    `direct`: no delivery waits or is partially sent, and the receiver settles: a delivery may be written at once.
     """
 
     __slots__ = (
@@ -73,22 +73,22 @@ class OutLink(LinkRecord):
         self.address = address
         self.capacity = connection.link_capacity
         self.presettle = False  # the receiver wants everything settled (snd-settle-mode settled)
-        self.limit = 0  # bytes that the receiver takes as one message; 0: as many as come
-        self.plain = True  # nothing is to be looked at before a delivery goes
+        self.limit = 0  # largest message for the receiver, in bytes; 0: no limit
+        self.plain = True  # no checks are needed before a delivery is sent
         self.direct = True
         self.queue: deque[Held] = deque()
         self.stream: Streamed | None = None
         self.two_phase = False  # this receiver sends states before it settles
         self.accepted = self.rejected = self.released = self.modified = self.presettled = self.dropped = 0
         self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
-        self.zero_since: float | None = None  # deliveries wait and there is no credit (set by watch.py)
+        self.zero_since: float | None = None  # time since which deliveries wait for credit (set by watch.py)
 
     @property
     def link(self) -> Sender:
         return self.sender
 
     def know_limit(self) -> None:
-        """Both have attached: what the receiver takes is known."""
+        """Set the limits once both sides have attached."""
         attach = self.sender.remote_attach
         self.limit = 0 if attach is None else int(attach.max_message_size or 0)
         frame = self.sender.session.connection.remote_max_frame
@@ -97,12 +97,12 @@ class OutLink(LinkRecord):
 
     @property
     def busy(self) -> bool:
-        """A delivery waits, or is half sent."""
+        """True if a delivery waits or is partially sent."""
         return bool(self.stream is not None or self.queue or self.sender.sending) and not self.sender.detached
 
     @property
     def ready(self) -> bool:
-        """It can take a delivery now."""
+        """True if the link can take a delivery now."""
         return self.sender.credit > 0 and self.stream is None and not self.queue
 
     @property
@@ -129,7 +129,7 @@ class OutLink(LinkRecord):
         return None
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
-        """Send now or keep until there is credit. `token` None: settled already, and dropped when too many wait."""
+        """Send now or keep until there is credit. `token` None: presettled, and dropped if too many wait."""
         if self.stream is None and not self.queue and self.sender.credit > 0:
             self._put(payload, token, message_format)
             return
@@ -141,7 +141,7 @@ class OutLink(LinkRecord):
         self.hold()
 
     def hold(self) -> None:
-        """Something waits here; other destinations of the address may take it."""
+        """Offer waiting deliveries to other destinations of the address."""
         self.address.holders[self] = None
 
     def _put(self, payload: Any, token: Token | None, message_format: int) -> None:
@@ -160,7 +160,7 @@ class OutLink(LinkRecord):
             self.sender.send(payload, token, message_format=message_format)
 
     def reject_large(self, token: Token | None) -> None:
-        """A delivery is larger than this receiver takes."""
+        """Reject a delivery that is larger than the receiver's limit."""
         if token is None:
             self.presettled += 1
             self.dropped += 1
@@ -176,7 +176,7 @@ class OutLink(LinkRecord):
         return self.sender.begin(None if settled else token, settled=settled, message_format=partial.message_format)
 
     def stream_sent(self, token: Token | None) -> None:
-        """A streamed delivery is on its way completely."""
+        """Handle a streamed delivery that is completely sent."""
         if token is None:
             self.presettled += 1
         elif self.presettle:
@@ -184,7 +184,7 @@ class OutLink(LinkRecord):
             token[0].settle(token[1])
 
     def _drop_settled(self) -> None:
-        """The oldest delivery nobody waits for gives way to a newer one (those are not held back by credit)."""
+        """Drop the oldest presettled delivery in favour of a newer one (credit does not limit these)."""
         for i, (payload, token, _) in enumerate(self.queue):
             if token is None:
                 del self.queue[i]
@@ -195,7 +195,7 @@ class OutLink(LinkRecord):
                 return
 
     def leave(self, stream: Any) -> None:
-        """A stream that waited here was given back."""
+        """Remove a waiting stream that was given back."""
         self.queue = deque(held for held in self.queue if held[0] is not stream)
         if not self.queue:
             self._nothing_waits()
@@ -216,8 +216,8 @@ class OutLink(LinkRecord):
         return sum(len(payload) for payload, _, _ in self.queue if isinstance(payload, bytes))
 
     def flow(self) -> None:
-        """Send what waits, after credit has come or a stream has ended; answer a drain when the credit is used up, or
-        there is nothing for the rest of it."""
+        """Send waiting deliveries after new credit or the end of a stream; answer a drain when the credit is used up,
+        or no message is left for the rest of it."""
         sender = self.sender
         queue = self.queue
         self.zero_since = None
@@ -235,7 +235,7 @@ class OutLink(LinkRecord):
 
     @property
     def _empty(self) -> bool:
-        """Nothing waits here, and nothing is half sent."""
+        """Return True if no delivery waits or is partially sent."""
         return self.stream is None and not self.queue
 
     def _nothing_waits(self) -> None:
@@ -244,7 +244,7 @@ class OutLink(LinkRecord):
         self.direct = self.stream is None and self.plain
 
     def serve_others(self) -> None:
-        """There is credit and nothing to send: take what waits elsewhere, and let more come."""
+        """With unused credit, take deliveries that wait for other destinations, and let producers send."""
         address = self.address
         if len(address.outs) > 1:
             address.relieve(self)
@@ -273,14 +273,14 @@ class OutLink(LinkRecord):
             self._nothing_waits()
 
     def look(self, now: float) -> None:
-        """To be called once a second while deliveries wait."""
+        """Called once a second while deliveries wait."""
         if self.zero_since is None and not self.sender.granted:
             self.zero_since = now
         if self.stream is not None and self.stream.stalled(now):
             self.stream.break_off()
 
     def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
-        """The receiver has `state` for these deliveries: pass it to their senders."""
+        """Pass the receiver's `state` of these deliveries to their senders."""
         if settled:
             if state is ACCEPTED and not self.two_phase:
                 self.accepted += len(tokens)
@@ -304,7 +304,8 @@ class OutLink(LinkRecord):
                 source.update(delivery_id, state)
 
     def _passed_on(self, state: Any) -> Any:
-        """The state for the sender: what is undeliverable here may go to another consumer of a broker's queue."""
+        """Return the state for the sender: a message undeliverable here may go to another consumer of a broker's
+        queue."""
         others = len(self.address.outs) > 1 and self.address.feeds
         return for_another(state) if others and type(state) is Modified and state.undeliverable_here else state
 
@@ -313,7 +314,7 @@ class OutLink(LinkRecord):
         return self.sender.deliveries
 
     def gone(self) -> None:
-        """The receiver is no more: what still waited here is released. What it had got is reported by the engine."""
+        """Release waiting deliveries of an ended receiver. The engine reports those that were sent."""
         self.leave_address()
         self.connection.waiting.discard(self)
         self.direct = False
@@ -336,7 +337,7 @@ class OutLink(LinkRecord):
         self.address.holders.pop(self, None)
         self.address.remove_out(self)
 
-    # What management shows
+    # Attributes for management
 
     @property
     def owning(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Which of many patterns an address matches best: that of configured addresses, link routes, and policies."""
+"""Finds the pattern that an address matches best, for configured addresses, link routes, and policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Node(Generic[V]):
     def __init__(self) -> None:
         self.children: dict[str, _Node[V]] | None = None
         self.star: _Node[V] | None = None
-        self.rest: _Node[V] | None = None  # what follows a '#' that is not the last word
+        self.rest: _Node[V] | None = None  # words after a '#' that is not the last word
         self.tail: V | None = None  # the pattern that ends here with '#'
         self.value: V | None = None  # the pattern that ends here
 
@@ -37,12 +37,12 @@ class AddressPatterns(Generic[V]):
         return len(self._exact) + len(self._wild)
 
     def get(self, pattern: str) -> V | None:
-        """The value stored for exactly this pattern."""
+        """Return the value stored for exactly this pattern; None without one."""
         value = self._exact.get(pattern)
         return value if value is not None else self._wild.get(pattern)
 
     def add(self, pattern: str, value: V) -> None:
-        """Store `value`; raises KeyError when the pattern is already there."""
+        """Store `value`. Raises KeyError if the pattern exists."""
         if self.get(pattern) is not None:
             raise KeyError(pattern)
         parts = pattern.split("/")
@@ -68,7 +68,7 @@ class AddressPatterns(Generic[V]):
         node.value = value
 
     def remove(self, pattern: str) -> None:
-        """Forget a pattern; raises KeyError when it is not there."""
+        """Remove a pattern. Raises KeyError if it does not exist."""
         if pattern in self._exact:
             del self._exact[pattern]
             return
@@ -98,7 +98,7 @@ class AddressPatterns(Generic[V]):
                 del node.children[word]
 
     def match(self, address: str) -> V | None:
-        """The value of the best pattern for an address (without decoration), or None."""
+        """Return the value of the best pattern for an address (without decoration), or None."""
         parts = tokens(address)
         if self._exact:
             value = self._exact.get("/".join(parts))
@@ -111,8 +111,8 @@ class AddressPatterns(Generic[V]):
     def _walk(
         self, node: _Node[V], parts: list[str], at: int, dead: set[tuple[int, int]], tried: dict[int, int]
     ) -> V | None:
-        """Depth first, literal, `*`, `#`. A long hostile address is tried nowhere twice: `dead` has the places from
-        where nothing matches, `tried`, for what follows a `#`, the place from which on all have been tried."""
+        """Search depth first: literal, `*`, `#`. For long hostile addresses no place is tried twice: `dead` has the
+        places from which nothing matches, `tried` the first tried place for the words after each `#`."""
         where = (id(node), at)
         if where in dead:
             return None

@@ -1,4 +1,4 @@
-"""Policy: how many connections may be open, and what a user of a vhost may attach to.
+"""Policy: limits of open connections, and the addresses to which a user of a vhost may attach.
 
 Vhosts and their groups are those of Qpid Dispatch. The rights of a connection are computed once, when it opens;
 an authentication service that hands out address permissions will make the same Rights.
@@ -47,7 +47,7 @@ class AllowedAddresses:
 
 
 class Denials:
-    """What the policy of a vhost did not allow: links of either direction, messages that were too large."""
+    """Counts of refusals by the policy of a vhost: links of each direction, messages that were too large."""
 
     __slots__ = ("receivers", "senders", "sizes")
 
@@ -56,7 +56,8 @@ class Denials:
 
 
 class Rights:
-    """What one connection may do: the configuration of its group, for its user. `max_message_size`: bytes, 0: any."""
+    """Rights of one connection: the configuration of its group, for its user. `max_message_size`: bytes, 0: no
+    limit."""
 
     def __init__(self, group: GroupConfig, user: str, max_message_size: int, denials: Denials) -> None:
         self.denials = denials
@@ -73,8 +74,8 @@ class Rights:
         return self._sources.allow(strip(address))
 
     def check_attach(self, links: int, *, incoming: bool, address: str | None, dynamic: bool, waypoint: bool) -> None:
-        """Raises AmqpError unless one more link may be attached beside the `links` of its direction that the client
-        has. `incoming`: the client sends; `waypoint`: it asks for a phase of its own."""
+        """Raise AmqpError unless a further link may be attached. `links`: the client's links of that direction;
+        `incoming`: the client sends; `waypoint`: it requests a phase."""
         try:
             self._check(links, incoming, address, dynamic, waypoint)
         except AmqpError:
@@ -97,7 +98,7 @@ class Rights:
 
 
 class Vhost:
-    """A configured vhost, and what it has allowed and denied."""
+    """A configured vhost, with counts of allowed and denied requests."""
 
     def __init__(self, config: VhostConfig) -> None:
         self.config = config
@@ -120,12 +121,12 @@ class Vhost:
 
 
 def _first(*values: int | None) -> int:
-    """The narrowest setting that was made: the group's, the vhost's, the policy's."""
+    """Return the most specific setting: of the group, the vhost, or the policy."""
     return next((value for value in values if value is not None), 0)
 
 
 def _from_host(allowed: Iterable[str], host: str) -> bool:
-    """Is `host` one of these hosts, or in one of these ranges (`low-high`)?"""
+    """Return True if `host` is one of these hosts, or in one of these ranges (`low-high`)."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -162,7 +163,7 @@ class Policy:
         return None
 
     def socket_accepted(self) -> bool:
-        """False: there are too many connections."""
+        """Count an accepted socket. Return False if there are too many connections."""
         self.processed += 1
         if self.current >= self.config.max_connections:
             self.denied += 1
@@ -174,8 +175,8 @@ class Policy:
         self.current -= 1
 
     def admit(self, identity: int, peer: str, hostname: str, user: str) -> Rights | None:
-        """A connection from `peer` (host:port) opens. Its rights; None: everything is allowed. Raises AmqpError if it
-        is not allowed at all."""
+        """Admit a connection from `peer` (host:port). Return its rights; None: no restrictions. Raises AmqpError if the
+        connection is not allowed."""
         if not self.config.vhosts_enabled:
             return None
         host = peer.rpartition(":")[0]
@@ -202,7 +203,7 @@ class Policy:
         return Rights(group, user, size, vhost.denials)
 
     def connections_of(self, vhost: Vhost) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-        """The open connections (host:port) of a vhost: by user, and by host."""
+        """Return the open connections (host:port) of a vhost: by user, and by host."""
         users: dict[str, list[str]] = {}
         hosts: dict[str, list[str]] = {}
         for name, user, peer in self._open.values():

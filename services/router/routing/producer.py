@@ -1,4 +1,4 @@
-"""Where messages of an address come from."""
+"""Interfaces of the producers of an address."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ class Producer(Party, Protocol):
 
     @property
     def received(self) -> int:
-        """Deliveries so far."""
+        """Number of deliveries so far."""
 
     def bind(self) -> None:
-        """Deliveries go to the address's destinations, in the way of its treatment, from now on."""
+        """Send deliveries to the address's current destinations, by its treatment."""
 
     def open_gate(self) -> None:
-        """There is a destination: give credit."""
+        """Grant credit, because there is a destination."""
 
     def close_gate(self) -> None:
-        """There is none: take credit back."""
+        """Revoke credit, because there is no destination."""
 
 
 class Feed(Producer, Protocol):
-    """A link from a broker, which keeps what it cannot send."""
+    """A link from a broker, which stores the messages that it cannot send."""
 
     @property
     def node(self) -> str:
-        """The address as the broker knows it."""
+        """The broker's name for the address."""
 
     def resize(self) -> None:
-        """The number of destinations has changed."""
+        """Adapt the credit to a changed number of destinations."""
 
     def ask(self, wanted: int) -> None:
-        """A destination wants to know whether there is anything: have the broker send what it has, up to `wanted`.
-        The address's `answered` follows."""
+        """Have the broker send its messages, up to `wanted`, for a destination that drains. The address's `answered`
+        follows."""

@@ -1,7 +1,7 @@
-"""The links on which an anonymous sender's messages go to brokers: one for each client link and broker, anonymous too.
+"""Links for an anonymous sender's messages to brokers: one for each client link and broker, also anonymous.
 
-So each keeps its client's name (a subscriber that wants nothing of its own connection is not served by it), and what a
-broker does not take holds up nobody else.
+So each keeps its client's name (for subscribers with `no-local`), and a broker that takes nothing blocks no other
+client.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ CAPABILITY = "ANONYMOUS-RELAY"
 
 
 def relays(broker: RouterConnection) -> bool:
-    """Does it take messages for any of its addresses on one link?"""
+    """Return True if the broker takes messages for all its addresses on one link."""
     opened = broker.amqp.remote_open
     return opened is not None and CAPABILITY in (opened.offered_capabilities or ())
 
 
 class Sending(Protocol):
-    """The link on which an anonymous sender's messages come in."""
+    """The link with an anonymous sender's incoming messages."""
 
     def hold_for(self, out: RelayOut) -> None:
-        """No more credit for now, because of this link to a broker."""
+        """Withhold credit because of this link to a broker."""
 
     def proceed(self, out: RelayOut) -> None:
-        """It is no longer a reason to give none."""
+        """Stop withholding credit because of this link."""
 
 
 class RelayOut(OutLink):
-    """The link to the broker. Its address is its own: nobody else sends to it or finds it.
+    """The link to the broker. Its address is private: no other link sends to it or finds it.
 
-    What comes settled does not end the credit of its sender. So if too much of it waits here, the sender gets no more
-    credit until the broker has taken some. A broker that takes nothing from one look to the next holds up nobody: then
-    the oldest is dropped, as for every receiver.
+    Presettled deliveries do not use up the credit of their sender. So if too many wait here, the sender gets no further
+    credit until the broker has taken some. If the broker takes none between two looks, the oldest are dropped, as for
+    every receiver, so that it blocks no other client.
     """
 
     __slots__ = ("_client", "_ended", "_seen", "_stalled")
@@ -61,7 +61,7 @@ class RelayOut(OutLink):
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
         if token is None and not self._stalled and len(self.queue) >= self.capacity:
             self._client.hold_for(self)
-            if len(self.queue) < 2 * self.capacity:  # what had been granted before
+            if len(self.queue) < 2 * self.capacity:  # credit that was granted before
                 self.queue.append((payload, token, message_format))
                 return
         super().offer(payload, token, message_format)
@@ -82,7 +82,7 @@ class RelayOut(OutLink):
         self._client.proceed(self)
 
     def end(self) -> None:
-        """The client's link is over: this one ends when it has sent what it has."""
+        """End this link once it has sent its deliveries, because the client's link has ended."""
         self._ended = True
         self.flow()
 
@@ -107,8 +107,7 @@ class Relays:
         self._outs: dict[RouterConnection, RelayOut] = {}
 
     def to(self, broker: RouterConnection, sending: Sending) -> RelayOut:
-        """The link to this broker for what comes on `sending`; its address is that of the messages. Raises AmqpError
-        if none can be made."""
+        """Return the link to this broker for the messages of `sending`. Raises AmqpError if it cannot be opened."""
         out = self._outs.get(broker)
         if out is None or not out.usable:
             out = self._outs[broker] = self._attach(broker, sending)
@@ -127,7 +126,7 @@ class Relays:
         return out
 
     def end(self) -> None:
-        """The client's link is over."""
+        """End the links, because the client's link has ended."""
         outs, self._outs = self._outs, {}
         for out in outs.values():
             out.end()

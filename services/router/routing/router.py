@@ -1,4 +1,4 @@
-"""The router: its addresses, links and connections, and how a message of its own finds its way.
+"""The router: its addresses, links and connections, and the routing of its own messages.
 
 Free of sockets and clocks: time and timers come from a Clock, bytes are moved by the engine's connections.
 """
@@ -28,7 +28,7 @@ _ALPHABET = string.ascii_letters + string.digits
 
 
 class Totals:
-    """Counters over links. `stuck` is of living ones only."""
+    """Counters over links. `stuck` counts live ones only."""
 
     __slots__ = (
         "accepted",
@@ -119,8 +119,8 @@ class Router:
     # Configuration
 
     def add_address_config(self, config: AddressConfig) -> AddressConfig:
-        """Raises ValueError. Links of clients that are on another phase than the new configuration wants are detached:
-        they come again."""
+        """Add a configured address. Raises ValueError. Clients' links in another phase than the new configuration
+        requires are detached, so that clients attach again."""
         for address in self.addresses.add_config(config):
             phase = int(address.key[1])
             wrong: list[Any] = []
@@ -135,7 +135,7 @@ class Router:
     # Messages of its own
 
     def deliver(self, to: str, payload: Any) -> bool:
-        """Send a message, settled. False: there is nobody to take it, or too many wait for it already."""
+        """Send a message, settled. Return False if there is no receiver, or too many messages wait for it."""
         try:
             address = self.addresses.for_message(to)
         except AmqpError:
@@ -149,13 +149,13 @@ class Router:
     # Brokers
 
     def brokers(self) -> list[RouterConnection]:
-        """Connections to the route containers that auto-links, or link routes of addresses, use."""
+        """Return the connections to route containers that auto-links, or link routes of addresses, use."""
         return [
             c for c in self.containers.all() if c.usable and (self.auto_links.use(c) or self.link_routes.to_broker(c))
         ]
 
     def broker_for_temporary(self, kind: str) -> RouterConnection | None:
-        """The broker that is to make a temporary queue or topic, in turn; None: no broker is configured. Raises
+        """Return the broker for a new temporary queue or topic, in turn; None if no broker is configured. Raises
         AmqpError if none is connected."""
         connected = self.brokers()
         if connected:
@@ -170,17 +170,17 @@ class Router:
     # Connections and links
 
     def is_known(self, container_id: str) -> bool:
-        """A client with this container-id is connected."""
+        """Return True if a client with this container-id is connected."""
         return container_id in self._clients
 
     def add_connection(self, connection: RouterConnection) -> None:
-        """The peer's open has come and is not refused."""
+        """Add a connection whose Open was received and not refused."""
         self.connections[connection.identity] = connection
         if connection.is_client:
             self._clients[connection.container] = self._clients.get(connection.container, 0) + 1
 
     def connection_opened(self, connection: RouterConnection) -> None:
-        """The peer's open is here, and ours has been sent."""
+        """Handle a connection whose Opens were exchanged."""
         connection.opened_at = self.now()
         if connection.is_container:
             self.containers.add(connection)
@@ -188,7 +188,7 @@ class Router:
             self.auto_links.connection_opened(connection)
 
     def connection_closed(self, connection: RouterConnection) -> None:
-        """The connection is over; most of its links have been reported before."""
+        """Remove a closed connection; most of its links were reported before."""
         connection.closed = True
         if self.connections.pop(connection.identity, None) is not None and connection.is_client:
             self._clients[connection.container] -= 1
@@ -206,7 +206,7 @@ class Router:
         connection.waiting.clear()
 
     def link_over(self, record: LinkRecord) -> None:
-        """A connection has dropped a link: settle what it leaves behind and forget it."""
+        """Remove a link that its connection has dropped, and settle its deliveries."""
         connection = record.connection
         self._gone.add(record)
         self.temporaries.link_over(record)
@@ -220,10 +220,10 @@ class Router:
         if address is not None:
             self.addresses.tidy(address)
 
-    # What management shows
+    # Attributes for management
 
     def totals(self) -> Totals:
-        """Counters over all links that are and were."""
+        """Return counters over all links, closed ones included."""
         total = Totals()
         for name in Totals.__slots__:
             setattr(total, name, getattr(self._gone, name))
@@ -235,8 +235,7 @@ class Router:
         return total
 
     def links_blocked(self) -> int:
-        """Links without credit for so long that it is no passing state: for want of a destination, or of a
-        receiver's."""
+        """Return the number of links without credit for longer than BLOCKED seconds."""
         since = self.now() - BLOCKED
         return sum(
             1

@@ -1,6 +1,6 @@
-"""maxMessageSize of the policy: what is larger is rejected, and its link detached.
+"""maxMessageSize of the policy: larger messages are rejected, and their link is detached.
 
-A link without a limit pays nothing for it: the check is put before the link's callback if there is one to make.
+A link without a limit has no cost: the check is placed before the link's callback only if it has one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OnDelivery = Callable[[Receiver, int, bool, bytes, bytes, int], None]
 
 
 def limited(link: Receiver, forward: OnDelivery) -> OnDelivery:
-    """The callback for deliveries of one frame: `forward`, behind a check if the link has a limit."""
+    """Return the callback for deliveries of one frame: `forward`, after a check if the link has a limit."""
     limit = link.max_message_size
     if not limit:
         return forward
@@ -31,7 +31,7 @@ def limited(link: Receiver, forward: OnDelivery) -> OnDelivery:
 
 
 def refuse_size(link: Receiver, delivery_id: int, settled: bool) -> None:
-    """A message is larger than its link allows; what has come of it and gone on is aborted with the link (2.7.3)."""
+    """Refuse a message that is larger than its link allows; forwarded pieces are aborted with the link (2.7.3)."""
     connection: RouterConnection = link.session.connection.context
     connection.owner.policy.size_denied += 1
     if connection.rights is not None:

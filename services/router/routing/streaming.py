@@ -1,12 +1,12 @@
-"""Deliveries of several frames, passed on while they come (cut-through), in bounded memory.
+"""Deliveries of several frames, forwarded while they arrive (cut-through), in bounded memory.
 
-A stream keeps what its slowest receiver has not taken; when that is `HIGH_WATER` it takes nothing more from the engine,
-whose session window then holds the sender back, and with it the other links of that session. A broker's session is
-shared by many queues: a stream of an auto-link that crowds it and that no consumer has begun to take is given back.
+A stream keeps the bytes that its slowest receiver has not taken; at `HIGH_WATER` it takes no more from the engine,
+whose session window then blocks the sender, and with it the other links of that session. A broker's session is shared
+by many queues: a stream of an auto-link that fills it and that no consumer has begun to take is given back.
 
-A link carries one delivery at a time. So up to `HIGH_WATER` a delivery is gathered and goes whole. A larger one goes to
-a broker by a link of its own (broker_links.py). If it goes to a client's link, others wait for it, and its sender
-hardly goes on, it is broken off. What is larger than a receiver takes is rejected, before its link would be lost by it.
+A link carries one delivery at a time. So a delivery of up to `HIGH_WATER` is collected and forwarded whole. A larger
+one goes to a broker over a link of its own (broker_links.py). One to a client's link is aborted if others wait for it
+and its sender hardly continues. One that exceeds a receiver's limit is rejected before the receiver would detach.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from services.router.routing.destination import Destination, Detour, StreamDesti
 
 HIGH_WATER = 128 * 1024
 GATHERING = 64
-"""Deliveries of a connection that are awaited whole at a time; what comes beside them is passed on as it comes."""
+"""Most deliveries of a connection that are collected at a time; further ones are forwarded while they arrive."""
 TRICKLE = 64 * 1024
-"""Bytes that a stream others wait for must bring, or its receiver take, in `STALLED`."""
+"""Bytes within `STALLED` seconds below which a stream that others wait for counts as stalled."""
 STALLED = 5.0
 """Seconds."""
 PATIENCE = 1
-"""Looks (watch.py) for which a stream from a broker may crowd its session while no consumer begins to take it."""
+"""Looks (watch.py) for which a stream from a broker may fill its session while no consumer begins to take it."""
 MAX_HEAD = 64 * 1024
-"""Bytes in which the `to` of an anonymous message must be found, and router annotations are looked for."""
+"""Bytes that are searched for the `to` of an anonymous message and for router annotations."""
 
 
 class StreamSource(Source, Protocol):
-    """Where a stream that goes through an address comes from."""
+    """Origin of a stream that goes through an address."""
 
     connection: RouterConnection
     address: RoutedAddress | None
@@ -55,7 +55,7 @@ class StreamSource(Source, Protocol):
     def way(self, address: RoutedAddress) -> Destination | None: ...
 
     def stream_began(self, stream: AddressStream) -> None:
-        """This delivery goes through the address from now on."""
+        """Register a delivery that goes through the address."""
 
     def follow(self, out: Detour) -> None: ...
 
@@ -63,12 +63,12 @@ class StreamSource(Source, Protocol):
 
 
 Begin = Callable[[Any, Partial], None]
-"""Starts the delivery of which a piece has come on a source."""
+"""Starts a delivery whose first piece arrived at a source."""
 
 
 class _Copy:
-    """What one receiver has got: `taken` chunks of the stream's log since its start. `room`: bytes that it still takes
-    by the max-message-size of its attach; None: as many as come."""
+    """Progress of one receiver: `taken` chunks of the stream's log since its start. `room`: bytes left of the
+    max-message-size of its attach; None: no limit."""
 
     __slots__ = ("out", "outgoing", "room", "taken", "token")
 
@@ -98,7 +98,7 @@ class Stream:
         self.copies.append(_Copy(out, token))
 
     def start(self, out: Taker, token: Token | None) -> None:
-        """It is this delivery's turn on `out`."""
+        """Start the delivery on `out`, whose turn it is."""
         copy = next((c for c in self.copies if c.out is out), None)
         if copy is None or self.partial.aborted:
             return
@@ -108,7 +108,7 @@ class Stream:
         self.pump()
 
     def resume(self, out: Taker) -> None:
-        """There is room again."""
+        """Continue, because there is room again."""
         self.pump()
 
     def pump(self) -> None:
@@ -145,14 +145,14 @@ class Stream:
                 return
 
     def _write(self) -> bool:
-        """Give every copy what it can take; True when the log has become shorter."""
+        """Write to every copy what it can take. Return True if the log has become shorter."""
         partial = self.partial
         end = self.base + len(self.log)
         for copy in list(self.copies):
             outgoing = copy.outgoing
             if outgoing is None:
                 continue
-            if outgoing.aborted:  # its link has gone, or is about to
+            if outgoing.aborted:  # its link has ended or is ending
                 self._drop(copy)
                 continue
             while copy.taken < end and not outgoing.blocked:
@@ -183,7 +183,7 @@ class Stream:
         return True
 
     def _too_large(self, copy: _Copy, outgoing: Outgoing) -> None:
-        """More than this receiver takes."""
+        """Reject a delivery that exceeds this receiver's limit."""
         self.copies.remove(copy)
         self._take_back(copy, outgoing)
         if copy.token is not None:
@@ -197,14 +197,15 @@ class Stream:
         copy.out.flow()
 
     def _forget(self) -> None:
-        """Nobody gets the rest."""
+        """Discard the rest of the delivery."""
         self.log.clear()
         self.held = 0
         self.discard = True
         self.pump()
 
     def _abort(self) -> None:
-        """The sender took it back, or is lost: what has begun is aborted, what waits is forgotten."""
+        """Handle a delivery that the sender aborted, or whose sender is lost: abort started copies, forget waiting
+        ones."""
         copies, self.copies = self.copies, []
         self.log.clear()
         self.held = 0
@@ -216,23 +217,23 @@ class Stream:
             copy.out.flow()
 
     def _over(self) -> None:
-        """All has come that will come."""
+        """Handle the end of the delivery's input."""
 
     def move(self, before: Taker, now: Taker) -> None:
-        """It has waited for one receiver and goes to another, which can take it."""
+        """Move the waiting delivery from one receiver to another, which can take it."""
         for copy in self.copies:
             if copy.out is before:
                 copy.out = now
 
     def lost(self, out: Taker) -> None:
-        """This receiver is gone."""
+        """Handle the loss of this receiver."""
         for copy in [copy for copy in self.copies if copy.out is out]:
             self._drop(copy)
         if self.copies:
             self.pump()
 
     def _drop(self, copy: _Copy) -> None:
-        """One receiver gets no more of it, and the engine reports the outcome, unless the delivery went settled."""
+        """Stop one receiver's copy. The engine reports its outcome, unless it was presettled."""
         self.copies.remove(copy)
         if copy.outgoing is not None and copy.outgoing.settled and copy.token is not None:
             copy.token[0].settle(copy.token[1], FAILED)
@@ -243,8 +244,8 @@ class Stream:
 class AddressStream(Stream):
     """A stream that goes through an address.
 
-    `seen`: it was there before (watch.py); `looks`: how often it was seen to crowd its session; `came` and `went`,
-    (when, bytes): since then it has brought, or its receivers have taken, next to nothing.
+    `seen`: it existed at the last look (watch.py); `looks`: number of looks at which it filled its session; `came` and
+    `went`, (time, bytes): since then the sender has sent, or the receivers have taken, hardly anything.
     """
 
     __slots__ = ("came", "looks", "seen", "source", "went")
@@ -262,7 +263,7 @@ class AddressStream(Stream):
             super().start(out, token)
 
     def _by_a_link_of_its_own(self, out: StreamDestination, token: Token | None) -> bool:
-        """Nobody knows when the rest comes: others go to the broker by the link that they share."""
+        """Move to an additional link, because the rest may take long: other deliveries use the shared link."""
         own = out.detour() if any(copy.out is out for copy in self.copies) else None
         if own is None:
             return False
@@ -284,7 +285,7 @@ class AddressStream(Stream):
                 self.break_off()
 
     def stalled(self, now: float) -> bool:
-        """Whether it is the sender that lets everybody wait. To be asked once a second, while others wait."""
+        """Return True if the sender has stalled. Called once a second while others wait."""
         partial = self.partial
         end = self.base + len(self.log)
         begun = [(copy.taken, copy.outgoing) for copy in self.copies if copy.outgoing is not None]
@@ -296,14 +297,14 @@ class AddressStream(Stream):
         return now - self.came[0] >= STALLED
 
     def held_up(self, now: float) -> bool:
-        """Whether its receivers take next to nothing. To be asked once a second."""
+        """Return True if the receivers have stalled. Called once a second."""
         gone = self.partial.size - self.partial.waiting - self.held
         if self.went is None or gone - self.went[1] >= TRICKLE:
             self.went = (now, gone)
         return now - self.went[0] >= STALLED
 
     def break_off(self) -> None:
-        """Others wait behind it, and it does not go on: it is released, and aborted for receivers that have begun."""
+        """Release a stalled delivery behind which others wait, and abort it for receivers that have begun."""
         copies, self.copies = self.copies, []
         for copy in copies:
             if copy.outgoing is not None:
@@ -314,8 +315,8 @@ class AddressStream(Stream):
         self._forget()
 
     def give_back(self) -> None:
-        """Others wait behind it: if nobody has begun to take it, it is released, and its link waits for a receiver
-        with credit."""
+        """Release a delivery behind which others wait, if no receiver has begun to take it; its link then waits for a
+        receiver with credit."""
         source = self.source
         if source.address is not None:
             source.address.relieve_all()
@@ -329,7 +330,7 @@ class AddressStream(Stream):
         source.park()
 
     def _release(self) -> None:
-        """Back to its sender, or dropped if nobody waits for the outcome; as presettled it was counted before."""
+        """Release the delivery to its sender; a presettled one, which was counted before, is dropped."""
         if self.partial.settled:
             self.source.dropped += 1
         else:
@@ -337,12 +338,12 @@ class AddressStream(Stream):
 
 
 def begin_or_gather(source: StreamSource, partial: Partial, begin: Begin | None = None) -> None:
-    """A piece of a delivery came in that has no stream yet. `begin` starts one, if it is not of the usual kind."""
+    """Handle a piece of a delivery that has no stream yet. `begin` starts one, if it is not of the usual kind."""
     if partial.aborted:
         source.connection.gathering.discard(partial)
     elif _gather(source, partial):
         return
-    elif partial.done and partial.context is None:  # no other waits for the rest of this one, nor ever has
+    elif partial.done and partial.context is None:  # the whole delivery arrived in one turn
         link = source.link
         payload = partial.take()
         link.on_delivery(link, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
@@ -351,7 +352,7 @@ def begin_or_gather(source: StreamSource, partial: Partial, begin: Begin | None 
 
 
 def _gather(source: StreamSource, partial: Partial) -> bool:
-    """True: more is awaited before anybody gets it. Nobody is kept waiting by a sender that brings it slowly."""
+    """Return True while more is collected before the delivery is forwarded. Slow senders delay no other delivery."""
     gathering = source.connection.gathering
     if (
         not partial.done
@@ -367,7 +368,7 @@ def _gather(source: StreamSource, partial: Partial) -> bool:
 
 
 def start(source: StreamSource, address: RoutedAddress, partial: Partial, head: bytes) -> None:
-    """The first piece: choose who gets it."""
+    """Choose the destinations at the first piece."""
     if address.subscriber is not None:
         _collect(source, address, partial, head)
         return
@@ -381,7 +382,7 @@ def start(source: StreamSource, address: RoutedAddress, partial: Partial, head: 
     else:
         only = source.way(address)
         chosen = [only] if only is not None else []
-    outs = cast(list[StreamDestination], chosen)  # what may get large messages has to be one
+    outs = cast(list[StreamDestination], chosen)  # only these receive large messages
     settled = partial.settled
     if not outs:
         stream.discard = True
@@ -403,7 +404,7 @@ def start(source: StreamSource, address: RoutedAddress, partial: Partial, head: 
 
 
 class Head:
-    """The beginning of a message, until its annotations, or its `to` on an anonymous link, have come."""
+    """Collects the beginning of a message until it contains the annotations or, on an anonymous link, the `to`."""
 
     __slots__ = ("data",)
 
@@ -427,7 +428,7 @@ MAX_INTERNAL = 4 * 1024 * 1024
 
 
 def _collect(source: StreamSource, address: RoutedAddress, partial: Partial, head: bytes) -> None:
-    """A message for the router itself is wanted whole."""
+    """Collect the whole message, because it is for the router itself."""
     kept = partial.context
     if not isinstance(kept, _Internal):
         kept = partial.context = _Internal(source, address, partial)

@@ -1,5 +1,5 @@
-"""Temporary queues and topics: made at a broker for a client's dynamic terminus, and reached by everybody while its
-link lives. The router's own, for routers without brokers, are addresses that store nothing.
+"""Temporary queues and topics: created at a broker for a client's dynamic terminus, and reachable by all clients while
+its link lives. The router's own, for routers without brokers, are addresses that store nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from services.router.routing.producer import Producer
 
 
 class Temporaries:
-    """Those at brokers, by the name the broker gave; and the router's own, by the link that made them."""
+    """Temporary queues and topics at brokers, by the broker's name for them, and the router's own, by their link."""
 
     def __init__(self, configured: ConfiguredAddresses) -> None:
         self._configured = configured
@@ -21,27 +21,27 @@ class Temporaries:
         self._own: dict[LinkRecord, RoutedAddress] = {}
 
     def broker_of(self, name: str) -> RouterConnection | None:
-        """Where the temporary queue or topic of this name lies."""
+        """Return the broker of the temporary queue or topic of this name."""
         return self._at.get(name)
 
     def made(self, name: str, broker: RouterConnection) -> bool:
-        """A broker has made one. False: its name is one of the configuration's, and cannot be reached."""
+        """Record one that a broker created. Return False if its name is configured, so that it cannot be reached."""
         if self._configured.match(name) is not None:
             return False
         self._at[name] = broker
         return True
 
     def over(self, name: str) -> None:
-        """The link that made it has ended."""
+        """Remove one whose link has ended."""
         self._at.pop(name, None)
 
     def own(self, address: RoutedAddress, link: LinkRecord) -> None:
-        """The router's own one is there for everybody until `link` ends."""
+        """Record one of the router's own, which exists until `link` ends."""
         address.temporary = True
         self._own[link] = address
 
     def link_over(self, link: LinkRecord) -> None:
-        """Any link of the router has ended."""
+        """Remove the router's own one of an ended link, if it has one."""
         address = self._own.pop(link, None)
         if address is not None:
             address.temporary = False

@@ -1,7 +1,7 @@
-"""What a client's attach asks for, and what the address behind it has: capabilities, filters, subscriptions.
+"""Compares a client's attach with the features of its address: capabilities, filters, subscriptions.
 
-Nothing that is asked for is ignored silently: what an address has not is refused with a sentence, or left out of the
-answer, if AMQP has that as the way to refuse it (2.7.3, 3.5.1).
+No request is ignored silently: an unsupported one is refused with a sentence, or left out of the answer where AMQP
+defines that as the refusal (2.7.3, 3.5.1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ASKED = (QUEUE, TOPIC, "temporary-queue", "temporary-topic", "shared", "global"
 
 
 def temporary_kind(terminus: Any) -> str | None:
-    """`queue` or `topic` if a dynamic terminus asks for what a broker makes; None: any address will do."""
+    """Return `queue` or `topic` if a dynamic terminus requests one of a broker; None if any address will do."""
     wanted = capabilities(terminus)
     if wanted & {"temporary-queue", QUEUE}:
         return QUEUE
@@ -30,18 +30,18 @@ def temporary_kind(terminus: Any) -> str | None:
 
 
 def is_selective(source: Any) -> bool:
-    """Does it bring a filter, or look without taking (distribution-mode copy)?"""
+    """Return True if the source has a filter, or browses (distribution-mode copy)."""
     return source is not None and bool(source.filter or source.distribution_mode == "copy")
 
 
 def wants_delay(link: Any) -> bool:
-    """Does the attach ask whether messages can be kept back?"""
+    """Return True if the attach requests delayed delivery."""
     attach = link.remote_attach
     return attach is not None and DELAYED_DELIVERY in (attach.desired_capabilities or ())
 
 
 def check(kind: str, name: str, terminus: Any, *, incoming: bool) -> None:
-    """Raises AmqpError if an address of this kind has not what is asked for, and would do something else."""
+    """Raise AmqpError if an address of this kind lacks a requested feature and would behave differently."""
     wanted = capabilities(terminus)
     fits = _FITS[kind]
     other = TOPIC if fits == QUEUE else QUEUE
@@ -68,7 +68,8 @@ def check(kind: str, name: str, terminus: Any, *, incoming: bool) -> None:
 
 
 def as_it_is(kind: str | None, terminus: Any) -> Any:
-    """The terminus for the answer: without what has no effect here. None: an address that is no client's."""
+    """Return the terminus for the answer, without features that have no effect here. `kind` None: one of the router's
+    own addresses."""
     if terminus is None:
         return None
     given = terminus.capabilities or ()

@@ -1,6 +1,5 @@
-"""What is looked at once a second instead of counted per message: deliveries that take long (their senders get credit
-without waiting for them), links without credit, streams that nobody takes or whose sender has stopped, connections on
-which nothing moves.
+"""Checks that run once a second instead of for every message: deliveries that take long (their senders get credit
+without waiting for them), links without credit, streams without a taker or with a stalled sender, idle connections.
 
 The age of a delivery is known by its id: each look notes the id that comes next, so what is unsettled and older than
 the id noted ten looks ago is stuck. Only deliveries that cross a threshold are touched one by one.
@@ -19,14 +18,14 @@ from services.router.routing.connection import RouterConnection
 INTERVAL = 1.0
 """Seconds between two looks."""
 SLOW, STUCK = 1, 10
-"""Looks after which a delivery that is not settled is delayed, and stuck."""
+"""Looks after which an unsettled delivery counts as delayed, and as stuck."""
 _TURN = 0.001
-"""Seconds a look may take before messages have their turn."""
+"""Longest time in seconds that a look may take before messages have their turn."""
 
 
 class Counters(Protocol):
-    """What a link's record keeps: deliveries settled more than 1 and 10 seconds after they came (on a link that goes
-    out: after they went), and those that have waited for more than 1 and 10 seconds now."""
+    """Counters of a link: deliveries settled more than 1 and 10 seconds after their arrival (on an outgoing link: after
+    sending), and those that have been waiting for more than 1 and 10 seconds."""
 
     delayed1: int
     delayed10: int
@@ -34,20 +33,20 @@ class Counters(Protocol):
     stuck: int
 
     def expect(self, waiting: int) -> None:
-        """So many deliveries wait for long: credit is given without waiting for them."""
+        """Grant credit without waiting for `waiting` deliveries that take long."""
 
 
 class _Lost:
-    """Stands for the record of a link that is gone."""
+    """Stands in for the record of an ended link."""
 
     delayed1 = delayed10 = slow = stuck = 0
 
     def expect(self, waiting: int) -> None:
-        """Nothing comes any more."""
+        """Do nothing: the link has ended."""
 
 
 def _before(delivery_id: int, mark: int) -> bool:
-    """Serial numbers of 32 bits (RFC 1982)."""
+    """Compare serial numbers of 32 bits (RFC 1982)."""
     return bool((delivery_id - mark) & 0x80000000)
 
 
@@ -63,8 +62,8 @@ class Held:
         self.delayed1 = self.delayed10 = 0
 
     def look(self, next_id: int, held: Mapping[int, Any], record_of: Callable[[Any], Counters]) -> Collection[Counters]:
-        """`held` are the unsettled ones by id, the oldest first; `next_id` comes next (-1: none has come). Returns the
-        records in which more or less wait than before."""
+        """Check the unsettled deliveries `held`, by id, oldest first; `next_id`: the next id (-1: no delivery yet).
+        Return the records whose number of waiting deliveries has changed."""
         slow, stuck, marks = self._slow, self._stuck, self._marks
         changed: dict[int, Counters] = {}
         for delivery_id in [i for i in slow if i not in held]:
@@ -99,14 +98,14 @@ class Held:
 
 
 class _Seen:
-    """What was seen of a session."""
+    """State of a session at the last look."""
 
     __slots__ = ("moved", "received", "sent")
 
     def __init__(self) -> None:
         self.received = Held()
         self.sent = Held()
-        self.moved = (-1, 0)  # the ids that come and go next; nothing has come yet, nothing gone
+        self.moved = (-1, 0)  # next incoming and outgoing ids at the last look; initially none
 
 
 def _receiving(link: Any) -> Counters:
@@ -118,8 +117,8 @@ def _sending(entry: Any) -> Counters:
 
 
 class Watch:
-    """Looks at all sessions of the router's connections; `delayed1` and `delayed10` count deliveries that came in and
-    took so long."""
+    """Checks all sessions of the router's connections; `delayed1` and `delayed10` count incoming deliveries that took
+    longer than 1 and 10 seconds."""
 
     def __init__(self, connections: Mapping[int, RouterConnection], clock: Clock) -> None:
         self._connections = connections
@@ -128,7 +127,7 @@ class Watch:
         self.delayed1 = self.delayed10 = 0
 
     def start(self) -> None:
-        """Look now, and again every INTERVAL."""
+        """Check now, and again every INTERVAL."""
         self._todo = list(self._connections.values())
         self._turn()
 
@@ -143,7 +142,7 @@ class Watch:
         clock.call_later(INTERVAL, self.start)
 
     def look(self, connection: RouterConnection) -> None:
-        """Look at one connection; to be called every INTERVAL."""
+        """Check one connection; called every INTERVAL."""
         now = self._clock.time()
         for session in connection.amqp.sessions():
             if session.context is None:
