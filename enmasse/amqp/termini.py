@@ -16,6 +16,23 @@ of it. The broker's; with rcv-settle-mode second it does so unasked."""
 NO_LOCAL = (0x0000468C00000003, "apache.org:no-local-filter:list")
 
 
+def passed_on_name(link: str, container: str) -> str:
+    """Return the name of a link that a router passes on for a client: `<link>@<container>`.
+
+    `%` and `@` in the container-id are escaped as `%25` and `%40`, so that the last `@` separates the two. A
+    container-id without them is as it is.
+    """
+    return f"{link}@{container.replace('%', '%25').replace('@', '%40')}"
+
+
+def passed_on_parts(name: str) -> tuple[str, str] | None:
+    """Return link name and container-id of the client in a `passed_on_name`; None if the name is another one."""
+    link, _, container = name.rpartition("@")
+    if not link or not container:
+        return None
+    return link, container.replace("%40", "@").replace("%25", "%")
+
+
 def capabilities(terminus: Any) -> frozenset[str]:
     """The capabilities of a source or target, in small letters; none for a coordinator, or for no terminus."""
     return frozenset(str(c).lower() for c in (getattr(terminus, "capabilities", None) or ()))

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from enmasse.amqp.termini import passed_on_name, passed_on_parts
 from services.broker.core.settings import SettingsError, SettingsRepository, check
-from services.broker.core.subscription import Identity, identity, queue_name
+from services.broker.core.subscription import Identity, identity, name_of_stored, queue_name
 from services.broker.core.wildcards import NameTree, matches, specificity
 
 
@@ -71,3 +72,45 @@ def test_subscription_identities() -> None:
     assert queue_name(who, durable=True, shared=False, everywhere=False) == "c.n|2"
     assert queue_name(who, durable=True, shared=True, everywhere=False) == "c.n"
     assert queue_name(who, durable=False, shared=True, everywhere=True) == "n:shared-volatile:global"
+
+
+PARTS = st.text(alphabet="ab.@%:|25E40", min_size=1, max_size=6)
+SUFFIXES = st.sampled_from(["", ":global", ":shared-volatile", "%3Aglobal", "%253Aglobal"])
+IDENTITIES = st.builds(lambda container, link, end: Identity(container, link + end), PARTS, PARTS, SUFFIXES)
+
+
+@settings(max_examples=500)
+@given(PARTS, PARTS, PARTS, PARTS)
+def test_names_of_passed_on_links_keep_link_and_container_apart(a: str, b: str, c: str, d: str) -> None:
+    assert passed_on_parts(passed_on_name(a, b)) == (a, b)
+    assert (passed_on_name(a, b) == passed_on_name(c, d)) == ((a, b) == (c, d))
+
+
+@settings(max_examples=500)
+@given(IDENTITIES, IDENTITIES, st.booleans(), st.booleans())
+def test_subscriptions_of_two_identities_have_two_queues(
+    one: Identity, other: Identity, shared: bool, durable: bool
+) -> None:
+    if shared:  # what follows a bar is of no account
+        one, other = (each._replace(link="x" + each.link.split("|")[0]) for each in (one, other))
+
+    def name(who: Identity, everywhere: bool = False) -> str:
+        return queue_name(who, durable=durable or not shared, shared=shared, everywhere=everywhere)
+
+    assert (name(one) == name(other)) == (one == other)
+    assert name(one) != name(other, everywhere=True)
+    assert (name(one, everywhere=True) == name(other, everywhere=True)) == (one.link == other.link)
+
+
+def test_what_needs_no_escape_is_named_as_in_artemis() -> None:
+    who = Identity("ID:4711-x@host", "sub.one@two%")
+    assert queue_name(who, durable=True, shared=False, everywhere=False) == "ID:4711-x@host.sub.one@two%"
+    assert passed_on_name("sub.one@two", "my.host") == "sub.one@two@my.host"
+
+
+def test_names_by_earlier_versions() -> None:
+    assert name_of_stored("a.b.c", "a.b") == "a%2Eb.c"
+    assert name_of_stored("a.b.c", "a") == "a.b.c"
+    assert name_of_stored("a%2Eb.c", "a.b") == "a%2Eb.c"
+    assert name_of_stored("a.b:global", "a.b") == "a.b:global"
+    assert name_of_stored("sub", None) == "sub"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from proton import Message
 
 from services.broker.core.broker import Broker
+from services.broker.core.subscription import Identity, queue_name
+from services.broker.nodes import Nodes
 from services.broker.storage.store import Store
 from tests.broker.disks import HeldFiles
 from tests.broker.harness import DEADLINE, BrokerProcess, until
@@ -116,3 +120,18 @@ def test_what_was_found_is_let_go_of_when_it_is_taken_in(tmp_path: Path) -> None
     assert told == [0]
     assert found() is None
     store.close()
+
+
+def test_a_subscription_that_an_earlier_version_has_named_is_found(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    create = partial(core.broker.catalogue.create_queue, "news", routing_type="MULTICAST", durable=True)
+    old = create("my.host.sub", subscription=("news", None, None), client="my.host", auto_create_address=True)
+    core.send("x", to="news", durable=True)
+    core.commit()
+    core.restart()
+    client = SimpleNamespace(router=False, user="", remote="")
+    name = queue_name(Identity("my.host", "sub"), durable=True, shared=False, everywhere=False)
+    nodes = Nodes(core.broker, client)  # type: ignore[arg-type]
+    queue = nodes.subscription(name, ("news", None, None), durable=True, shared=False, client="my.host")
+    assert (queue.id, queue.count) == (old.id, 1)
+    assert len(core.broker.catalogue.queues) == 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from proton import symbol
 
+from services.broker.consumers import TaggedOutlet
 from services.broker.storage.paging import Pager
 from tests.broker.disks import FailingDisk
 from tests.broker.sansio import Core, QueueConsumer, decoded, more, outlet, taken
@@ -283,3 +285,22 @@ def test_annotations_that_would_be_too_large_are_left_out(tmp_path: Path) -> Non
     more(consumer, 1)
     ((body, given, _),) = notes(core, consumer)
     assert (body, list(given)) == ("a", ["large"])
+
+
+def test_a_drain_is_answered_when_what_others_have_taken_is_off_the_disk(tmp_path: Path) -> None:
+    """The answer states that a message will not come any more: one whose removal is not stored may."""
+    core = Core(tmp_path)
+    q = core.queue()
+    consumer = core.consumer(q, 1)
+    core.send("x", durable=True)
+    core.commit()
+    q.accept(consumer, [message for _, message in outlet(consumer).take()])
+    core.broker.commit()  # has begun, and is not on disk
+    answers: list[str] = []
+    link: Any = SimpleNamespace(detached=False, drained=lambda: answers.append("drained"), detach=answers.append)
+    TaggedOutlet(link, core.broker.when_all_stored).drained()
+    assert answers == []
+    core.commit()
+    assert answers == ["drained"]
+    assert core.store is not None
+    core.store.close()

@@ -15,6 +15,7 @@ from services.broker.core.ledger import Ledger
 from services.broker.core.persistence import FoundReference, FoundRun, MessageStore, Progress
 from services.broker.core.queue import Queue
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
+from services.broker.core.subscription import name_of_stored
 from services.broker.selector import compile_selector
 
 UNKNOWN = "unknown-queue-"
@@ -47,7 +48,7 @@ def recover(
     for id, value in definitions + unknown:
         if value["kind"] == "queue":
             queue = _recover_queue(catalogue, id, value)
-            queue.count_lost(store.losses.queues.get(queue.name, 0))
+            queue.count_lost(store.losses.queues.get(value["name"], store.losses.queues.get(queue.name, 0)))
             for part in found.parts(id, backlog.SLICE):
                 progress(done / total)
                 if isinstance(part, Sequence):
@@ -93,9 +94,11 @@ def _unknown_queue(id: int) -> dict[str, Any]:
 
 def _recover_queue(catalogue: Catalogue, id: int, value: dict[str, Any]) -> Queue:
     address = catalogue.address_for_queue(value["address"], value["routingType"], create=True, temporary=True)
+    client = value.get("client")  # absent in older definitions
+    name = value["name"] if value["subscription"] is None else name_of_stored(value["name"], client)
     queue = catalogue.new_queue(
         id,
-        value["name"],
+        name if name not in catalogue.queues else value["name"],
         address,
         value["routingType"],
         durable=True,
@@ -106,7 +109,7 @@ def _recover_queue(catalogue: Catalogue, id: int, value: dict[str, Any]) -> Queu
         auto_created=value["autoCreated"],
         auto_delete=value["autoDelete"],
         user=value["user"],
-        client=value.get("client"),  # absent in older definitions, as what follows
+        client=client,
         ring_size=value.get("ringSize", -1),
     )
     queue.paused = value["paused"]

@@ -1,13 +1,23 @@
 """The identity of a subscriber, and the name of the queue that keeps its messages.
 
 A durable subscription belongs to a container-id and a link name. A router passes an attach on under its own
-container-id with the link name `<name>@<client's container-id>`, so behind a router both are read from there: the
-subscription is the same whichever router the client comes through.
+container-id and a link name that holds both of the client (`enmasse.amqp.termini.passed_on_name`), so behind a router
+both are read from there: the subscription is the same whichever router the client comes through.
+
+Names of queues are those of Artemis, `<container>.<link>`, unless two identities would share one: then parts of the
+name are percent-escaped. A `.` or `%` of the container-id is, so that the first `.` separates it from the link name.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+from enmasse.amqp.termini import passed_on_parts
+
+VOLATILE, GLOBAL = ":shared-volatile", ":global"
+_LIKE_SUFFIX = re.compile("(:|%(?:25)*3A)(?=(?:shared-volatile|global)$)")
+"""What separates the end of a link name that looks like a suffix of ours, escaped or not."""
 
 
 class Identity(NamedTuple):
@@ -16,22 +26,42 @@ class Identity(NamedTuple):
 
 
 def identity(container: str, link: str, through_router: bool) -> Identity:
-    """The client's container-id and its own name for the link."""
-    if through_router:
-        name, at, client = link.rpartition("@")
-        if at and name and client:
-            return Identity(client, name)
-    return Identity(container, link)
+    """Return the client's container-id and its own name for the link."""
+    parts = passed_on_parts(link) if through_router else None
+    return Identity(container, link) if parts is None else Identity(parts[1], parts[0])
 
 
 def queue_name(who: Identity, *, durable: bool, shared: bool, everywhere: bool) -> str:
-    """As Artemis names it: `<container>.<link>`; `shared` drops what follows a `|` in the name; `everywhere`
-    (capability `global`) leaves the container out."""
-    name = who.link if everywhere or not who.container else f"{who.container}.{who.link}"
+    """Return the name of the queue of a subscription.
+
+    `shared` drops what follows a `|` in the link name; `everywhere` (capability `global`) leaves the container-id out.
+    """
+    link = _LIKE_SUFFIX.sub(_escaped_once, who.link.split("|")[0] if shared else who.link)
+    if not everywhere and who.container:
+        name = f"{_escaped(who.container)}.{link}"
+    else:
+        name = link if shared and everywhere else _escaped(link)  # without a `.`: no container-id is in it
     if shared:
-        name = name.split("|")[0]
         if not durable:
-            name += ":shared-volatile"
+            name += VOLATILE
         if everywhere:
-            name += ":global"
+            name += GLOBAL
     return name
+
+
+def name_of_stored(name: str, container: str | None) -> str:
+    """Return the name by which the queue of a stored subscription is found: earlier versions escaped nothing.
+
+    `container` is that of the client that made the subscription.
+    """
+    if container is None or not name.startswith(f"{container}.") or name.endswith(GLOBAL):
+        return name
+    return _escaped(container) + name[len(container) :]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace(".", "%2E")
+
+
+def _escaped_once(found: re.Match[str]) -> str:
+    return "%3A" if found[1] == ":" else f"%25{found[1][1:]}"

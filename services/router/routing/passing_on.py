@@ -12,6 +12,7 @@ from typing import Any
 
 from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
 from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.termini import passed_on_name
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.link_routes import NO_ROUTE
 from services.router.routing.routed_link import RoutedHalf, RoutedLink
@@ -52,7 +53,9 @@ class PassingOn:
             text = f"{LEAVING_LINKS} links of this connection are still being ended at their brokers: wait a little"
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, text)
         owning = "M0" + name if name else ""
-        pair = RoutedLink(f"{link.name}@{connection.container}", owning, durable, self._temporaries, self._half_over)
+        pair = RoutedLink(
+            passed_on_name(link.name, connection.container), owning, durable, self._temporaries, self._half_over
+        )
         if isinstance(link, Receiver):
             link.streaming = True
             link.max_message_size = connection.max_message_size

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import Source, Target
+from enmasse.amqp.termini import passed_on_name
 from services.router.routing.address import RoutedAddress
 from services.router.routing.addresses import Addresses
 from services.router.routing.configuration import BALANCED
@@ -115,7 +116,7 @@ class Relays:
 
     def _attach(self, broker: RouterConnection, sending: Sending) -> RelayOut:
         session = broker.session_for_links(receiving=False)
-        name = f"relay.{secrets.token_urlsafe(11)}@{self._client.container}"
+        name = passed_on_name(f"relay.{secrets.token_urlsafe(11)}", self._client.container)
         sender: Any = session.attach_sender(name, Source(), Target())
         address = self._addresses.new("R" + name, BALANCED)
         out = sender.context = RelayOut(sending, broker, sender, address)
