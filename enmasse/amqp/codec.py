@@ -197,7 +197,7 @@ def compound8(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
 
 
 def compound32(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
-    """The same with four-byte sizes."""
+    """Read size and count of a compound value with four-byte sizes."""
     if pos + 8 > end:
         raise cut_short(pos)
     size, count = _unpack_u32_pair(buf, pos)

@@ -139,7 +139,7 @@ def field(kind: Kind, *, default: Any = None, mandatory: bool = False) -> Any:
 
 
 class Table(NamedTuple):
-    """What the codec knows of a composite type."""
+    """Description of a composite type for the codec."""
 
     cls: Any
     name: str

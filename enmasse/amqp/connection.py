@@ -51,8 +51,9 @@ class Connection:
     """One connection, either side.
 
     `sasl`: a SaslServer or SaslClient. A server without one offers ANONYMOUS and takes clients that skip SASL; a client
-    without one skips it. `idle_timeout_ms`: the peer is given up after so long a silence (half of it is what the open
-    advertises); 0 is never. `state` is "start", "open" (both have opened), "closing" (our close is sent), "closed".
+    without one skips it. `idle_timeout_ms`: the connection is closed after this silence of the peer (the open
+    advertises half of it); 0 is never. `state` is "start", "open" (both have opened), "closing" (our close is sent),
+    "closed".
 
     Its parts, each with a state of its own: `output` (what leaves), `names` (links), `held` (unfinished deliveries),
     and for itself the handshake, the reader of frames, the silence of both sides, and the sessions by channel.
@@ -178,8 +179,8 @@ class Connection:
         return session
 
     def close(self, error: AmqpError | None = None) -> None:
-        """Close the connection; `on_close` follows when the peer has answered. Nothing else is processed any more. Does
-        not raise."""
+        """Close the connection; `on_close` follows when the peer has answered. Nothing else is processed from then on.
+        Does not raise."""
         if self._close_sent or self._over:
             return
         if not self._handshake.done and not (self.is_client and self._open_sent):
@@ -203,7 +204,7 @@ class Connection:
         self.output.wake()
 
     def take_output(self) -> bytes:
-        """What there is to be written, with dispositions and flows that are due."""
+        """Return the bytes to write, with dispositions and flows that are due."""
         output = self.output
         output.dirty = False
         if output.due:
@@ -239,7 +240,7 @@ class Connection:
             self._end_of_connection(error)
 
     def let_go(self) -> None:
-        """The skin, last of all: it is not called any more."""
+        """Release the hooks of the transport: it is not called again."""
         self.output.let_go()
         self.held.let_go()
         self.handler.let_go()
@@ -377,7 +378,8 @@ class Connection:
             self._send_open()
 
     def on_frame(self, frame_type: int, channel: int, data: bytes, start: int, end: int) -> bool:
-        """One frame by the tables. True: sessions and links are as they were, the reader's notes stay good."""
+        """Handle one frame by the tables. Return True if sessions and links are unchanged, so that the reader's notes
+        stay valid."""
         if self._close_sent:
             try:
                 performative, _ = decode_performative(data, start, end)

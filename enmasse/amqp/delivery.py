@@ -13,10 +13,10 @@ Piece = bytes | memoryview
 
 
 class PiecesLink(Protocol):
-    """What a delivery needs of its sender."""
+    """Interface of a sender for its delivery."""
 
     def want_pump(self) -> None:
-        """There may be a frame to send."""
+        """Note that there may be a frame to send."""
         ...
 
     def held_back(self, waiting: bool) -> bool:
@@ -78,7 +78,7 @@ class Outgoing:
         return not self.blocked
 
     def finish(self) -> None:
-        """No more pieces: the last frame leaves as soon as it may."""
+        """Mark the delivery as complete: the last frame is sent as soon as possible."""
         if not self._complete:
             self._complete = True
             self.link.want_pump()
@@ -93,7 +93,7 @@ class Outgoing:
     # --- for its sender -----------------------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Nothing more of it leaves but a last frame that takes it back."""
+        """Abort: only the last frame, which aborts the delivery, is still sent."""
         self._pieces.clear()
         self._bytes = 0
         self._complete = True

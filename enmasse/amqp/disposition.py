@@ -26,7 +26,7 @@ _USUAL_SIZES = (18 + len(_ACCEPTED), 18 + 1)
 def send_dispositions(
     output: Output, channel: int, ids: list[int], receiving: bool, settled: bool, state: bytes
 ) -> None:
-    """The same encoded state for all these ids; `receiving`: they came. The caller wakes the output."""
+    """Write one encoded state for all these ids; `receiving`: for received deliveries. The caller wakes the output."""
     out = output.buffers
     size = 13 + len(state)
     role = 0x41 if receiving else 0x42

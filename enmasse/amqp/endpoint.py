@@ -1,4 +1,4 @@
-"""What both ends of a link have in common (OASIS AMQP 1.0, 2.6): attach, detach, modes."""
+"""Common part of both ends of a link (OASIS AMQP 1.0, 2.6): attach, detach, modes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIRST, SECOND = 0, 1  # rcv-settle-mode (2.8.3)
 
 
 class LinkConnection(Protocol):
-    """What is known of a connection to who holds one of its links."""
+    """Interface of a connection for the owner of one of its links."""
 
     context: Any
     state: str
@@ -33,7 +33,7 @@ class LinkConnection(Protocol):
 
 
 class LinkSession(Protocol):
-    """What a link, and who holds it, needs of its session."""
+    """Interface of a session for a link and its owner."""
 
     channel: int
 
@@ -74,9 +74,10 @@ class LinkFault(AmqpError):
 
 
 class Link:
-    """What both ends have in common. `source`, `target` and the modes are ours once attached; `remote_*` the peer's.
+    """Common part of senders and receivers. `source`, `target` and the modes are the local ones once attached;
+    `remote_*` the peer's.
 
-    What follows "for the session" is called, read and set by the session that the link belongs to, by nobody else.
+    Members below "for the session" are for the session that the link belongs to only.
     """
 
     __slots__ = (
@@ -131,7 +132,7 @@ class Link:
 
     @property
     def detached(self) -> bool:
-        """Nothing can be sent on it any more: we detached, or it is over."""
+        """Return True if nothing can be sent on it: it is detached locally, or has ended."""
         return self.detach_sent or self.over
 
     def accept(self, source: Any = None, target: Any = None, **fields: Any) -> None:
@@ -216,10 +217,10 @@ class Link:
         raise NotImplementedError
 
     def lose(self, tokens: list[Any] | None) -> None:
-        """The link is over: report what has no outcome (`tokens`, or what is found), before on_detach."""
+        """End the link: report deliveries without an outcome (`tokens`, or the unsettled ones), before on_detach."""
 
     def let_go(self) -> None:
-        """Last of all: what a user has put here refers to the link, so it must not be referred to."""
+        """Release the references of the user, which refer to the link."""
 
 
 _MAX_CONDITION = 64
@@ -227,7 +228,7 @@ _MAX_DESCRIPTION = 200
 
 
 def shortened(error: Error) -> Error:
-    """What fits into the smallest frame: without info, bytes of condition and description bounded."""
+    """Return the error as it fits into the smallest frame: without info, condition and description bounded."""
     condition = error.condition if len(error.condition) <= _MAX_CONDITION else errors.INTERNAL_ERROR
     description = (error.description or "").encode()[:_MAX_DESCRIPTION].decode(errors="ignore")
     return Error(condition=condition, description=description)

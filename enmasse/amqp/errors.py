@@ -1,4 +1,4 @@
-"""What goes wrong in AMQP: one exception, and the error conditions of the specification (2.8.15 to 2.8.18, 4.5.8)."""
+"""Errors of AMQP: one exception, and the error conditions of the specification (2.8.15 to 2.8.18, 4.5.8)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enmasse.amqp.types import Symbol
 
 
 class AmqpError(Exception):
-    """An AMQP error: `condition` (a symbol), `description` (for people), `info` (a map, empty when there is none).
+    """An AMQP error: `condition` (a symbol), `description` (for people), `info` (a map, may be empty).
 
     Raised by the codec and the engine, and raised by handlers to send the peer just this.
     """

@@ -1,4 +1,4 @@
-"""What a user of the engine supplies: the callbacks of a connection, each with a default that behaves."""
+"""Callbacks of a connection, for users of the engine; each has a valid default."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class Handler:
         link.detach(error)
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
-        """The link is over (once per link): detached by the peer (it has been answered), or its session or connection
-        has gone (then `closed` is False: durable subscriptions live on)."""
+        """The link has ended (once per link): detached by the peer (and answered), or its session or connection
+        has ended (then `closed` is False: durable subscriptions live on)."""
 
     def on_end(self, s: Session, error: AmqpError | None) -> None:
-        """The session is over (once per session), after its links."""
+        """The session has ended (once per session), after its links."""
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
-        """The connection is over (once), after its sessions. `c.transport_error` is set if the socket was lost."""
+        """The connection has ended (once), after its sessions. `c.transport_error` is set if the socket was lost."""
 
     def on_writable(self, c: Connection) -> None:
         """The peer reads again. By default `on_flow` for every sender that has credit."""

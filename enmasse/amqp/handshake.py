@@ -20,7 +20,7 @@ _AT_HEADER, _AT_SASL, _DONE, _REFUSED = "header", "sasl", "done", "refused"
 
 
 class Handshake:
-    """What is read before the first AMQP frame, and what is answered. `done`: AMQP is spoken from here on."""
+    """Input before the first AMQP frame, and the answers to it. `done`: AMQP frames follow."""
 
     __slots__ = ("_at", "_is_client", "_max_frame", "_output", "may_open", "sasl", "started")
 
@@ -48,7 +48,7 @@ class Handshake:
 
     @property
     def reads_header(self) -> bool:
-        """What comes next is a protocol header, of 8 bytes."""
+        """Return True if a protocol header of 8 bytes comes next."""
         return self._at is _AT_HEADER
 
     def start(self) -> None:

@@ -46,5 +46,5 @@ class Held:
             self.assembling -= cost
 
     def let_go(self) -> None:
-        """The skin, last of all: its hook is not called any more."""
+        """Release the hook of the transport: it is not called again."""
         self.on_paused = _ignore

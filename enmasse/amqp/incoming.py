@@ -1,4 +1,4 @@
-"""What comes in on a session: its window, what we have not settled, what we have decided (AMQP 1.0, 2.5.6, 2.6)."""
+"""Input of a session: its window, unsettled deliveries, stated outcomes (AMQP 1.0, 2.5.6, 2.6)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ACCEPTED = encode(ACCEPTED)
 
 
 class IncomingLink(Protocol):
-    """What a window needs of the receivers that use it."""
+    """Interface of receivers for the window that they use."""
 
     def count_settled(self) -> None:
-        """One of its deliveries is settled."""
+        """Count a settled delivery."""
         ...
 
     def top_up(self) -> None:
@@ -123,7 +123,7 @@ class IncomingWindow(Generic[L]):
         self._count_frame()
 
     def further_frame(self) -> None:
-        """A delivery goes on. Raises SessionFault if that is beyond the window."""
+        """Count a further frame of a delivery. Raises SessionFault beyond the window."""
         self.extra = (self.extra + 1) & U32
         self._count_frame()
 
@@ -136,7 +136,8 @@ class IncomingWindow(Generic[L]):
         self._set_stop()
 
     def _set_stop(self) -> None:
-        """Where the fast path must hand over: at half of the window, at its end once a flow is due, at the wrap."""
+        """Set the id at which the fast path must stop: at half of the window, at its end once a flow is due, at the
+        wrap."""
         if self.next_id >= 0:
             if self.due:
                 left = serial_difference(self._furthest, self.next_transfer_id)
@@ -149,7 +150,7 @@ class IncomingWindow(Generic[L]):
         self._unconsumed += 1
 
     def consumed(self, frames: int) -> None:
-        """Pieces of streamed deliveries were taken, or are of no interest any more."""
+        """Count pieces of streamed deliveries that were taken or discarded."""
         self._unconsumed -= frames
         if self.withheld and not self.due:
             self.want_restored()
@@ -160,7 +161,7 @@ class IncomingWindow(Generic[L]):
         self._output.touch(self._channel)
 
     def restore(self) -> int:
-        """What a flow that is about to leave states as incoming-window; it holds from now on."""
+        """Return the incoming-window for a flow that is about to be sent; it holds from now on."""
         next_transfer_id = self.next_transfer_id
         window = self._size
         if self._unconsumed:
@@ -217,15 +218,15 @@ class IncomingWindow(Generic[L]):
                 link.top_up()
 
     def shut(self) -> None:
-        """Nothing is delivered any more by the fast path."""
+        """Stop delivering by the fast path."""
         self.next_id = self.stop = -1
 
     def close(self) -> None:
-        """The session is over."""
+        """End with the session."""
         self.shut()
         self.unsettled.clear()
 
     def let_go(self) -> None:
-        """Its links are over too: nothing refers to them."""
+        """Release the links, which have ended too."""
         self.credit_due = []
         self.receivers.clear()

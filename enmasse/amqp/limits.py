@@ -31,7 +31,7 @@ class Limits:
     incoming_window: int = 2048
     """Transfer frames a peer may send per session before we restore its window (2.5.6)."""
     streaming_window: int = 4 * 1024 * 1024
-    """The same in bytes while a streamed delivery is under way and its pieces are not taken."""
+    """Bytes of the session window while pieces of a streamed delivery are not taken."""
     max_sasl_frame: int = 8192
     """A SASL frame; the specification wants 512 (5.3.1), tokens are longer."""
     handshake_timeout_ms: int = 20_000

@@ -29,8 +29,8 @@ class LinkNames:
         """Encoded size of the attach frames that are remembered."""
 
     def beyond(self, size: int) -> int:
-        """One more link whose attach has this many bytes: so many there are beyond the limit (0 or more: refuse it).
-        Raises SessionFault if it cannot even be refused."""
+        """Return how many links beyond the limit there are with one more (0 or more: refuse it); `size`: bytes of its
+        attach. Raises SessionFault if it cannot even be refused."""
         beyond = self.count - self.limits.max_links
         if beyond >= MOST_REFUSED:
             raise SessionFault(errors.RESOURCE_LIMIT_EXCEEDED, f"more than {self.limits.max_links} links")
@@ -72,7 +72,7 @@ class LinkTable:
         return list(self._by_handle.values())
 
     def new_handle(self, handle_max: int) -> int:
-        """A handle of ours for a link to be added. Raises AmqpError if the peer allows no more."""
+        """Return a local handle for a new link. Raises AmqpError if the peer allows no further link."""
         if self._free:
             return self._free.pop()
         if self._next > handle_max:

@@ -1,4 +1,4 @@
-"""Messages (3.2): `Message` for who makes and reads them, `Sections` for who passes them on; filters."""
+"""Messages (3.2): `Message` to create and read them, `Sections` to forward them; filters."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _is_filter(value: Any, code: int, name: str) -> bool:
 
 
 def selector_of(filters: Mapping[str, Any]) -> str | None:
-    """The JMS expression in a filter map, None when there is none (or it is not a string)."""
+    """Return the JMS expression in a filter map; None without one (or if it is not a string)."""
     for value in filters.values():
         if _is_filter(value, _SELECTOR_CODE, _SELECTOR_NAME) and type(value.value) is str:
             return str(value.value)

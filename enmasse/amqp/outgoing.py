@@ -1,4 +1,4 @@
-"""What goes out on a session: delivery-ids, the peer's window, what it has not settled (AMQP 1.0, 2.5.6, 2.6)."""
+"""Output of a session: delivery-ids, the peer's window, deliveries that it has not settled (AMQP 1.0, 2.5.6, 2.6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 1 << 18
 
 
 class OutgoingLink(Protocol):
-    """What a window needs of the senders that use it."""
+    """Interface of senders for the window that they use."""
 
     def pump(self) -> bool:
         """Send what waits, as far as it may now. True: more is ready."""
@@ -88,7 +88,7 @@ class OutgoingWindow(Generic[L]):
         self.settled: list[int] = []
         """Settled by us, to be sent at the next flush."""
         self.shut = False
-        """Our end is sent, or the session is over."""
+        """The local end is sent, or the session has ended."""
         self._pumping = False
         self._patience = PATIENCE
         self._gone = 0
@@ -128,8 +128,8 @@ class OutgoingWindow(Generic[L]):
             self._pumping = False
 
     def resume(self) -> None:
-        """Where room has come back, let the senders know that were denied it: begun deliveries go on however many are
-        unsettled, since they count as that already."""
+        """Notify the senders that had no room, if there is room again: begun deliveries continue whatever the number of
+        unsettled ones, in which they are counted already."""
         if self.next_id == self.stop or self.output.blocked or self.shut:
             return
         halted, self.halted = self.halted, {}
@@ -186,7 +186,7 @@ class OutgoingWindow(Generic[L]):
             send_dispositions(self.output, self.channel, ids, False, True, b"\x40")
 
     def close(self) -> dict[L, list[Any]]:
-        """The session is over: tokens of what is unsettled, by sender."""
+        """End with the session; return the tokens of unsettled deliveries, by sender."""
         self.shut = True
         lost: dict[L, list[Any]] = {}
         for link, token in self.unsettled.values():

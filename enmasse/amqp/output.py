@@ -1,4 +1,4 @@
-"""What leaves a connection: frames that wait for the next flush, and whether the peer reads them."""
+"""Output of a connection: frames that wait for the next flush, and whether the peer reads them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Output:
         self.blocked = False
         """The peer does not read."""
         self.shut = False
-        """Our close is sent, or the connection is over: no further performative leaves."""
+        """The local close is sent, or the connection has ended: no further performative is sent."""
         self.sent = True
         """Something has left since this was set to False."""
         self.on_dirty: Callable[[], None] = _ignore
@@ -79,7 +79,7 @@ class Output:
         body = encode_performative(performative)
         size = len(body) + 8
         if size > self.max_frame and type(performative) in (Detach, End, Close) and performative.error:
-            # The text may be another peer's, who must not be able to do harm by it.
+            # The text may come from another peer, which must not be able to break this connection with it.
             body = encode_performative(replace(performative, error=shortened(performative.error)))
             size = len(body) + 8
         if size > self.max_frame and self.agreed:
@@ -112,6 +112,6 @@ class Output:
         return data
 
     def let_go(self) -> None:
-        """The skin, last of all: its hooks are not called any more."""
+        """Release the hooks of the transport: they are not called again."""
         self.on_dirty = _ignore
         self.on_spill = None

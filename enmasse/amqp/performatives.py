@@ -69,7 +69,7 @@ DELETE_ON_NO_LINKS_OR_MESSAGES: Final = Described(ULong(0x2E), [])
 
 @composite(0x1D, "amqp:error:list")
 class Error:
-    """What went wrong, as it travels (2.8.14)."""
+    """Error, as it is sent (2.8.14)."""
 
     condition: Symbol = field(SYMBOL, mandatory=True)
     description: str | None = field(STRING, default=None)
@@ -180,7 +180,7 @@ STATE: Final = instance(
 
 @composite(0x28, "amqp:source:list")
 class Source:
-    """Where messages come from."""
+    """Source of a link's messages (3.5.3)."""
 
     address: str | None = field(ADDRESS, default=None)
     durable: int = field(_DURABILITY, default=DURABLE_NONE)
@@ -197,7 +197,7 @@ class Source:
 
 @composite(0x29, "amqp:target:list")
 class Target:
-    """Where messages go."""
+    """Target of a link's messages (3.5.4)."""
 
     address: str | None = field(ADDRESS, default=None)
     durable: int = field(_DURABILITY, default=DURABLE_NONE)

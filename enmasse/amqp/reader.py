@@ -9,7 +9,7 @@ on, so a frame means the same on both.
 
 This module is a stated friend of IncomingWindow, OutgoingWindow and Receiver: for each message it reads and advances
 `next_id`, `stop`, `unsettled` and `receivers` of the windows and `received`, `settled`, `limit` and `topup_at` of the
-receiver itself, because a call for each would cost a tenth of what a message costs. Nobody else does.
+receiver itself, because a call for each would cost a tenth of what a message costs. No other module does.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _DISPOSITION_KINDS = (_PLAIN | _DISPOSITION, _PLAIN | _DISPOSITION + _TO_WIDE)
 _NO_TRANSFER = (-1, False, 0)
 _NO_DISPOSITION = (-1, None)
 SLICE_BYTES = 64 * 1024
-"""A slice of what was read: after so many bytes (up to half as many again at the end), so many frames that went by the
-tables, or one by which sessions or links came or went, `read` returns, so that the caller can turn to
-somebody else."""
+"""Bytes of a slice of the input (up to half as many again at the end). After a slice, after SLICE_FRAMES frames that
+went by the tables, or after one that changed sessions or links, `read` returns, so that the caller can serve another
+connection."""
 SLICE_FRAMES = 8
 MOST = 2048
 """Ids of a disposition looked for one by one here; longer ranges go by the tables, which keep count (`PATIENCE`)."""
@@ -55,13 +55,13 @@ _HANDLE_SIZE = {0x43: 1, 0x52: 2, 0x70: 5}
 
 
 class FrameTaker(Protocol):
-    """Who takes the frames that go by the tables: the connection."""
+    """Interface of the connection, which takes the frames that go by the tables."""
 
     state: str
     finished: bool
 
     def on_frame(self, frame_type: int, channel: int, data: bytes, start: int, end: int) -> bool:
-        """True: sessions and links are as they were, what the reader has looked up stays good."""
+        """Return True if sessions and links are unchanged, so that the reader's notes stay valid."""
         ...
 
 

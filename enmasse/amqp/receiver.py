@@ -66,7 +66,8 @@ class Partial:
         return sum(map(len, self._pieces))
 
     def take(self) -> bytes:
-        """What has come since the last call. The peer may send as much again: leave it to hold the peer back."""
+        """Return the bytes received since the last call. The peer may then send as many again: do not call it to hold
+        the peer back."""
         pieces = self._pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._release()
@@ -152,7 +153,7 @@ class Receiver(Link):
 
     @property
     def credit(self) -> int:
-        """What the peer may still send."""
+        """Return how many messages the peer may still send."""
         return max(0, self.limit - self.received)
 
     @property
@@ -182,8 +183,8 @@ class Receiver(Link):
             self.topup_at = NEVER
 
     def expect(self, held: int) -> None:
-        """So many unsettled deliveries are not expected to be settled soon: credit is topped up at half of what is left
-        of `credit_window` without them. Else a peer would wait for credit that only they could give."""
+        """Note that `held` unsettled deliveries will not be settled soon: credit is topped up at half of the rest of
+        `credit_window`. Otherwise a peer would wait for credit that only they could give."""
         self._expected = held
         if self.topup_at != NEVER:
             self.topup_at = self._topped + self._step()
@@ -334,8 +335,8 @@ class Receiver(Link):
     # --- transfers that come by the tables ----------------------------------------------------------------------------
 
     def take_transfer(self, transfer: Transfer, payload: bytes) -> None:
-        """What the fast path has left over: first ids, pieces, aborts, odd encodings, dead links. Raises LinkFault and
-        SessionFault."""
+        """Take a transfer that the fast path left over: first ids, pieces, aborts, odd encodings, dead links. Raises
+        LinkFault and SessionFault."""
         partial = self._partial
         if partial is None:
             partial = self._first_frame(transfer)
@@ -467,7 +468,7 @@ class Receiver(Link):
         self._handler.link_failed(self, failure)
 
     def _discard(self, partial: Partial, more: bool) -> None:
-        """What has come of a delivery, and what comes of it, is of no interest."""
+        """Discard the received and the further pieces of a delivery."""
         partial._discard = True
         partial._release()
         self._partial = partial if more else None
@@ -480,6 +481,6 @@ class Receiver(Link):
 
 
 def no_transactions(link: Link) -> LinkFault:
-    """Nothing built on this engine coordinates transactions: work that names one must not be done without it."""
+    """Return the fault for a transactional transfer: transactions are not supported."""
     error = errors.no_transactions()
     return LinkFault(link, error.condition, error.description)

@@ -42,7 +42,7 @@ _TEXT = {1: "wrong credentials", 2: "a system error", 3: "a permanent system err
 
 
 def _nothing(*_: Any) -> None:
-    """Nobody listens."""
+    """Ignore a call."""
 
 
 class ServerMechanism(Protocol):
@@ -79,7 +79,7 @@ class Exchange:
             self._server._send(SaslChallenge(challenge=data))
 
     def succeed(self, user: str | None) -> None:
-        """The client is `user` (None: nobody in particular)."""
+        """Accept the client as `user` (None: anonymous)."""
         if not self._answered:
             self._answered = True
             self._server._finish(SASL_OK, user)
@@ -92,7 +92,7 @@ class Exchange:
 
 
 class SaslServer:
-    """What one connection offers: mechanism name -> factory of ServerMechanism. Without any it offers ANONYMOUS.
+    """Server side of one connection: mechanism name -> factory of ServerMechanism. Without any it offers ANONYMOUS.
 
     `required` False takes clients that skip the SASL layer.
     """
@@ -154,13 +154,13 @@ class SaslServer:
         on_done(user, code == SASL_OK)
 
     def let_go(self) -> None:
-        """It is decided, or the connection is over: nothing refers to the connection any longer, nor in a circle."""
+        """Release the references to the connection: the outcome is decided, or the connection has ended."""
         self._send = self._on_done = _nothing
         self._current = self._exchange = None
 
 
 class SaslClient:
-    """What we can do, best first. The first mechanism that the server offers is taken."""
+    """Client side: its mechanisms, best first. The first one that the server offers is used."""
 
     def __init__(self, mechanisms: Sequence[ClientMechanism], hostname: str | None = None) -> None:
         self.mechanisms = list(mechanisms)
@@ -210,7 +210,7 @@ class _Anonymous:
 
 
 def anonymous() -> ServerMechanism:
-    """ANONYMOUS: everybody is the user "anonymous"."""
+    """Return ANONYMOUS: every client is the user "anonymous"."""
     return _Anonymous()
 
 

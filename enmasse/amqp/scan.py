@@ -75,7 +75,7 @@ def _unusual(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
 
 
 def after(buf: Buffer, pos: int, end: int) -> int:
-    """Where the value at `pos` ends: codec.skip, quicker for what sections usually are."""
+    """Return the end of the value at `pos`: codec.skip, quicker for usual sections."""
     if pos + 5 <= end:
         code = buf[pos]
         if code in (0xC1, 0xC0, 0xA0):
@@ -103,8 +103,8 @@ def list_head(buf: Buffer, pos: int, end: int, section: str) -> tuple[int, int, 
 
 
 def field_at(buf: Buffer, pos: int, end: int, index: int, section: str) -> tuple[int, int]:
-    """Where a field of a section begins whose value is the list at `pos` (-1: it is absent or null), and where that
-    list ends."""
+    """Return the beginning of a field (-1: absent or null) of the section whose value is the list at `pos`, and the
+    end of that list."""
     if (
         pos + 2 < end and buf[pos] == 0xC0 and buf[pos + 1] and pos + 2 + buf[pos + 1] <= end
     ):  # list_head, without a call
@@ -126,7 +126,7 @@ def field_at(buf: Buffer, pos: int, end: int, index: int, section: str) -> tuple
 
 
 def find_to(payload: bytes) -> bytes | None:
-    """properties.to as it stands there (UTF-8, not checked), None if there is none. Nothing is decoded for it."""
+    """Return the bytes of properties.to (UTF-8, not checked), None without it. Decodes nothing."""
     pos, end = 0, len(payload)
     while pos < end:
         if pos + 3 < end and payload[pos] == 0x00 and payload[pos + 1] == 0x53:  # section_at, without a call
@@ -143,7 +143,7 @@ def find_to(payload: bytes) -> bytes | None:
 
 
 def span_of_to(payload: bytes) -> tuple[int, int]:
-    """Where the text of properties.to begins and ends; both 0 if there is none."""
+    """Return the beginning and end of the text of properties.to; both 0 without it."""
     pos, end = 0, len(payload)
     while pos < end:
         if pos + 3 < end and payload[pos : pos + 3] in _USUAL:  # section_at, without a call

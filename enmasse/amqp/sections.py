@@ -56,7 +56,7 @@ MessageId = int | UUID | bytes | str
 
 
 class Header(NamedTuple):
-    """3.2.1. `ttl` is milliseconds, None for ever."""
+    """Section header (3.2.1). `ttl` is milliseconds, None: unlimited."""
 
     durable: bool = False
     priority: int = 4
@@ -88,7 +88,7 @@ FOREVER: Final = 2**62
 
 
 def milliseconds(value: object, name: str) -> int:
-    """A time or duration of a message, as brokers and gateways read it; 0: there is none, or it is not above 0. Raises
+    """Return a time or duration of a message, as brokers and gateways read it; 0 if absent or not above 0. Raises
     AmqpError (amqp:invalid-field)."""
     if value is None:
         return 0
@@ -193,7 +193,7 @@ def _encode_field(section: str, name: str, kind: Kind, value: Any) -> bytes:
 
 
 def encode_properties(values: tuple[Any, ...]) -> bytes:
-    """The properties section from its thirteen values; nothing at all when all are None."""
+    """The properties section from its thirteen values; empty when all are None."""
     try:
         elements = [
             NULL if value is None else encode(value) for value, encode in zip(values, _PROPERTIES_ENCODERS, strict=True)
@@ -209,12 +209,12 @@ def encode_properties(values: tuple[Any, ...]) -> bytes:
 
 
 def encode_annotations(section: int, annotations: Mapping[Any, Any]) -> bytes:
-    """A section of annotations (or the footer): keys are symbols, or ulongs; nothing at all when there are none."""
+    """A section of annotations (or the footer): keys are symbols, or ulongs; empty without annotations."""
     return bytes((0x00, 0x53, section)) + encode_fields(annotations) if annotations else b""
 
 
 class Sections:
-    """Where the sections of `payload` are (a view on it, no copy), and what is in those that are asked for."""
+    """Positions of the sections of `payload` (a view on it, no copy); sections are decoded when read."""
 
     __slots__ = (
         "_annotations",
@@ -256,7 +256,7 @@ class Sections:
         self._last, self._value = last, value
 
     def _find(self, section: int) -> int:
-        """Where the value of `section` begins; -1: the message has none."""
+        """Return the beginning of the value of `section`; -1 if the message has none."""
         if self._last < section:
             self._walk(section)
         span = self._spans.get(section)
@@ -399,7 +399,8 @@ class Sections:
         raise AssertionError("the walk ends at a section or at the end")
 
     def front(self, header: Header | None = None, annotations: Mapping[Any, Any] | None = None) -> bytes:
-        """What goes before `bare`: this header and these message annotations, by default those the message has.
+        """Return the sections before `bare`: this header and these message annotations, by default those the message
+        has.
 
         Delivery annotations are for one hop: they are left out.
         """

@@ -126,7 +126,7 @@ class Sender(Link):
 
     @property
     def decided(self) -> int:
-        """Of those: the peer has stated an outcome without settling (rcv-settle-mode second)."""
+        """Unsettled deliveries for which the peer has stated an outcome (rcv-settle-mode second)."""
         return sum(map(len, self._stated.values()))
 
     @property
@@ -149,7 +149,7 @@ class Sender(Link):
         message_format: int = 0,
         state: Any = None,
     ) -> int:
-        """Send one message; `token` comes back in on_outcomes unless the delivery goes settled.
+        """Send one message; `token` is returned in on_outcomes unless the delivery goes settled.
 
         `payload` is the encoded message, or a list of its parts. Returns the delivery-id, or -1 if frames have to
         wait for the session's window, for the peer's reading or behind an unfinished delivery (then the id is not
@@ -285,7 +285,7 @@ class Sender(Link):
         return True
 
     def _fit_tags(self, size: int) -> None:
-        """Tags have so many bytes now."""
+        """Note that tags have `size` bytes now."""
         head = self._head
         if 0 < size <= MAX_TAG and head:
             self._tag_size = size
@@ -378,7 +378,7 @@ class Sender(Link):
         self.settle_ids(ids)
 
     def _decided(self, tokens: Iterable[Any]) -> None:
-        """Deliveries with these tokens are settled: one each is not undecided any more."""
+        """Note the settlement of deliveries with these tokens."""
         for token in tokens:
             known = self._stated.get(id(token))
             if known:
@@ -400,7 +400,7 @@ class Sender(Link):
     def drained(self) -> None:
         """Give the remaining credit back: the answer to a drain (2.6.7)."""
         if not self.drain or self._queue:
-            return  # what is begun goes first; on_flow comes again after it
+            return  # begun deliveries are sent first; on_flow is called again after them
         self.drain = False
         left = self._limit - self._sent
         if left > 0:
@@ -464,7 +464,7 @@ class Sender(Link):
             self._handler.on_flow(self)
 
     def went_dead(self) -> None:
-        """What waits to be sent is lost; a delivery whose first frames have left is aborted if that still helps."""
+        """Discard deliveries that wait; one whose first frames were sent is aborted if that is still possible."""
         self._gate = -1
         queue = self._queue
         if queue:
@@ -486,7 +486,7 @@ class Sender(Link):
         self._limit = self._sent
 
     def stop(self) -> None:
-        """It has no credit any more: what comes back from one link must not go out on one that dies with it."""
+        """Send nothing more: messages returned by one link must not be sent on another one that ends with it."""
         self._gate = -1
 
     def held_back(self, waiting: bool) -> bool:

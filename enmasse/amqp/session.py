@@ -227,7 +227,7 @@ class Session:
         self.end_sent = self.outgoing.shut = True
 
     def close_links(self) -> None:
-        """Nothing leaves on any link after this, and nothing is delivered. Does not raise."""
+        """Stop sending and delivering on all links. Does not raise."""
         for link in self.links:
             try:
                 link.went_dead()
@@ -237,13 +237,13 @@ class Session:
         self.incoming.shut()
 
     def stop_sending(self) -> None:
-        """No sender has credit any more."""
+        """Take the credit of all senders."""
         for link in self.links:
             if isinstance(link, Sender):
                 link.stop()
 
     def finish(self, error: AmqpError | None) -> None:
-        """The session is over: its links are, then itself. Does not raise."""
+        """End the links, then the session. Does not raise."""
         if self._over:
             return
         self._over = True
@@ -318,7 +318,7 @@ class Session:
         self._table.add(link, awaiting=False)
         self._bind(link, attach, size)
         if stolen is not None and stolen is not link and not stolen.detached:
-            stolen.detach(AmqpError(errors.STOLEN, f"link {attach.name!r} has been attached anew"))
+            stolen.detach(AmqpError(errors.STOLEN, f"link {attach.name!r} has been attached again"))
         try:
             if beyond >= 0:
                 raise AmqpError(
@@ -352,7 +352,7 @@ class Session:
     def take_detach(self, detach: Detach) -> None:
         handle = int(detach.handle)
         if self._table.by_remote(handle) is None and self._table.was_attached(handle):
-            return  # a second one: some clients answer a refused attach with it, and nothing is attached any more
+            return  # a second one: some clients answer a refused attach with it, and no link is attached
         link = self._table.remote(handle, "detach of")
         self.flush()
         if not link.detach_sent:

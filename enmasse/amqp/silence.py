@@ -30,8 +30,8 @@ class Silence:
         return self._close
 
     def peer_due(self, now_ms: int, timeout_ms: int, paused: bool) -> int | None:
-        """When to look again whether the peer has been silent for so long; it has been if that is not after now. None:
-        it may be silent for ever. While we do not read (`paused`) it does not count as silent."""
+        """Return when to check the peer's silence again; if that is not after now, it has been silent too long. None:
+        the silence is not limited. While we do not read (`paused`) it does not count as silent."""
         received = self.received or self._last_received < 0 or paused
         if received:
             self.received = False
@@ -42,8 +42,8 @@ class Silence:
         return now_ms + (timeout_ms + 3) // 4 if received else self._last_received + timeout_ms
 
     def ours_due(self, now_ms: int, timeout_ms: int, sent: bool) -> tuple[int, bool]:
-        """The peer gives us up after so long a silence: when to send something, and whether that is now. `sent`:
-        something has left since the last tick."""
+        """Return when to send something before the peer's limit of silence ends, and whether that is now. `sent`:
+        something was sent since the last tick."""
         if self._last_sent < 0:
             self._last_sent = now_ms
         elif sent:  # at some time after the last tick

@@ -1,4 +1,4 @@
-"""What a source or target asks for, read alike by router and broker: capabilities, filters, subscriptions.
+"""Requests of a source or target, read alike by router and broker: capabilities, filters, subscriptions.
 
 Filters are those registered at apache.org, named by symbol or code; their key in the filter set is free.
 """
@@ -39,7 +39,8 @@ def capabilities(terminus: Any) -> frozenset[str]:
 
 
 def subscription_kind(source: Any) -> str:
-    """What a source asks for that only a topic has: a `durable` or a `shared` subscription; "" for neither."""
+    """Return the kind of subscription a source asks for, which only a topic has: a `durable` or a `shared`
+    subscription; "" for neither."""
     if source.durable or source.expiry_policy == "never":
         return "durable"
     return "shared" if "shared" in capabilities(source) else ""
