@@ -88,7 +88,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
 def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: Progress) -> tuple[Broker, Store | None]:
     """The broker with everything that is on its disk, and the store, if it has one.
     Raises StoreError, OtherEngine, OSError and what `progress` raises."""
-    # Nothing of what is made here is garbage: the collector need not walk through it, neither now nor later.
+    # No object made here is garbage: the collector need not walk through them, neither now nor later.
     gc.disable()
     try:
         store = None

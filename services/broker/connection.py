@@ -36,7 +36,7 @@ OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")
 
 
 class BrokerConnection(Handler):
-    """What the broker does on one connection of a client or router."""
+    """One connection of a client or router: answers its attaches and knows its links."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class BrokerConnection(Handler):
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
         self.clients.remove(self.client)
-        self.connection = None  # they refer to each other, and nobody waits for the collector
+        self.connection = None  # they refer to each other; without the cycle both are freed at once
         self._gone(self)
 
     def _session_id(self, session: LinkSession) -> str:
@@ -286,7 +286,7 @@ class BrokerConnection(Handler):
         self._consume(link, queue, answer(source, filters, **changes), filters, durable=durable, whole=True)
 
     def _recover_subscription(self, link: Sender) -> None:
-        """Null source: the durable subscription of this name as it is."""
+        """Answer a null source: recover the durable subscription of this link name, unchanged."""
         queue = self.nodes.durable_subscription(identity(self.client.container, link.name, self.client.router))
         filters = Filters(None)
         if queue.filter is not None:

@@ -141,7 +141,7 @@ class LinkConsumer(Consumer):
         return self.link.session.connection.blocked
 
     def outcomes(self, messages: list[Any], state: Any, settled: bool) -> None:
-        """A disposition without a state decides nothing; the message comes back with the end of the link."""
+        """A disposition without a state decides nothing; the message returns to the queue when the link ends."""
         queue = self.queue
         if queue is None or state is None:
             return
@@ -165,8 +165,8 @@ class LinkConsumer(Consumer):
             self.broker.when_stored(partial(self._stored, messages))
 
     def _stored(self, messages: list[Any], error: OSError | None) -> None:
-        """A receiver of rcv-settle-mode second takes our settlement for a promise that the message does not come again;
-        if it cannot be kept, the link ends with these unsettled."""
+        """A receiver of rcv-settle-mode second takes our settlement for a promise that the message is not delivered
+        again; if it cannot be kept, the link ends with these unsettled."""
         if error is None:
             self.link.settle(messages)
         else:

@@ -30,7 +30,7 @@ _QUEUE: tuple[tuple[str, str, Callable[[Queue], int]], ...] = (
 
 
 def families(broker: Broker, clients: Connections) -> Iterator[Metric]:
-    """Of the broker, then of each queue that is not temporary."""
+    """Yield the metrics of the broker, then of its queues that are not temporary."""
     label = {"broker": broker.name}
     yield gauge("artemis_connection_count", "Connections now.", [(label, len(clients.all))])
     yield gauge("artemis_total_connection_count", "Connections since the start.", [(label, clients.total)])

@@ -1,4 +1,4 @@
-"""What an attach names: the address, queue or subscription is found, or made if settings and client allow it."""
+"""Nodes: finds the address, queue or subscription that an attach names, or makes it if settings allow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services.broker.core.wildcards import is_pattern
 _log = log.get()
 
 About = tuple[str, str | None, str | None]
-"""What a subscription selects: address or pattern, selector, container-id whose messages it does not want."""
+"""Selection of a subscription: address or pattern, selector, container-id whose messages it does not want."""
 
 
 class Nodes:
@@ -142,7 +142,8 @@ class Nodes:
         )
 
     def subscription(self, name: str, about: About, *, durable: bool, shared: bool, client: str | None) -> Queue:
-        """The queue of a durable or shared subscription: found, made, or made anew if what is asked has changed."""
+        """Find the queue of a durable or shared subscription, or make it, also in place of one that selects
+        otherwise."""
         address, selector, no_local = about
         queue = self.catalogue.queues.get(name)
         if queue is not None and queue.subscription is None:
@@ -150,7 +151,7 @@ class Nodes:
                 raise errors.queue_exists(name, queue.address.name)
             return queue
         if queue is not None and not shared:
-            # The same subscriber over another connection: its old link has no claim any more.
+            # The same subscriber over another connection takes over from its old link.
             for consumer in list(queue.consumers):
                 _log.warning(
                     "broker.subscription.taken-over",
@@ -185,7 +186,7 @@ class Nodes:
         return queue
 
     def durable_subscription(self, who: Identity) -> Queue:
-        """The one of this client and link name as it is, whatever it selects."""
+        """Find the subscription of this client and link name, whatever it selects."""
         found = [
             queue
             for everywhere in (False, True)

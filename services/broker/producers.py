@@ -186,7 +186,7 @@ class RelayProducer(AddressProducer):
             link.session.settle(delivery_id, ACCEPTED)
 
     def deliver_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
-        """Those to the same address together."""
+        """Deliver messages to one address together."""
         at, end = 0, len(payloads)
         while at < end:
             self.deliver(link, first + at, False, payloads[at], b"", 0)

@@ -26,13 +26,13 @@ LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
 CAPABILITIES = (SOLE_CONNECTION, *OFFERED, "ANONYMOUS-RELAY")
 
 
-# Goes on while the machine sleeps, as people expect of a time to live.
+# A clock that includes the time in which the machine sleeps, as users expect of a time to live.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _ORIGIN = time.time() - time.clock_gettime(_STEADY)
 
 
 def clock() -> int:
-    """Milliseconds since 1970 as the process saw it at its start: it goes on evenly, whatever is done to the time."""
+    """Milliseconds since 1970 as of the start of the process; changes of the system's time have no effect on it."""
     return int((_ORIGIN + time.clock_gettime(_STEADY)) * 1000)
 
 
@@ -112,7 +112,7 @@ class BrokerServer:
         self._timer = None
         try:
             deadline = self.broker.tick()
-        except Exception:  # whatever it is about, time goes on for everybody else
+        except Exception:  # of one queue: the timers of the others continue
             _log.exception("broker.tick.failed")
             deadline = self.broker.now + RETRY_TICK
         if deadline:
@@ -146,7 +146,7 @@ class BrokerServer:
         return connection
 
     async def close(self) -> None:
-        """Closes the connections, commits what is to be written, ends."""
+        """Close the connections, commit all changes and end."""
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections):

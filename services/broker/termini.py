@@ -1,4 +1,4 @@
-"""What an attach asks for: the parts of source and target the broker acts on."""
+"""Sources and targets of attaches: the parts that the broker acts on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Filters:
     """The filters of a source that have an effect here; `echo` is what the answer states of them."""
 
     def __init__(self, source: Source | None) -> None:
-        """Raises BrokerError (amqp:invalid-field) if a selector is none."""
+        """Raises BrokerError (amqp:invalid-field) if a selector is invalid."""
         self.selector: Selector | None = None
         self.no_local = False
         self.echo: dict[Any, Any] = {}
@@ -36,13 +36,13 @@ class Filters:
                 self.echo[key] = value
 
     def forget_no_local(self) -> None:
-        """It has no effect on a queue, so it is not echoed as if it had."""
+        """Leave no-local out of the answer: it has no effect on a queue."""
         self.no_local = False
         self.echo = {key: value for key, value in self.echo.items() if not is_no_local(key, value)}
 
 
 def address_of(terminus: Any) -> str:
-    """The address of a terminus without a scheme such as `queue://`; "" if there is none."""
+    """The address of a terminus without a scheme such as `queue://`; "" if it is absent."""
     address = getattr(terminus, "address", None) or ""
     for prefix in _PREFIXES:
         address = address.removeprefix(prefix)

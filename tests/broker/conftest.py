@@ -16,7 +16,7 @@ __all__ = ["c", "m"]
 
 @pytest.fixture(autouse=True)
 def crashed_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A crash is a journal nobody closes: its files are closed here, so that thousands of crashes fit in a process."""
+    """A crash leaves a journal unclosed: its files are closed here, so that thousands of crashes fit in a process."""
     before = set(os.listdir("/proc/self/fd"))
     yield
     scratch = str(tmp_path_factory.getbasetemp())

@@ -80,7 +80,7 @@ class BrokerProcess(Reachable):
         return bool(self.health_says().get("ready"))
 
     def health_says(self) -> dict[str, Any]:
-        """What /healthz answers; nothing where nobody answers."""
+        """Return the answer of /healthz; empty without an answer."""
         assert self.process is not None and self.process.poll() is None, "the broker has ended"
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/healthz", timeout=DEADLINE) as answer:

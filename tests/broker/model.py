@@ -176,15 +176,15 @@ class Pair:
         self._do(op)
 
     def commit(self) -> OSError | None:
-        told: list[OSError | None] = []
-        self.store.commit(told.append)
+        answers: list[OSError | None] = []
+        self.store.commit(answers.append)
         self.store.flush()
-        assert len(told) == 1
-        if told[0] is None:
+        assert len(answers) == 1
+        if answers[0] is None:
             self._committed()
         else:
             self._failed()
-        return told[0]
+        return answers[0]
 
     def _committed(self) -> None:
         self.base = self.now.copy()
@@ -206,11 +206,11 @@ class Pair:
         self.store.tick()
         if not flush:
             return
-        told: list[OSError | None] = []
+        answers: list[OSError | None] = []
         if self.store.journal.gathered:
-            self.store.commit(told.append)
+            self.store.commit(answers.append)
             self.store.flush()
-            if told[0] is None:
+            if answers[0] is None:
                 self._committed()
             else:
                 self._failed()

@@ -85,7 +85,7 @@ class Core:
         self.failed: list[int] = []
         self._sent = 0
 
-    # what a producer is told
+    # answers to a producer
     def stored(self, first: int, count: int) -> None:
         self.accepted += range(first, first + count)
 

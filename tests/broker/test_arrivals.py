@@ -148,7 +148,7 @@ def test_a_queue_may_go_while_its_messages_are_on_their_way(
 def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Settled by its sender, or a dead letter: nobody else has it."""
+    """Settled by its sender, or a dead letter: only the broker has it."""
     disk = FailingDisk()
     monkeypatch.setattr(files, "FILES", disk)
     core = Core(tmp_path)
@@ -195,7 +195,7 @@ class _Loop:
 
 
 def test_a_failing_disk_is_not_tried_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that nobody waits for: dozens of tries a second took a whole CPU, and a line in the log each."""
+    """A message without a waiting producer: dozens of tries a second took a whole CPU, and a line in the log each."""
     disk = FailingDisk()
     monkeypatch.setattr(files, "FILES", disk)
     core, loop = Core(tmp_path), _Loop()
@@ -210,7 +210,7 @@ def test_a_failing_disk_is_not_tried_all_the_time(tmp_path: Path, monkeypatch: p
     core.commit()
     assert loop.pauses == [server.TRY_AGAIN]
     core.send("y", durable=True)
-    assert len(loop.soon) == 1, "who sends is told at once whether it works again"
+    assert len(loop.soon) == 1, "a producer learns at once whether it works again"
     disk.broken = False
     core.commit()
     assert core.accepted == [1]

@@ -1,4 +1,4 @@
-"""A queue that outgrows memory keeps numbers in place of messages, and nobody who looks at it can tell."""
+"""A queue that outgrows memory keeps numbers in place of messages, which clients do not notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses and queues: what they cost, how levels follow their topic, what nobody takes."""
+"""Addresses and queues: what they cost, how levels follow their topic, messages without a taker."""
 
 from __future__ import annotations
 

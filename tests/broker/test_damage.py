@@ -40,8 +40,8 @@ def test_lost_messages_are_told_until_somebody_has_seen_to_it(tmp_path: Path) ->
         assert 'artemis_messages_lost{address="q",broker="b0",queue="q"} 2' in broker.metrics()
         assert 'artemis_damaged_places{broker="b0"} 2' in broker.metrics()
         broker.stop()
-    told = [json.loads(line) for line in report.read_text().splitlines()]
-    assert [(t["queue"], t["messages"]) for t in told if "queue" in t] == [("q", 2)]
+    reported = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [(t["queue"], t["messages"]) for t in reported if "queue" in t] == [("q", 2)]
     assert report.stat().st_mode & 0o777 == 0o600 and (data / "damaged" / journal.name).exists()
     broker.start()
     report.unlink()

@@ -362,7 +362,7 @@ class Subscribers:
         self.disk = disk
         self.core = Core(directory, files=disk(rng), segment_size=4096)
         self.wanted: Sessions = {}
-        self.sure: Sessions = {}  # what the broker has told to be stored
+        self.sure: Sessions = {}  # what the broker has reported as stored
         topic(self.core, "t")
 
     def found(self) -> Sessions:
@@ -514,7 +514,7 @@ def test_one_more_divert_costs_the_same_however_many_there_are(tmp_path: Path) -
 
 
 def test_who_subscribes_does_not_disturb_those_who_publish_elsewhere() -> None:
-    """Routes that a new divert has nothing to do with stay; those that it covers are made anew."""
+    """Routes that a new divert has nothing to do with stay; those that it covers are made again."""
     core = Core()
     topic(core, "t")
     session(core, "t/#")

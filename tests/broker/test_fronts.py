@@ -1,4 +1,4 @@
-"""What stands in front of a message's body comes from anybody, and the broker will have to write some of it anew."""
+"""Sections before the body are chosen by clients, and the broker has to rewrite some of them."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_stored_one_that_cannot_be_written_anew_is_a_dead_letter(name: str, de
     core.queue("dead")
     stored(core, MALFORMED[name])
     stored(core, FINE["everything"])
-    core.restart()  # what comes from disk is written anew each time
+    core.restart()  # messages from disk are rewritten each time
     q, dead = core.broker.catalogue.queues["q"], core.broker.catalogue.queues["dead"]
     consumer = core.consumer(q, 10)
     found = outlet(consumer).take()

@@ -179,9 +179,9 @@ def test_a_failed_commit_is_told_and_leaves_nothing(tmp_path: Path, failure: str
         lost=lambda kind, data, at: lost.append((kind, bytes(data))),
         segment_size=4096,
     )
-    told: list[OSError | None] = []
+    answers: list[OSError | None] = []
     journal.append(2, b"first")
-    journal.commit(told.append)
+    journal.commit(answers.append)
     journal.flush()
     if failure == "space":
         files.space = 20
@@ -189,15 +189,15 @@ def test_a_failed_commit_is_told_and_leaves_nothing(tmp_path: Path, failure: str
         files.sync_error = OSError(errno.EIO, "I/O error")
     for _ in range(2):
         journal.append(3, b"second" * 20)
-        journal.commit(told.append)
+        journal.commit(answers.append)
         journal.flush()
-    assert [e and e.errno for e in told] == [None, *[errno.ENOSPC if failure == "space" else errno.EIO] * 2]
+    assert [e and e.errno for e in answers] == [None, *[errno.ENOSPC if failure == "space" else errno.EIO] * 2]
     assert lost == [(3, b"second" * 20)] * 2
     files.space = files.sync_error = None
     journal.append(4, b"third")
-    journal.commit(told.append)
+    journal.commit(answers.append)
     journal.flush()
-    assert told[-1] is None
+    assert answers[-1] is None
     crashed, found = open_journal(tmp_path)
     assert found == [(2, b"first"), (4, b"third")]
     assert not crashed.damaged
@@ -243,13 +243,13 @@ def test_one_sync_serves_all_that_wait(tmp_path: Path) -> None:
 
 def test_a_failing_callback_does_not_keep_the_others_from_being_called(tmp_path: Path) -> None:
     journal, _ = open_journal(tmp_path)
-    told: list[OSError | None] = []
+    answers: list[OSError | None] = []
 
     def bad(error: OSError | None) -> None:
         raise RuntimeError("a bug")
 
     journal.append(2, b"x")
     journal.commit(bad)
-    journal.commit(told.append)
+    journal.commit(answers.append)
     journal.flush()
-    assert told == [None]
+    assert answers == [None]

@@ -45,7 +45,7 @@ def test_block_stops_credit_until_there_is_room(broker: BrokerProcess, m: Manage
 
 
 def test_block_rejects_nothing_of_large_messages(c: BlockingConnection, m: Management) -> None:
-    """Little credit at first, while nobody knows how large they are."""
+    """Little credit at first, while the size of messages is unknown."""
     m.settings("block-large", maxSizeBytes=1 << 20, addressFullMessagePolicy="BLOCK")
     m.queue("block-large")
     sender = c.create_sender("block-large")
@@ -158,7 +158,7 @@ def test_memory_stays_bounded_when_a_queue_outgrows_it(tmp_path: Path, kind: str
     broker = BrokerProcess(tmp_path, **settings).start()
     assert broker.process is not None
     before = psutil.Process(broker.process.pid).memory_info().rss
-    with broker.manage() as m:  # each time anew: while nobody asks it, Proton's blocking client is silent
+    with broker.manage() as m:  # a new one each time: Proton's blocking client is silent unless it is asked
         m.queue("q")
     sender = Sender(broker.url, "q", limit=count, size=size, durable=kind != "volatile")
     until(lambda: len(sender.accepted) == count, "everything to be accepted", moves=lambda: len(sender.accepted))

@@ -90,7 +90,7 @@ def raw(c: BlockingConnection, address: str, payload: bytes) -> int:
 def test_headers_with_impossible_numbers_do_no_harm(
     c: BlockingConnection, m: Management, q: str, durable: bool
 ) -> None:
-    """The connection they come by may be a router's, with everybody's messages."""
+    """The connection they come by may be a router's, with the messages of all its clients."""
     for priority, ttl in ((-20, None), (-(2**63), None), (255, None), (4, ULong(2**64 - 1)), (4, 2**63 - 1)):
         header = encode(Described(ULong(0x70), [durable, priority, ttl]))
         assert raw(c, q, header + b"\x00\x53\x77\x40") == Delivery.ACCEPTED

@@ -106,8 +106,8 @@ def test_browsing_goes_on_where_it_stood(core: Core, fault: str) -> None:
     out.credit, out.drain = 100, True
     browser.flow()
     core.tick(FIRST)
-    assert out.drain, "the end was told, and it is not known"
-    assert not q.stalled, "a browser hurts nobody else"
+    assert out.drain, "the end was reported, and it is not known"
+    assert not q.stalled, "a browser stalls only itself"
     well(disk_of(core))
     core.tick(LONGEST)
     assert [decoded(payload).body for payload, _ in out.take()] == list(range(40))

@@ -1,4 +1,4 @@
-"""While a broker takes in what is on its disk: it says how far it is, and ends when it is told to."""
+"""A broker that reads its disk reports its progress, and ends when it is asked to."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def go_on(broker: BrokerProcess) -> None:
 
 def how_far(broker: BrokerProcess) -> dict[str, Any] | None:
     """What health says while it says so many per cent."""
-    told = broker.health_says()
-    return told if str(told.get("detail", "")).endswith("%") else None
+    reports = broker.health_says()
+    return reports if str(reports.get("detail", "")).endswith("%") else None
 
 
 def test_health_says_how_far_the_recovery_is(half_way: BrokerProcess) -> None:
-    told = until(lambda: how_far(half_way), "an answer")
-    assert told["ready"] is False and told["endpoints"] == {}
-    assert told["detail"] == "recovering: 0 %"
+    reports = until(lambda: how_far(half_way), "an answer")
+    assert reports["ready"] is False and reports["endpoints"] == {}
+    assert reports["detail"] == "recovering: 0 %"
     go_on(half_way)
     until(half_way.ready, "the broker to be ready")
     with half_way.manage() as m:
@@ -80,9 +80,9 @@ def test_progress_of_the_store(tmp_path: Path) -> None:
     store.commit()
     store.flush()
     store.close()
-    told: list[float] = []
-    store = Store.open(tmp_path, progress=told.append)
-    assert len(told) > 5 and told == sorted(set(told)) and told[0] == 0 and told[-1] < 1
+    reports: list[float] = []
+    store = Store.open(tmp_path, progress=reports.append)
+    assert len(reports) > 5 and reports == sorted(set(reports)) and reports[0] == 0 and reports[-1] < 1
     store.close()
 
 
@@ -114,10 +114,10 @@ def test_what_was_found_is_let_go_of_when_it_is_taken_in(tmp_path: Path) -> None
     core.store.close()
     store = Store.open(tmp_path)
     found = weakref.ref(store.recovered)
-    told: list[float] = []
-    broker = Broker("b", clock=lambda: 0, store=store, progress=told.append)
+    reports: list[float] = []
+    broker = Broker("b", clock=lambda: 0, store=store, progress=reports.append)
     assert broker.catalogue.queues["q"].count == 10
-    assert told == [0]
+    assert reports == [0]
     assert found() is None
     store.close()
 

@@ -157,7 +157,8 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_a_full_or_failing_disk_loses_nothing_it_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Random work while space comes and goes: who was told of an error finds nothing, who was told of success all."""
+    """Random work while space comes and goes: a caller that got an error finds nothing, one that got success
+    everything."""
     monkeypatch.setattr(journal, "log", LoudLog())
     monkeypatch.setattr(compaction, "SLACK", 0)
     monkeypatch.setattr(compaction, "SPARSE", 0.95)
@@ -199,7 +200,7 @@ def test_little_space_is_noticed_before_there_is_none(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_is_told_until_one_succeeds(tmp_path: Path) -> None:
-    """Also when nobody sends any more: the store tries by itself."""
+    """Also without further messages: the store tries by itself."""
     files = FullFiles()
     store = Store.open(tmp_path, files=files)
     queue = store.new_id()
@@ -374,7 +375,7 @@ def test_sigkill_at_any_time_loses_and_revives_nothing(tmp_path: Path) -> None:
     rng = random.Random(5)
     kept: set[int] = set()
     for _ in range(6):
-        told: dict[bytes, set[int]] = {b"+": kept, b"-": set(), b"?": set()}
+        reported: dict[bytes, set[int]] = {b"+": kept, b"-": set(), b"?": set()}
         child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
         assert child.stdout
         try:
@@ -386,14 +387,14 @@ def test_sigkill_at_any_time_loses_and_revives_nothing(tmp_path: Path) -> None:
             child.wait()
         for line in lines:
             if line.endswith(b"\n"):
-                told[line[:1]].add(int(line[1:]))
+                reported[line[:1]].add(int(line[1:]))
         store = Store.open(tmp_path)
         assert not store.recovered.damaged
         (queue,) = store.recovered.definitions
         found = [r.message for r in store.recovered.references(queue)]
         kept = set(found)
         assert len(found) == len(kept)
-        assert not told[b"+"] - told[b"?"] - kept
-        assert not told[b"-"] & kept
+        assert not reported[b"+"] - reported[b"?"] - kept
+        assert not reported[b"-"] & kept
         assert all(store.load(message) == bytes(300) for message in found)
         store.close()

@@ -393,7 +393,7 @@ def test_a_start_that_is_cut_off_forgets_no_loss(
         store = Store.open(directory, segment_size=2048)
         assert found_in(store).values == expected.values
         for queue, count in lost.items():
-            assert store.losses.queues[queue] in (count, 2 * count), "told once, or once by each start"
+            assert store.losses.queues[queue] in (count, 2 * count), "reported once, or once by each start"
         store.close()
 
 
@@ -467,7 +467,7 @@ def test_read_faults_that_pass_change_nothing(tmp_path: Path, seed: int) -> None
 
 @pytest.mark.parametrize("close", [True, False])
 def test_the_end_of_a_journal_is_known_also_after_a_crash(tmp_path: Path, close: bool) -> None:
-    """What a crash leaves is no damage; a last file that was shortened or deleted is, and is told."""
+    """What a crash leaves is no damage; a last file that was shortened or deleted is damage, and is reported."""
     files = KillableFiles()
     store = Store.open(tmp_path / "whole", files=files, segment_size=1 << 16)
     queue = store.new_id()

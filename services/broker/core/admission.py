@@ -30,8 +30,8 @@ class Admission:
 
     # -- one message ---------------------------------------------------------------------------------------------------
     def refusal(self, owner: BrokerAddress, durable: bool, size: int) -> Verdict | None:
-        """For a message of so many bytes when there may be no room. None: there is room all the same; ACCEPT: it is to
-        be dropped. Raises BrokerError if it is to be rejected."""
+        """Return the verdict on a message of `size` bytes when a limit may be reached. None: it is taken; ACCEPT: it is
+        dropped. Raises BrokerError if it is rejected."""
         policy = self._policy(owner, durable, size)
         if not policy:
             return None
@@ -57,8 +57,8 @@ class Admission:
         return None
 
     def full_policy(self, owner: BrokerAddress) -> str:
-        """What would become of the next durable message: FAIL, BLOCK or DROP if the address or the broker is full, DISK
-        if the disk is; empty: it is taken."""
+        """Return the policy for the next durable message: FAIL, BLOCK or DROP if the address or the broker is full,
+        DISK if the disk is full, LATE if it is behind; empty: the message is taken."""
         return self._policy(owner, True, 1)
 
     def _policy(self, owner: BrokerAddress, durable: bool, size: int) -> str:
@@ -130,7 +130,7 @@ class Admission:
         return address.has_room_again
 
     def forget(self, address: BrokerAddress) -> None:
-        """It is gone."""
+        """Forget a deleted address."""
         self.blocked.discard(address)
         self._late.discard(address)
 

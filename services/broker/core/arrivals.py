@@ -1,4 +1,4 @@
-"""Messages on their way into queues: what is to be durable gets there, and to consumers, when it is on disk.
+"""Messages on their way into queues: durable ones reach them, and consumers, when a commit has stored them.
 
 Until then it is counted by its queues and address, and by nothing else in them. What need not be stored follows behind,
 in the order of arrival, if something before it is still on its way to the same queue.
@@ -37,7 +37,7 @@ to; their payloads; when they are due (0: at once); bytes."""
 
 
 class ArrivalsHost(Protocol):
-    """What arrivals need of the broker."""
+    """The part of the broker that arrivals use."""
 
     admission: Admission
     ledger: Ledger
@@ -46,7 +46,7 @@ class ArrivalsHost(Protocol):
     commit_asked: int
 
     def disk_caught_up(self) -> None:
-        """What waited for the disk may go on."""
+        """Resume producers and jobs that waited for the disk."""
 
     def ask_commit(self, urgent: bool) -> None: ...
     def next_id(self, count: int = 1) -> int: ...
@@ -62,7 +62,7 @@ class Arrivals:
         return len(self._coming)
 
     def take(self) -> list[Arrival]:
-        """Those so far, for one commit."""
+        """Take the arrivals that one commit will store."""
         coming, self._coming = self._coming, []
         return coming
 
@@ -104,11 +104,11 @@ class Arrivals:
         self._broker.ask_commit(True)
 
     def committed(self, batch: list[Arrival], error: OSError | None) -> None:
-        """They are on disk, or will not be."""
+        """Answer the producers of a commit, then deliver its messages, or undo them if it failed."""
         if error is not None and batch:
             _log.error("broker.messages.not-stored", messages=sum(arrival[2] for arrival in batch), reason=str(error))
         caught_up = self._broker.ledger.committed(sum(arrival[7] for arrival in batch))
-        self._answer_all(batch, error)  # first: a sender goes on while its messages go to consumers
+        self._answer_all(batch, error)  # first: a sender continues while its messages go to consumers
         for arrival in batch:
             try:
                 if error is None:
@@ -184,7 +184,7 @@ class Arrivals:
             self._broker.payloads.release(message)
 
     def _store_again(self, arrival: Arrival) -> None:
-        """Nobody has these messages but the broker: they are written again, with the next commit."""
+        """Write messages that only the broker has again, with the next commit."""
         _, _, _, messages, queues, payloads, due, size = arrival
         broker = self._broker
         stored = [queue.id for queue in queues if queue.durable and not queue.deleted]

@@ -1,7 +1,7 @@
 """The tail of a long queue: a few bytes a message in place of an object each.
 
 What a queue sends next it keeps as StoredMessage objects, its head. What arrives while there are HEAD of them goes into
-a Backlog: gathered as it is, then packed in slices, of which nothing stays but columns of numbers. The payloads leave
+a Backlog: gathered as objects, then packed in slices, which keep only columns of numbers. The payloads leave
 memory with that. When the head is used up, a slice becomes objects again.
 """
 
@@ -160,7 +160,7 @@ def _column(code: str, values: Sequence[int]) -> Column:
 
 
 class Backlog:
-    """What a queue holds behind its head, in order."""
+    """Messages of a queue behind its head, in order."""
 
     __slots__ = ("_durable", "_payloads", "gathered", "slices")
 

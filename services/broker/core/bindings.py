@@ -14,7 +14,7 @@ ROUTING_TYPES = ("ANYCAST", "MULTICAST", "STRIP", "PASS")
 
 
 class Binding:
-    """Messages to the addresses that `pattern` covers go into the multicast queue that lies there, if `condition` lets
+    """Messages to the addresses that `pattern` covers go into a multicast queue of that address, if `condition` lets
     them through. It lasts as long as the queue, and is part of its definition."""
 
     __slots__ = ("condition", "pattern", "queue")
@@ -53,8 +53,9 @@ class Divert:
         self.wide = is_pattern(pattern)
 
     def covers(self, name: str, topic: bool) -> bool:
-        """Of an address that the pattern matches. Wildcards stand for topics only, and at the first level for no name
-        that begins with `$`: queues, dead letters, session queues and management are diverted by their own names."""
+        """Whether the divert covers an address that its pattern matches. Wildcards stand for topics only, and at the
+        first level for no name that begins with `$`: queues, dead letters, session queues and management are diverted
+        by their own names."""
         return not self.wide or (topic and not (name[0] == "$" and self.pattern[0] in "+#"))
 
     def kind(self, sent: str | None) -> str | None:
@@ -70,7 +71,7 @@ class Bindings:
     def __init__(self) -> None:
         self.diverts: dict[str, Divert] = {}
         self.topics_diverted_to: dict[BrokerAddress, None] = {}
-        """Those among the addresses of diverts that are not queues."""
+        """Topics among the addresses that diverts lead to."""
         self._by_pattern: PatternTree[Binding | Divert] = PatternTree()
         self._of_queues: dict[Queue, Binding] = {}
         self._to: dict[BrokerAddress, dict[str, Divert]] = {}
@@ -112,7 +113,7 @@ class Bindings:
         return self._to.get(address, {}).values()
 
     def kinds_changed(self, address: BrokerAddress) -> None:
-        """It has other routing types."""
+        """Note that the routing types of an address have changed."""
         if address in self._to and "MULTICAST" in address.routing_types:
             self.topics_diverted_to[address] = None
 
@@ -121,5 +122,5 @@ class Bindings:
         return name in self._from
 
     def match(self, name: str) -> list[Binding | Divert]:
-        """Those whose pattern covers the name of an address."""
+        """Bindings and diverts whose pattern covers the name of an address."""
         return self._by_pattern.match(name)

@@ -104,7 +104,7 @@ class Broker:
         return max(1, time - self.wall() + self.clock()) if time else 0
 
     def next_id(self, count: int = 1) -> int:
-        """The first of so many ids that follow each other."""
+        """Reserve `count` consecutive ids; return the first."""
         if self.store is not None:
             return self.store.new_id(count)
         self._last_id += count
@@ -159,7 +159,7 @@ class Broker:
         return bool(self._pending)
 
     def disk_caught_up(self) -> None:
-        """What waited for the disk may go on."""
+        """Resume producers and jobs that waited for the disk."""
         self.admission.disk_caught_up()
         self.jobs.wake()
 
@@ -244,7 +244,7 @@ class Broker:
         self.on_deadline(self._timers.wake_at(queue, due))
 
     def tick(self) -> int:
-        """Delivers what was scheduled, expires what is over. Returns when it is to be called again (ms; 0 = never)."""
+        """Deliver messages that are due, remove those that have expired. Return when to call again (ms; 0 = never)."""
         now = self.now
         if self.stalls:
             self.stalls.retry(now)
@@ -275,7 +275,7 @@ class Broker:
         return self.commit_asked == 2
 
     def when_stored(self, done: Committed) -> None:
-        """`done` is called once what was done so far is on disk, or could not be written; at once if nothing waits."""
+        """Call `done` when all changes so far are on disk, or could not be written; at once if none wait."""
         if self.store is None or not self.commit_asked:
             done(None)
         else:
@@ -288,7 +288,7 @@ class Broker:
         self.when_stored(done)
 
     def _uncommitted(self) -> Committed:
-        """What has arrived since the last `commit`: an earlier one has failed, and the store has forgotten it."""
+        """Take the messages since the last `commit`: an earlier commit has failed, and the store has forgotten them."""
         batch = self.arrivals.take()
         return lambda error: self.arrivals.committed(batch, error)
 

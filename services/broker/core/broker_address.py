@@ -75,7 +75,7 @@ class BrokerAddress(AddressTotals):
         self.limit_to(settings.max_size_bytes, settings.max_size_messages)
         dropping = settings.full_policy == "DROP" and settings.max_size_bytes >= 0
         self.ring_bytes = settings.max_size_bytes if dropping else UNLIMITED
-        # None also if a message would come back to where it is.
+        # None also if it names this address itself.
         self.dead_letter_address = self._elsewhere(settings.dead_letter_address)
         self.expiry_address = self._elsewhere(settings.expiry_address)
         self.expiry_rules = (

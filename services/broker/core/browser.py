@@ -17,8 +17,8 @@ from services.broker.selector import Selector
 
 class Browser:
     """Sends copies of what waits, in order. It works on a list taken when it starts, of references and slices of the
-    backlog, and again at its end for what has come since. With nothing left a drain is answered, which is how a client
-    knows the end."""
+    backlog, and after it on another list, of what has come since. With no message left it answers a drain, by which a
+    client knows the end."""
 
     def __init__(self, queue: Queue, outlet: Outlet, selector: Selector | None) -> None:
         self.queue = queue
@@ -71,7 +71,7 @@ class Browser:
         self.flow()
 
     def _next(self) -> bool:
-        """To the next part of the list that has messages. False: there is none."""
+        """Enter the next part of the list that has messages. False: all parts are done."""
         self._slice, self._some, self._at = None, [], 0
         while not self._some and (self._parts or self._list()):
             part = self._parts.popleft()
@@ -113,6 +113,6 @@ class Browser:
         ttl = max(0, message.expires - broker.now) if message.expires else -1
         attempts = self.queue.attempts.get(message.id, 0)
         durable = bool(message.flags & DURABLE)
-        with suppress(AmqpError):  # what cannot be read is shown as it is
+        with suppress(AmqpError):  # a message that cannot be decoded is shown unchanged
             payload = outgoing(payload, durable, message.flags >> PRIORITY_SHIFT, ttl, attempts)
         self.outlet.send(payload, None)

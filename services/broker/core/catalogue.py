@@ -1,4 +1,4 @@
-"""What exists: addresses, queues, diverts, settings by match, and the way from a name to its queues."""
+"""Catalogue of addresses, queues, diverts, and settings by match; it finds the queues of a name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_QUEUES: Mapping[str, Queue] = MappingProxyType({})
 
 
 class CatalogueHost(Protocol):
-    """What the catalogue needs of the broker."""
+    """The part of the broker that the catalogue uses."""
 
     def next_id(self) -> int: ...
 
@@ -72,7 +72,7 @@ class Catalogue:
         self.diverts = Diverts(self._table.bindings, self, store)
 
     def queues_of(self, address: BrokerAddress) -> Mapping[str, Queue]:
-        """The queues that lie on the address, by name."""
+        """Queues bound to the address, by name."""
         return self._queues_by_address.get(address.name, _NO_QUEUES)
 
     # -- addresses -----------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Catalogue:
         return address
 
     def _kinds_changed(self, address: BrokerAddress) -> None:
-        """It is new, or has other routing types."""
+        """Update routes after an address was made, or its routing types were changed."""
         self._table.bindings.kinds_changed(address)
         self._table.changed_below(address.name)
 
@@ -172,16 +172,16 @@ class Catalogue:
         self._names.add(address.name)
 
     def _implicit(self, pattern: str) -> list[BrokerAddress]:
-        """Those that the pattern covers and nobody made: they come and go with their queues."""
+        """Implicit addresses that the pattern covers: they exist as long as they have queues."""
         return [a for a in map(self.addresses.__getitem__, self._names.covered(pattern)) if not a.explicit]
 
     def _below(self, address: BrokerAddress) -> list[BrokerAddress]:
-        """Those whose settings and limits are this address's."""
+        """Addresses that use the settings and limits of this one."""
         below = self._implicit(address.name + SEPARATOR + ANY)
         return [a for a in below if a.root is address and a is not address]
 
     def _find_roots(self, name: str) -> None:
-        """After the address was made or deleted: what lies below it and is not explicit may have another root."""
+        """Find the roots of implicit addresses below an address that was made or deleted."""
         for address in self._implicit(name + SEPARATOR + ANY):
             root = next((a for a in map(self.addresses.get, parents(address.name)) if a and _is_topic(a)), address)
             if root is not address.root:
@@ -278,7 +278,7 @@ class Catalogue:
         return queue
 
     def new_queue(self, id: int, name: str, address: BrokerAddress, routing_type: str, **attributes: Any) -> Queue:
-        """Of the attributes that `Queue` takes; `add_queue` makes it known."""
+        """Make a queue with the attributes that `Queue` takes; `add_queue` enters it."""
         return self._broker.new_queue(id, name, address, routing_type, **attributes)
 
     def add_queue(self, queue: Queue) -> None:
@@ -409,18 +409,18 @@ class Catalogue:
 
     # -- routes --------------------------------------------------------------------------------------------------------
     def changed(self, pattern: str) -> None:
-        """What becomes of messages to the addresses that the pattern (or name) covers."""
+        """Drop routes to the addresses that the pattern (or name) covers: they have changed."""
         self._table.changed(pattern)
 
     def route(self, name: str, routing_type: str | None) -> Route | None:
-        """Where messages to `name` (an address, or `address::queue`) go; None: there is no such address."""
+        """Find the queues for messages to `name` (an address, or `address::queue`); None: there is no such address."""
         return self._table.route(name, routing_type)
 
     def ask_commit(self) -> None:
         """Definitions were written."""
         self._broker.ask_commit(True)
 
-    # -- what comes back at the start ----------------------------------------------------------------------------------
+    # -- what a restart restores ---------------------------------------------------------------------------------------
     def restore_settings(self, id: int, match: str, values: dict[str, Value]) -> None:
         self._settings_ids[match] = id
         self.settings.put(match, values)

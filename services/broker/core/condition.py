@@ -8,8 +8,8 @@ from services.broker.selector import Lookup, Selector
 
 class Condition:
     """`filter`: the selector a message must match, None = all do. `no_local`: the container-id whose messages are not
-    let through, None = there is none. `marks`: a message whose bytes hold none of these is not let through, whatever
-    else is in it; None: that cannot be told from the filter."""
+    let through, None = all are. `marks`: a message whose bytes hold none of these texts is not let through, whatever
+    else it contains; None: the filter implies no such texts."""
 
     __slots__ = ("_filter", "marks", "no_local")
 
@@ -32,7 +32,7 @@ class Condition:
         return self._filter is None and self.no_local is None
 
     def admits(self, lookup: Lookup, origin: str) -> bool:
-        """Of a message with these properties, sent from container `origin`."""
+        """Whether a message with these properties, sent from container `origin`, is let through."""
         if self.no_local is not None and self.no_local == origin:
             return False
         return self._filter is None or self._filter.matches(lookup)

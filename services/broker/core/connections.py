@@ -49,7 +49,7 @@ def _nothing() -> None: ...
 
 
 class Connections:
-    """Those connected now, by connection id."""
+    """Clients connected now, by connection id."""
 
     def __init__(self) -> None:
         self.all: dict[str, ConnectionInfo] = {}

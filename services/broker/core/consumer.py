@@ -24,7 +24,7 @@ class Outlet(Protocol):
 class Consumer:
     """One receiver of a queue. The link face makes one per link and overrides `closed` and `blocked`. `relay`: it is a
     router's own link, behind which consumers come and go. `once`: the peer knows messages by their identity
-    and may have begun to hand on what it was sent: that does not expire any more."""
+    and may have begun to hand on what it was sent: such messages no longer expire."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Consumer:
 
     @property
     def selective(self) -> bool:
-        """Whether it is not just anybody in turn."""
+        """Whether it has a selector or a priority of its own."""
         return self.selector is not None or bool(self.priority)
 
     def closed(self, condition: str, description: str) -> None:

@@ -1,4 +1,4 @@
-"""Diverts as they are made, changed and ended: what comes to one address goes to another as well."""
+"""Creating, changing and ending diverts, which bring messages sent to one address into another as well."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LONGEST = 2048  # characters of a name, which may be made of two others
 
 
 class DivertHost(Protocol):
-    """What diverts need of the catalogue."""
+    """The part of the catalogue that diverts use."""
 
     @property
     def addresses(self) -> Mapping[str, BrokerAddress]: ...
     def changed(self, pattern: str) -> None:
-        """What becomes of messages to the addresses that it covers."""
+        """Drop routes to the addresses that the pattern covers: they have changed."""
 
     def ask_commit(self) -> None:
         """Definitions were written."""
@@ -58,7 +58,7 @@ class Diverts:
         """Messages to addresses that `pattern` covers also go to where messages to `forwarding` go: each queue gets
         them once, however many diverts lead there, and they count to the address they were sent to. It lasts as long as
         the address `forwarding`, whatever addresses come and go under the pattern. A divert of this name that exists
-        stays as it is."""
+        stays unchanged."""
         if not name:
             raise errors.no_divert_name()
         existing = self.by_name.get(name)

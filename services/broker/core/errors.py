@@ -73,7 +73,7 @@ def too_many_consumers(address: str, queue: str) -> BrokerError:
 
 def too_many_subscriptions(client: str, count: int) -> BrokerError:
     return BrokerError(
-        f"client {client} has {count} durable subscriptions, and may have no more: unsubscribe from some, "
+        f"client {client} has {count} durable subscriptions, its limit: unsubscribe from some, "
         "or ask the administrator for a higher MAX_SUBSCRIPTIONS",
         "amqp:resource-limit-exceeded",
     )
@@ -93,8 +93,7 @@ def address_full(address: str) -> BrokerError:
 
 def no_space() -> BrokerError:
     return BrokerError(
-        "AMQ229119: Free storage space is at or below what is kept in reserve; give the broker disk space, "
-        "or remove messages",
+        "AMQ229119: Free storage space is at or below the reserve; give the broker disk space, or remove messages",
         "amqp:resource-limit-exceeded",
     )
 

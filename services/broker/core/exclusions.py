@@ -6,7 +6,7 @@ from services.broker.core.consumer import Consumer
 
 
 class Exclusions:
-    """Of one queue. An entry goes with its message and with its consumer, whichever goes first."""
+    """Exclusions of one queue. An entry ends with its message or with its consumer, whichever ends first."""
 
     __slots__ = ("_consumers",)
 
@@ -14,11 +14,11 @@ class Exclusions:
         self._consumers: dict[int, list[Consumer]] = {}  # by message id
 
     def __len__(self) -> int:
-        """Messages that are excluded from a consumer."""
+        """Number of messages that are excluded from a consumer."""
         return len(self._consumers)
 
     def ids(self) -> set[int]:
-        """Of these messages."""
+        """Messages that are excluded from a consumer."""
         return set(self._consumers)
 
     def add(self, message: int, consumer: Consumer) -> None:
@@ -33,11 +33,11 @@ class Exclusions:
             self._consumers[new] = self._consumers.pop(message)
 
     def forget(self, message: int) -> None:
-        """The message is gone."""
+        """Forget a message that has left the queue."""
         self._consumers.pop(message, None)
 
     def leave(self, consumer: Consumer) -> None:
-        """The consumer is gone."""
+        """Forget a consumer that has left the queue."""
         self._lift([id for id, consumers in self._consumers.items() if consumer in consumers], consumer)
 
     def lift_relays(self, message: int) -> bool:

@@ -1,4 +1,4 @@
-"""What the broker must know of the encoded form of a message.
+"""Sections of an encoded message before its body: reading and rewriting them.
 
 The payload is passed on unchanged. Only the sections before the body are read, and of these only what decides about
 storing and delivering: header, the delivery annotations (dropped: they are for one hop), the scheduling
@@ -36,11 +36,11 @@ DUPLICATE_MARK = b"_AMQ_DUPL_ID"
 _MAX_CACHED = 1024
 _SHORT_ANNOTATIONS = 256  # bytes of those that are remembered
 _MAX_KEY = 128
-_SHORT = 2048  # up to so many bytes a search is faster than going through the sections
+_SHORT = 2048  # bytes up to which a search is faster than going through the sections
 
 
 class Front:
-    """What the sections before the body state. Times in milliseconds (0 = absent, ttl -1 = absent).
+    """Statements of the sections before the body. Times in milliseconds (0 = absent, ttl -1 = absent).
 
     `flags`: of the StoredMessage made of it. `simple`: no expiry and no scheduling, the flags are all that matters.
     `bare`: there are no application properties.
@@ -97,7 +97,7 @@ _BODIES = frozenset((b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"))
 def read_front(payload: bytes) -> Front:
     """Raises AmqpError (amqp:decode-error, amqp:invalid-field) if the sections before the body are malformed.
 
-    Sections that the broker may have to write anew are decoded. Of short properties and application properties, which
+    Sections that the broker may have to rewrite are decoded. Of short properties and application properties, which
     are passed on unchanged, only the size is checked.
     """
     global _last
@@ -145,7 +145,7 @@ def read_front(payload: bytes) -> Front:
             _last = (payload[: pos + 4], pos + 5, front, bare)
             return read_front(payload)
     elif not payload:
-        raise malformed("a message consists of sections, and here is none")
+        raise malformed("a message consists of sections, and this one is empty")
     return _read_rest(payload, before, front, HEADER if before else 0)
 
 
@@ -197,7 +197,7 @@ def _read_rest(payload: bytes, pos: int, front: Front, last: int) -> Front:
             raise malformed(f"a section 0x{code:02x} has no place at byte {pos} of a message")
         after = value_end(payload, value, end)
         if code == HEADER:
-            rewrite = True  # a header in an unusual encoding is made anew
+            rewrite = True  # a header in an unusual encoding is rewritten
             front = _read_header(payload[pos:after])
         elif code == DELIVERY_ANNOTATIONS:
             rewrite = True
@@ -278,7 +278,7 @@ def duplicate_id(payload: bytes, by_message_id: bool) -> bytes | None:
 
 
 def _short_key(key: bytes) -> bytes:
-    """Keys are remembered in memory and on disk by the thousand, and come from anybody."""
+    """Return the key, or a hash of a long one: thousands are kept in memory and on disk, and clients choose them."""
     return key if len(key) <= _MAX_KEY else b"\x00h" + sha256(key).digest()
 
 

@@ -1,4 +1,4 @@
-"""Work over many messages, done in portions: between two of them everybody else has a turn."""
+"""Work over many messages, done in portions, between which all other clients are served."""
 
 from __future__ import annotations
 

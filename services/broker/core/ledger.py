@@ -1,7 +1,6 @@
 """How much is held: by queues, by addresses, by the broker; and what may be held. Sizes are bytes, counts are messages.
 
-Everybody may read these numbers; they are written here only. On the way of messages there is one call for as many
-messages as are handled together.
+All modules may read these numbers; only this one writes them. Messages that are handled together take one call.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ class QueueTotals:
         self.added += count
 
     def count_expected(self, count: int, size: int) -> None:
-        """They are being stored, and added when that is done."""
+        """Count messages that are being stored and will arrive when that is done."""
         self.arriving += count
         self.count += count
         self.bytes += size
         self.added += count
 
     def count_arrived(self, count: int) -> None:
-        """Of those expected."""
+        """Expected messages have arrived."""
         self.arriving -= count
 
     def count_missing(self, count: int, size: int) -> None:
-        """Of those expected: they could not be stored."""
+        """Expected messages could not be stored."""
         self.arriving -= count
         self.count -= count
         self.bytes -= size
@@ -51,7 +50,7 @@ class QueueTotals:
         self.bytes += size
 
     def count_changed(self, size: int) -> None:
-        """A message that is held has become so much larger."""
+        """Add the growth of a message that is held."""
         self.bytes += size
 
     def count_removed(self, count: int, size: int) -> None:
@@ -76,7 +75,7 @@ class QueueTotals:
         self.replaced += count
 
     def clear(self) -> None:
-        """Nothing is held any more."""
+        """Reset the totals of a queue that was deleted."""
         self.count = self.bytes = 0
 
     def reset_lost(self) -> None:
@@ -155,14 +154,14 @@ class Ledger:
         self.size += size
 
     def remove(self, owner: AddressTotals, count: int, size: int, resident: int) -> None:
-        """No queue holds these messages any more; so many bytes of them were in memory."""
+        """Subtract messages that no queue holds now; `resident` bytes of them were in memory."""
         owner.size -= size
         owner.count -= count
         self.size -= size
         self.resident -= resident
 
     def change(self, owner: AddressTotals, size: int, resident: int) -> None:
-        """A message that is held has become so much larger, and what is in memory as well."""
+        """Add the growth of a message that is held (`size`), and of its part in memory (`resident`)."""
         owner.size += size
         self.size += size
         self.resident += resident
@@ -180,13 +179,13 @@ class Ledger:
         self.disk_limits = full or self.disk_behind
 
     def expect(self, size: int) -> None:
-        """So many bytes more wait for a commit."""
+        """Add `size` bytes that wait for a commit."""
         self.coming += size
         if self.coming > UNCOMMITTED:
             self.disk_behind = self.disk_limits = True
 
     def committed(self, size: int) -> bool:
-        """So many bytes do not wait for a commit any more. Whether producers that had to wait may go on now."""
+        """Subtract bytes that have been committed. Return whether producers that had to wait may continue now."""
         self.coming -= size
         if not self.disk_behind or self.coming > UNCOMMITTED // 2:
             return False
@@ -195,7 +194,7 @@ class Ledger:
         return True
 
     def has_room(self, owner: AddressTotals, count: int, size: int) -> bool:
-        """Whether so much more reaches no limit; nothing else need be looked at then."""
+        """Whether `count` more messages of `size` bytes reach no limit: then they need no further check."""
         return not (
             owner.size + size >= owner.limit
             or owner.count + count >= owner.limit_count

@@ -24,9 +24,9 @@ def anyone(_: StoredMessage | Slice) -> bool:
 
 
 class Cursor:
-    """Place between waiting messages, for work that goes on over several turns of the loop. The order of a queue may
-    change meanwhile: a cursor is no position but the priority and the id behind which the work goes on. Messages that
-    come later than its start are not for it."""
+    """Place between waiting messages, for work that takes several turns of the loop. The order of a queue may change
+    between two turns: a cursor is no position but the priority and the id behind which the work continues. It does not
+    reach messages that come after its start."""
 
     __slots__ = ("after", "last", "priority", "seen")
 
@@ -102,10 +102,10 @@ class MessageOrder:
             self.levels[NORMAL] = self.ready
         return self.levels
 
-    # -- what is there -------------------------------------------------------------------------------------------------
+    # -- contents ------------------------------------------------------------------------------------------------------
     @property
     def empty(self) -> bool:
-        """Of messages of normal priority."""
+        """Whether no messages of normal priority wait."""
         return not self.ready and self.backlog is None
 
     def parts(self) -> Iterator[Iterable[StoredMessage] | Slice]:
@@ -129,7 +129,7 @@ class MessageOrder:
         return Cursor(0, max(ends, default=0))
 
     def look(self, cursor: Cursor, count: int, worth: Callable[[Slice], bool] = anyone) -> list[StoredMessage]:
-        """The next messages of the cursor, up to `count`, which it passes; none: it is at its end. `worth`: of a slice
+        """Move the cursor past up to `count` messages and return them; an empty list ends the walk. `worth`: of a slice
         of the backlog, whether to look at it. Messages of the backlog are made for the caller, not to be kept."""
         while cursor.priority >= 0:
             found = self._behind(cursor, count, worth)
@@ -142,7 +142,7 @@ class MessageOrder:
         return []
 
     def _behind(self, cursor: Cursor, count: int, worth: Callable[[Slice], bool]) -> list[StoredMessage]:
-        """Those of the cursor's priority."""
+        """Messages behind the cursor that have its priority."""
         found: list[StoredMessage] = []
         level = self._level(cursor.priority)
         if level and level[-1].id > cursor.seen:
@@ -197,7 +197,7 @@ class MessageOrder:
 
     # -- out -----------------------------------------------------------------------------------------------------------
     def advance(self) -> bool:
-        """What is first in the backlog comes to the end of `ready`. False: there is none."""
+        """Move the first messages of the backlog to the end of `ready`. False: the backlog is empty."""
         while self.backlog is not None:
             messages = self.backlog.shift()
             self.ready.extend(messages)
@@ -208,7 +208,7 @@ class MessageOrder:
         return False
 
     def take_oldest(self, count: int) -> Iterator[StoredMessage]:
-        """Takes out so many (or all there are), those of the lowest priority first: to be run to its end."""
+        """Take out `count` messages (or all), the lowest priority first: a generator, to be exhausted."""
         for level in self.levels or (self.ready,):
             while count > 0 and (level or (level is self.ready and self.advance())):
                 yield level.popleft()

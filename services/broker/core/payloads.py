@@ -1,4 +1,4 @@
-"""Where the payloads of messages are: in memory as long as there is room, in the store or the pager otherwise."""
+"""Payloads of messages: in memory as long as there is room, otherwise in the store or the pager."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Payloads:
         return ledger.resident > ledger.memory_limit or owner.size > owner.limit
 
     def bring_in(self, messages: list[StoredMessage], size: int) -> None:
-        """Reads payloads of messages that are next, one after the other, as far as memory and so many bytes go."""
+        """Read payloads of the next messages, up to `size` bytes and as far as there is memory."""
         ledger = self._ledger
         size = min(size, ledger.memory_limit - ledger.resident)
         count = 0

@@ -1,4 +1,4 @@
-"""What the broker asks of the disk. services/broker/storage implements it; the core imports nothing from there.
+"""Protocols of the broker's storage. services/broker/storage implements them; the core imports nothing from there.
 
 Ids (of messages and of definitions alike) are positive integers from one counter and are never used again. Times are
 milliseconds since 1970, 0 = none; sizes are bytes. Nothing is durable before a commit that follows it has succeeded.
@@ -47,7 +47,7 @@ class FoundRun(Protocol):
 
 
 class Found(Protocol):
-    """What was on disk at the start: definitions by id, and the references of each queue in queue order."""
+    """Contents of the disk at the start: definitions by id, and the references of each queue in queue order."""
 
     @property
     def definitions(self) -> Mapping[int, bytes]: ...
@@ -61,14 +61,14 @@ class Found(Protocol):
     def count(self, queue: int) -> int: ...
 
     def parts(self, queue: int, count: int) -> Iterator[FoundRun | Sequence[FoundReference]]:
-        """The references, so many at a time; as a run if all of them are of the usual kind."""
+        """Yield the references, `count` at a time; as a run if all of them are of the usual kind."""
 
     def holders(self, message: int) -> int:
         """How many queues refer to the message."""
 
 
 class Losses(Protocol):
-    """What damage has cost, on record until somebody has seen to it."""
+    """Losses by damage, recorded until an administrator deletes the record."""
 
     on_cleared: Callable[[], None]
     """The record was deleted."""
@@ -116,10 +116,10 @@ class MessageStore(Protocol):
     def losses(self) -> Losses: ...
 
     def take_recovered(self) -> Found:
-        """What was found at the start; the store forgets it. To be used up before anything is changed."""
+        """Return the contents found at the start, which the store forgets. To be used up before any change."""
 
     def new_id(self, count: int = 1) -> int:
-        """The first of so many ids for definitions, or for messages that are not stored."""
+        """Reserve `count` ids for definitions, or for messages that are not stored; return the first."""
 
     def define(self, id: int, value: bytes) -> None:
         """Creates or replaces a definition. A queue is defined before the commit of its first reference."""
@@ -155,8 +155,8 @@ class MessageStore(Protocol):
         """Records deliveries made and the time before which there is to be no other."""
 
     def change(self, message: int, payload: bytes, *, priority: int, expiry: int) -> None:
-        """Another payload for a message that is not delayed; it keeps its id, its references and what is known of
-        them."""
+        """Replace the payload of a message that is not delayed; its id, its references and their delivery counts
+        stay."""
 
     def split(self, message: int, queue: int, payload: bytes, *, priority: int, expiry: int) -> int:
         """The queue's reference becomes a message of its own, with another payload; its id."""
@@ -166,7 +166,7 @@ class MessageStore(Protocol):
         read now."""
 
     def load_many(self, messages: Sequence[int]) -> dict[int, bytes]:
-        """`load` of messages that lie one behind the other; what is not there for any reason is left out."""
+        """`load` of messages that were stored one after the other; those that cannot be read are left out."""
 
     def seen(self, cache: int, key: bytes) -> bool:
         """Whether `add` was called with this duplicate key and the cache still has it."""
@@ -183,7 +183,7 @@ class MessageStore(Protocol):
         `done` of what no commit has been called for yet."""
 
     def close(self) -> None:
-        """Commits what is there, and ends. Blocks."""
+        """Commit all changes and close. Blocks."""
 
 
 class PageStore(Protocol):

@@ -1,4 +1,4 @@
-"""What a selector sees of a message: application properties; header and properties by the names of JMS and Artemis."""
+"""Values that selectors see: application properties; header and properties by the names of JMS and Artemis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GIVEN |= {"AMQExpiration", "JMSExpiration", "AMQSize", "AMQAddress"}
 
 
 def marks_of(selector: Selector) -> tuple[bytes, ...] | None:
-    """Texts of which a message that matches holds at least one. None: there are none, it may match any message."""
+    """Texts of which every matching message holds at least one; None: a message without such texts may match."""
     names = selector.identifiers
     if selector.matches(lambda name: None) or any(name in _GIVEN or name in _FIELDS for name in names):
         return None

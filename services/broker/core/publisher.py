@@ -1,4 +1,4 @@
-"""What happens to a message that arrives: is there room, who gets it, must it be on disk before it is accepted."""
+"""Publishing: checks the room for a message, chooses its queues, and whether it must be on disk to be accepted."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def publish(
 
 
 def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Waiting, first: int) -> int:
-    """`publish` of unsettled deliveries with consecutive ids, as far as they are alike: messages to one queue, with
-    nothing to look at and room for all. Returns how many were taken; the next is one for `publish`."""
+    """`publish` of unsettled deliveries with consecutive ids, up to the first one of another kind: messages to one
+    queue, with nothing to look at and room for all. Returns how many were taken; the next is one for `publish`."""
     owner = route.owner
     queue = route.single
     if queue is None and route.sole is not None:

@@ -1,4 +1,4 @@
-"""A queue: messages in order, consumers that compete for them, and what happens to a message that comes back."""
+"""Queue: messages in order, consumers that compete for them, and the handling of returned messages."""
 
 from __future__ import annotations
 
@@ -133,10 +133,10 @@ class Queue(QueueTotals):
         self.browsers: list[Any] = []
         self.simple = True  # no selector, consumer priority, message priority, exclusion or pause is in play
 
-    # -- what is there -------------------------------------------------------------------------------------------------
+    # -- contents ------------------------------------------------------------------------------------------------------
     @property
     def filter(self) -> Selector | None:
-        """Of the messages to the address it lies on."""
+        """Filter on the messages to its address."""
         return self.condition.filter
 
     @property
@@ -148,16 +148,16 @@ class Queue(QueueTotals):
         return sum(len(consumer.unsettled) for consumer in self.turns.consumers)
 
     def parts(self) -> Iterator[Iterable[StoredMessage] | Slice]:
-        """Those waiting, in the order in which they will be delivered; not those scheduled or being delivered."""
+        """Yield the waiting messages in the order of their delivery; not those scheduled or being delivered."""
         return self.order.parts()
 
     def messages(self) -> Iterator[StoredMessage]:
-        """The same one by one. Those of the backlog are made for the occasion: to be looked at, and not kept."""
+        """Yield the waiting messages one by one. Objects of the backlog's messages are temporary, not to be kept."""
         return self.order.messages()
 
     # -- in ------------------------------------------------------------------------------------------------------------
     def add(self, message: StoredMessage, due: int = 0) -> None:
-        """A new message at the end; goes straight to a consumer if one waits."""
+        """Append a new message, or send it directly if a consumer waits."""
         self.count_added(1, message.size)
         self._place(message, due)
 
@@ -167,17 +167,17 @@ class Queue(QueueTotals):
         self._place_run(messages, payloads)
 
     def arrive(self, message: StoredMessage, due: int) -> None:
-        """One that was expected (`count_expected`) and is stored now."""
+        """`add` of an expected message (`count_expected`) that is stored now."""
         self.count_arrived(1)
         self._place(message, due)
 
     def arrive_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> None:
-        """Those that were expected, such as `add_run` takes."""
+        """`add_run` of expected messages that are stored now."""
         self.count_arrived(len(messages))
         self._place_run(messages, payloads)
 
     def never_came(self, message: StoredMessage) -> None:
-        """One that was expected."""
+        """Forget an expected message that could not be stored."""
         if not self.deleted:
             self.count_missing(1, message.size)
 
@@ -217,12 +217,12 @@ class Queue(QueueTotals):
             self._keep_ring(messages[0].owner)
 
     def settle_ring(self) -> None:
-        """After something that decides about it has changed: whether old messages may have to go for newer ones."""
+        """Find out whether the queue is a ring, after a change of its size or its address."""
         self.ring = self.ring_size >= 0 or self.address.ring_bytes < UNLIMITED
 
     def _keep_ring(self, owner: BrokerAddress) -> None:
-        """Messages of this owner have come and wait. The size is that of the address they were sent to, unless a divert
-        brought them."""
+        """Drop old messages if those that have come exceed the ring. Bytes count at the address that messages were sent
+        to, unless a divert brought them."""
         address = self.address
         if 0 <= self.ring_size < self.count or (self.bytes > address.ring_bytes and owner is not address.root):
             self.drop_oldest()
@@ -233,7 +233,7 @@ class Queue(QueueTotals):
             self.simple = False
 
     def restore(self, message: StoredMessage, attempts: int, due: int) -> None:
-        """A message found in the store at the start."""
+        """Enter a message found in the store at the start."""
         self.count_restored(1, message.size)
         if message.expires:
             self._watch(message)
@@ -259,7 +259,7 @@ class Queue(QueueTotals):
 
     # -- out -----------------------------------------------------------------------------------------------------------
     def dispatch(self) -> None:
-        """Sends what can be sent now; after a slice of work the rest is postponed to a later turn."""
+        """Send what can be sent now; after a slice of work the rest is postponed to a later turn."""
         if self.paused or self.stalled or self.sending:
             return
         more = self._dispatch_simply() if self.simple else self._dispatch_selectively()
@@ -269,7 +269,7 @@ class Queue(QueueTotals):
             self.turns.answer_drains()
 
     def _dispatch_simply(self) -> bool:
-        """Consumers take turns, whatever comes. True: there is more to do."""
+        """Send the first messages to the consumers in turn. True: there is more to do."""
         order = self.order
         ready = order.ready
         active = self.turns.active
@@ -302,7 +302,7 @@ class Queue(QueueTotals):
         return False
 
     def _send_first(self, consumer: Consumer) -> int:
-        """Sends those first in line that need no looking at, up to _RUN; how many."""
+        """Send the first messages that need no check, up to _RUN; return how many."""
         ready = self.order.ready
         messages: list[StoredMessage] = []
         payloads: list[bytes] = []
@@ -312,7 +312,7 @@ class Queue(QueueTotals):
                 break
             messages.append(message)
             payloads.append(payload)
-        self.sending = True  # whom it sends to may ask for more meanwhile: these are still the first in line
+        self.sending = True  # consumers may ask for more meanwhile, and these messages are still the first
         try:
             sent = self._send_run(consumer, messages, payloads)
         finally:
@@ -322,7 +322,7 @@ class Queue(QueueTotals):
         return sent
 
     def _send_run(self, consumer: Consumer, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> int:
-        """Sends messages that need no looking at, as far as credit goes; how many."""
+        """Send messages that need no check, as far as credit goes; return how many."""
         if consumer.presettled or self.attempts or not messages or messages[0].flags & REWRITE:
             return 0
         send_run = consumer.outlet.send_run
@@ -340,8 +340,8 @@ class Queue(QueueTotals):
         return sent
 
     def _dispatch_selectively(self) -> bool:
-        """Filters, priorities, exclusions: each consumer with credit, highest priority first, looks for its next. True:
-        there is more to do."""
+        """Send by filters, priorities and exclusions: each consumer with credit, highest priority first, searches for
+        its next message. True: there is more to do."""
         left = TURN
         waiting = self.turns.by_priority()
         while waiting:
@@ -407,7 +407,7 @@ class Queue(QueueTotals):
             self.broker.payloads.put_out(message)
 
     def _is_used_up(self, message: StoredMessage) -> bool:
-        """Whether it had its last delivery, and could not be brought to the dead letters then."""
+        """Whether it had its last delivery, and could not be moved to the dead letters then."""
         return 0 <= self.address.settings.max_delivery_attempts <= self.attempts.get(message.id, -1)
 
     def _for_sending(self, message: StoredMessage, payload: bytes) -> bytes:
@@ -418,8 +418,8 @@ class Queue(QueueTotals):
         return outgoing(payload, bool(message.flags & DURABLE), message.flags >> PRIORITY_SHIFT, ttl, attempts)
 
     def _bury(self, message: StoredMessage, error: AmqpError) -> bool:
-        """A message about to be sent cannot be decoded: it becomes a dead letter. False: there is no place for those,
-        and it is delivered as it came."""
+        """Make a message that cannot be decoded a dead letter. False: the address has no dead-letter address, and the
+        message is delivered unchanged."""
         dead = self.address.dead_letter_address is not None
         _log.error("broker.message.malformed", queue=self.name, message=message.id, dead=dead, reason=error.description)
         if dead:
@@ -428,7 +428,7 @@ class Queue(QueueTotals):
 
     # -- what cannot be read -------------------------------------------------------------------------------------------
     def read(self, message: StoredMessage) -> bytes | Unreadable:
-        """The payload of a message taken out of the order."""
+        """Read the payload of a message taken out of the order."""
         try:
             payload = self.broker.payloads.load(message)
         except OSError as error:
@@ -441,13 +441,13 @@ class Queue(QueueTotals):
         return payload
 
     def _stand_still(self, message: StoredMessage, error: OSError) -> None:
-        """Nothing is sent before this message, which is in its place, can be read."""
+        """Stall: send nothing before this message, which is in its place again, can be read."""
         self.stalled = True
         self.simple = False
         self.broker.stall(self, self, message, error)
 
     def resume(self) -> None:
-        """See `Standing`."""
+        """Continue after a stall (`Standing`)."""
         self.stalled = False
         self.settle_mode()
         self.dispatch()
@@ -460,14 +460,14 @@ class Queue(QueueTotals):
             self.simple = False
 
     def flow(self, consumer: Consumer) -> None:
-        """Credit or drain has changed for the consumer, or its peer reads again."""
+        """Handle a change of credit or drain, or a peer that reads again."""
         self.turns.flow(consumer)
         self.dispatch()
         if consumer.relay and self.selection.exclusions:
-            self._rescue()  # it may have no consumers any more
+            self._rescue()  # perhaps it has no consumers left
 
     def detach(self, consumer: Consumer) -> None:
-        """The consumer's link is gone: what it had and did not settle comes back, counted as a failed delivery."""
+        """Remove a consumer whose link has ended: its unsettled messages return, counted as failed deliveries."""
         if not self.turns.leave(consumer):
             return
         self.selection.exclusions.leave(consumer)
@@ -480,7 +480,7 @@ class Queue(QueueTotals):
             self._rescue()
 
     def settle_mode(self) -> None:
-        """Whether the short way of dispatching may be taken again, after something that decides about it changed."""
+        """Find out whether simple dispatching is possible, after a change of what decides about it."""
         self.order.settle()
         self.simple = (
             self.order.levels is None
@@ -493,14 +493,14 @@ class Queue(QueueTotals):
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
     def accept(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
-        """Acknowledged by the consumer: gone for good, once that is recorded."""
+        """Remove messages that the consumer has acknowledged, in memory and on disk."""
         take = consumer.unsettled.pop
         broker = self.broker
         stored: list[int] = []
         plain = not (self.attempts or self.expiries.watched or self.selection.exclusions)
         owner = messages[0].owner if messages else self.address
         done = size = 0
-        gone = gone_size = gone_resident = 0  # no queue refers to them any more, and they are all of this owner
+        gone = gone_size = gone_resident = 0  # messages that no other queue refers to, all of this owner
         for message in messages:
             id = message.id
             if take(id, None) is None:
@@ -526,7 +526,7 @@ class Queue(QueueTotals):
         broker.removed_some()
 
     def release(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
-        """Given back untouched: to the head, its count of deliveries unchanged."""
+        """Return messages to their places, their delivery counts unchanged."""
         mine = [m for m in messages if consumer.unsettled.pop(m.id, None) is not None]
         self._keep_handed(consumer, mine)
         self._give_back(mine, failed=False)
@@ -540,8 +540,8 @@ class Queue(QueueTotals):
         elsewhere: bool,
         annotations: Mapping[str, Any] | None = None,
     ) -> None:
-        """Given back with `delivery-failed` and/or `undeliverable-here`: then it goes to another consumer. The message
-        takes `annotations`."""
+        """Return messages with `delivery-failed` and/or `undeliverable-here` (they go to another consumer), and with
+        these annotations."""
         mine = [m for m in messages if consumer.unsettled.pop(m.id, None) is not None]
         if annotations:
             mine = [self._annotate(message, annotations) for message in mine]
@@ -591,16 +591,17 @@ class Queue(QueueTotals):
         return own
 
     def reject(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
-        """Not wanted by anybody: to the dead-letter address at once."""
+        """Move rejected messages to the dead-letter address at once."""
         for message in messages:
             if consumer.unsettled.pop(message.id, None) is not None:
                 self.broker.dead_letters.kill(self, message)
         self.broker.removed_some()
 
-    # -- what comes back -----------------------------------------------------------------------------------------------
+    # -- returned messages ---------------------------------------------------------------------------------------------
     def _give_back(self, messages: list[StoredMessage], *, failed: bool, lost: bool = False) -> None:
-        """Back to their places; with `failed` the attempt counts, and may have been the last or delay the next. `lost`:
-        the consumer has gone. Who comes back keeps nobody busy, and gets its messages in their order."""
+        """Return messages to their places; with `failed` the attempt counts, and may be the last or delay the next.
+        `lost`: the consumer has left. Without a delay of its own the next attempt follows at once and in order: a
+        client that reconnects cannot keep the broker busy."""
         if not messages:
             self.dispatch()
             return
@@ -635,7 +636,7 @@ class Queue(QueueTotals):
             store.update(message.id, self.id, delivery_count=attempts, not_before=self.broker.to_wall(due))
 
     def reinsert(self, messages: list[StoredMessage]) -> None:
-        """Messages taken out are back in their places."""
+        """Put messages that were taken out back in their places."""
         lowest = self.order.merge(messages) - 1
         if lowest < 0:
             return
@@ -645,13 +646,13 @@ class Queue(QueueTotals):
             self.simple = False
 
     def _has_taker(self, message: StoredMessage) -> bool:
-        """Whether a consumer is there that may have the message."""
+        """Whether one of the consumers may get the message."""
         return self.selection.has_taker(self.consumers[:1] if self.exclusive else self.consumers, message)
 
     def _give_up(self, messages: list[StoredMessage], *, failed: bool) -> None:
-        """No consumer is left that may have these messages: they are dead letters. Without an address for those they
-        wait for other consumers. But a router does not report new consumers behind it, so its link gets them again,
-        counted as failed deliveries."""
+        """Make messages that no attached consumer may get dead letters. Without an address for those they wait for
+        other consumers. A router does not report new consumers behind it, so its link gets them again, counted as
+        failed deliveries."""
         if self.address.dead_letter_address is not None:
             for message in messages:
                 self.broker.dead_letters.kill(self, message)
@@ -662,7 +663,7 @@ class Queue(QueueTotals):
         self._give_back([message for message in messages if message.id not in again], failed=failed)
 
     def _rescue(self) -> None:
-        """Messages whose last possible consumer has gone, while those that refused them are still there."""
+        """Give up messages whose last possible consumer has left, while those that refused them are still attached."""
         if not self.selection.exclusions or not self.consumers:
             return
         refused = filter(None, map(self.order.find, sorted(self.selection.exclusions.ids())))
@@ -753,7 +754,7 @@ class Queue(QueueTotals):
         return count
 
     def purge(self) -> None:
-        """Removes everything that waits."""
+        """Remove all waiting messages."""
         work = partial(self.remove, anyone)
         self.broker.jobs.start(work, work)  # beside an earlier one: that does not see what has come since
 
@@ -786,8 +787,8 @@ class Queue(QueueTotals):
 
     # -- the end of messages -------------------------------------------------------------------------------------------
     def drop_oldest(self) -> None:
-        """A ring: of what waits beyond what it keeps, the oldest messages of the lowest priority are dropped. What is
-        being delivered, or scheduled, stays."""
+        """Drop the oldest waiting messages, of the lowest priority first, beyond the size of the ring. Messages that
+        are scheduled or being delivered stay."""
         if self._drop_some():
             self.broker.jobs.start((self, "ring"), self._drop_rest)
 
@@ -808,7 +809,7 @@ class Queue(QueueTotals):
         return dropped >= _MANY
 
     def finish_all(self, messages: Iterable[StoredMessage]) -> int:
-        """The end of messages taken out, up to about a thousand; their number."""
+        """Finish messages that were taken out, up to about a thousand; return their number."""
         count = 0
         gone: list[int] = []
         for message in messages:
@@ -822,7 +823,7 @@ class Queue(QueueTotals):
         return count
 
     def finish(self, message: StoredMessage, *, acknowledged: bool = False, recorded: bool = False) -> None:
-        """This queue's reference is gone, in memory and on disk; `recorded`: the caller sees to the disk."""
+        """Remove this queue's reference, in memory and on disk; with `recorded` the caller removes it from the disk."""
         if acknowledged:
             self.count_acknowledged(1, message.size)
         else:
@@ -839,7 +840,7 @@ class Queue(QueueTotals):
         self.selection.exclusions.forget(message.id)
 
     def delete(self, reason: str) -> None:
-        """The queue ends, with everything in it. The definition is no longer in the store."""
+        """End the queue and its consumers; a job frees its messages. The store no longer has its definition."""
         self.deleted = True
         self.broker.forget_queue(self)
         consumers = self.turns.clear()
@@ -853,7 +854,7 @@ class Queue(QueueTotals):
         self.broker.jobs.start((self, "end"), partial(self._free, delivering))
 
     def _free(self, delivering: list[StoredMessage]) -> Work[None]:
-        """Gives back the memory and the disk of the messages of a deleted queue."""
+        """Free the memory and the disk of the messages of a deleted queue."""
         store = self.broker.store if self.durable else None
         for looked, messages in chain([(len(delivering), delivering)], self._take(_MANY, anyone)):
             for message in messages:

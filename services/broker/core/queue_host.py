@@ -1,4 +1,5 @@
-"""What a queue needs of the broker. `Q` is the queue's own type. Times are milliseconds of the broker's clock."""
+"""The part of the broker that a queue uses. `Q` is the queue's own type. Times are milliseconds of the broker's
+clock."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ Q = TypeVar("Q", contravariant=True)
 
 
 class Disposal(Protocol[Q]):
-    """Where messages go that are not delivered. The message is out of the queue's order already. False: it could not be
-    read, is back in its place, and the queue stands still."""
+    """The end of messages that are not delivered. The message is out of the queue's order already. False: it could not
+    be read, is back in its place, and the queue stands still."""
 
     def expire(self, queue: Q, message: StoredMessage) -> bool: ...
     def kill(self, queue: Q, message: StoredMessage) -> bool: ...
@@ -58,7 +59,7 @@ class QueueHost(Protocol[Q]):
         """References were removed: to be recorded soon, and senders may go on if there was no room."""
 
     def when_stored(self, done: Committed) -> None:
-        """`done` is to be called once what was done so far is on disk."""
+        """Call `done` once all changes so far are on disk."""
 
     def forget_queue(self, queue: Q) -> None:
         """The queue is deleted."""

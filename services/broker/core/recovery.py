@@ -1,4 +1,4 @@
-"""The broker's start: what was durable comes back."""
+"""The broker's start: restores definitions and messages from the store."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _forget_losses(catalogue: Catalogue) -> None:
 
 def _unknown_queue(id: int) -> dict[str, Any]:
     """In place of a definition of which every copy is damaged: its messages can be looked at and moved, and are where
-    they were should the definition come back. Not written down as long as the queue is not changed."""
+    they were if the definition returns. Not written down as long as the queue is not changed."""
     name = f"{UNKNOWN}{id}"
     return {
         "kind": "queue",

@@ -17,12 +17,12 @@ from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, matches
 _MAX_ROUTES = 20_000
 _MAX_WEIGHT = 3_000_000  # of all routes together, about 16 bytes each
 _LEVEL = 20  # what a level of a name weighs beside a queue that a route leads to
-_LONGEST = 512  # characters of names whose routes are kept; others are worked out anew for each message
+_LONGEST = 512  # characters of names whose routes are kept; others are found for each message
 _KINDS = (None, ANYCAST, MULTICAST)
 
 
 class Names(Protocol):
-    """What routes are made of besides bindings."""
+    """The part of the catalogue that routes are made of, beside bindings."""
 
     @property
     def addresses(self) -> Mapping[str, BrokerAddress]: ...
@@ -43,7 +43,7 @@ class RouteTable:
         self._weight = 0
 
     def route(self, name: str, routing_type: str | None) -> Route | None:
-        """Where messages to `name` (an address, or `address::queue`) go; None: there is no such address."""
+        """Find the queues for messages to `name` (an address, or `address::queue`); None: there is no such address."""
         key = (name, routing_type)
         route = self._routes.get(key)
         if route is None:
@@ -117,7 +117,7 @@ class RouteTable:
 
     # -- what changes --------------------------------------------------------------------------------------------------
     def changed(self, pattern: str) -> None:
-        """What becomes of messages to the addresses that the pattern (or name) covers."""
+        """Drop routes to the addresses that the pattern (or name) covers: they have changed."""
         if not self._routes:
             return
         todo, seen = [pattern], {pattern}

@@ -1,4 +1,4 @@
-"""Where a message sent to a name goes: worked out once per name, kept until something changes that decides about it."""
+"""Routes: the queues of a name, found once and kept until a change of what they depend on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from services.broker.selector import Lookup
 Onward = tuple[Condition, "Route"]
 """The route of another address, for the messages that a divert lets through."""
 
-_MOST_MARKS = 4  # a message is searched for so many at most before its properties are decoded
-_SHORT = 2048  # up to so many bytes a search is faster than going through the sections
+_MOST_MARKS = 4  # texts that a message is searched for before its properties are decoded
+_SHORT = 2048  # bytes up to which a search is faster than going through the sections
 _SHORT_FRONT = 512
 
 
@@ -103,7 +103,7 @@ class Route:
         self.sole = alone if self.guarded else None
 
     def usual(self, payload: bytes) -> bool:
-        """Whether the message goes to `targets`, as it is."""
+        """Whether the message goes to `targets` unchanged."""
         return self.unmarked(payload) and (
             not self.always_diverted or payload.startswith(self._front) or self.names_it(payload)
         )
@@ -121,8 +121,8 @@ class Route:
         return True
 
     def is_unnamed(self, payload: bytes) -> bool:
-        """Of a route that is `diverted`: whether the message may come out at another address, and does not name this
-        one. Raises AmqpError."""
+        """Whether a message of a `diverted` route may arrive at another address, and does not name this one. Raises
+        AmqpError."""
         maybe = self.always_diverted or not self.guarded or not self.unmarked(payload)
         return maybe and not self.names_it(payload)
 

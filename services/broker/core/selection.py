@@ -28,7 +28,7 @@ class UndecidedError(Exception):
 
 
 class Selection:
-    """Of one queue."""
+    """Selection of messages for the consumers of one queue."""
 
     __slots__ = ("_attempts", "_handed", "_order", "_payloads", "_to_wall", "exclusions")
 
@@ -50,7 +50,7 @@ class Selection:
         self.exclusions = Exclusions()
 
     def lookup(self, payload: bytes, message: StoredMessage) -> Lookup:
-        """What a selector sees of a message of this queue."""
+        """Return the lookup by which selectors see a message of this queue."""
         return property_lookup(payload, message, self._to_wall, self._attempts.get(message.id, 0))
 
     def suits(self, consumer: Consumer, message: StoredMessage) -> bool:
@@ -82,7 +82,7 @@ class Selection:
 
     def search(self, consumer: Consumer, limit: int, now: int) -> tuple[StoredMessage | None, int]:
         """The first waiting message that is for this consumer or has expired, taken out, and how many were looked at.
-        None: there is no such message, or not among so many. Raises UndecidedError."""
+        None: no message is, or none of `limit` messages. Raises UndecidedError."""
         looked = 1
         order = self._order
         scanned = consumer.scanned

@@ -116,7 +116,7 @@ ALIASES = {
 
 @dataclass(frozen=True, slots=True)
 class AddressSettings:
-    """What holds for one address. Delays in milliseconds, sizes in bytes, -1 = none or no limit."""
+    """Settings of one address. Delays in milliseconds, sizes in bytes, -1 = none or no limit."""
 
     dead_letter_address: str | None
     expiry_address: str | None
@@ -155,7 +155,7 @@ class AddressSettings:
 
     def redelivery_after(self, attempts: int) -> int:
         """Milliseconds to wait before the delivery that follows `attempts` failed ones (>= 1); 0 = at once. A message
-        that fails again and again, with neither a delay nor an end, waits all the same: it would keep everybody busy.
+        that fails again and again, with neither a delay nor an end, waits all the same: it would keep the broker busy.
         """
         if self.redelivery_delay <= 0:
             if self.max_delivery_attempts >= 0 or attempts <= _QUICK_ATTEMPTS:

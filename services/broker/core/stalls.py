@@ -1,4 +1,4 @@
-"""What stands still because a message cannot be read at the moment, and when it is tried again.
+"""Stalls: queues and browsers that wait because a message cannot be read, and the time of the next try.
 
 A file that was moved away, descriptors that are used up, a disk that does not answer: none of it means that a message
 is gone. Its queue (or browser) waits with the message in its place, and the message is read again after a while, later
@@ -103,5 +103,5 @@ class Stalls:
 
 
 def remedy(error: OSError) -> str:
-    """What a person can do about it."""
+    """Return what an administrator can do about the error."""
     return _REMEDIES.get(error.errno or 0, _REMEDY)

@@ -11,10 +11,10 @@ PRIORITY_SHIFT = 4
 class StoredMessage:
     """One message in the broker; several queues share it, each holding one of its `refs`.
 
-    `id` grows with arrival and is the store's id if the message is STORED. `payload` is None while the bytes are
-    out of memory: in the store, or in the pager at `place`. `expires` is in milliseconds of the broker's clock, 0 =
+    `id` grows with arrival and is the store's id if the message is STORED. `payload` is absent (None) while
+    the bytes are in the store, or in the pager at `place`. `expires` is in milliseconds of the broker's clock, 0 =
     never.
-    `flags`: STORED (the store holds it), DURABLE (header), REWRITE (its front is made anew when sent), PARTLY (the
+    `flags`: STORED (the store holds it), DURABLE (header), REWRITE (its front is rewritten when sent), PARTLY (the
     store holds it only for some of its queues and may forget it before the others), priority in the upper four bits.
     `owner` is the address whose size it counts to. Kept small: queues hold thousands (see backlog).
     """

@@ -28,7 +28,7 @@ class Timers:
         return now + _SCAN
 
     def forget(self, queue: Queue) -> None:
-        """It is deleted."""
+        """Forget a deleted queue."""
         self._expiring.pop(queue, None)
 
     def run(self, now: int) -> None:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from services.broker.core.stored_message import StoredMessage
 
 AGAIN, FAR = 1000, 3_600_000
-"""Milliseconds until messages are looked for that are being delivered now, and if there are none."""
+"""Milliseconds until the next look for expired messages: if some are being delivered now, and otherwise."""
 
 
 class Schedule:
@@ -64,8 +64,8 @@ class Schedule:
 
 class Expiries:
     """`watched`: messages with an expiry, scheduled ones and those being delivered included. `next`: no message expires
-    before this (0 = none does). `handed`: ids of messages that came back from consumers which may have begun to hand
-    them on: these do not expire any more."""
+    before this (0 = none does). `handed`: ids of messages returned by consumers which may have begun to hand them
+    on: these no longer expire."""
 
     __slots__ = ("handed", "next", "watched")
 
@@ -91,12 +91,12 @@ class Expiries:
             self.handed[new] = None
 
     def begin(self, now: int) -> None:
-        """All messages are about to be looked at. What is added meanwhile is known when that is done."""
+        """Begin a look at all messages; the expiry of those added meanwhile is noted."""
         self.next = now + FAR
 
     def look_on(self, nearest: int, now: int) -> None:
-        """What was due has been taken out; `nearest`: when the first of the others that wait expires, 0 = none does.
-        What is being delivered may come back, and is looked for from time to time."""
+        """Set the time of the next look, after one; `nearest`: when the first of the other waiting messages expires, 0
+        = never. Messages that are being delivered may be returned, which is checked from time to time."""
         others = self.watched - len(self.handed)
         later = nearest or now + (AGAIN if others else FAR)
         self.next = min(self.next, later) if self.watched else 0

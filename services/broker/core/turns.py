@@ -49,7 +49,7 @@ class Turns:
             self.active.remove(consumer)
 
     def next(self) -> Consumer | None:
-        """Whose turn it is; the turn passes on."""
+        """Return the consumer whose turn it is, and pass the turn on."""
         active = self.active
         while active:
             consumer = active[0]
@@ -66,7 +66,7 @@ class Turns:
         return deque(sorted(self.active, key=lambda consumer: -consumer.priority))
 
     def pass_on(self, consumer: Consumer) -> None:
-        """It had its turn."""
+        """Pass the turn of a consumer on."""
         if consumer.active and len(self.active) > 1:
             self.active.remove(consumer)
             self.active.append(consumer)

@@ -1,4 +1,4 @@
-"""What becomes of a message that was sent to the broker."""
+"""Verdicts on a message that was sent to the broker."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class PatternTree(Generic[T]):
                 todo.append((node, at + 1))
             rest = node.children.get(ANY)
             if rest is not None:
-                # A last `#` takes everything that is left; one in the middle goes on from any level.
+                # A last `#` takes everything that is left; one in the middle continues from any level.
                 found.update(rest.values)
                 if rest.children:
                     todo.append((rest, at))
@@ -149,7 +149,7 @@ class NameTree:
             del node.below[level]
 
     def covered(self, pattern: str) -> list[str]:
-        """Each once. A level of a name is taken as it is, also if it looks like a wildcard."""
+        """Each once. A level of a name is taken literally, also if it looks like a wildcard."""
         levels = pattern.split(SEPARATOR)
         end = len(levels)
         found: list[str] = []

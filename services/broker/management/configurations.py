@@ -9,7 +9,7 @@ from services.broker.core.errors import BrokerError
 
 
 def json_object(given: str, what: str) -> dict[str, Any]:
-    """The object. `what` names it in the BrokerError that is raised if it is none."""
+    """Return the object in a JSON text. Raises BrokerError, in which `what` names it, if the text has no object."""
     try:
         value = decode_any(given)
     except ValueError as error:

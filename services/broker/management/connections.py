@@ -1,4 +1,4 @@
-"""Who is connected, and the broker itself (Artemis' ActiveMQServerControl)."""
+"""Operations on connections, and on the broker itself (Artemis' ActiveMQServerControl)."""
 
 from __future__ import annotations
 

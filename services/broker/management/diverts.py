@@ -52,7 +52,7 @@ def _create(
 
 
 def _neutral(exclusive: object, transformer: object) -> None:
-    """What this broker does not do is refused."""
+    """Refuse attributes that this broker does not support. Raises BrokerError."""
     if exclusive:
         raise BrokerError("exclusive diverts are not supported: leave exclusive false", "amqp:not-implemented")
     if transformer:

@@ -33,7 +33,7 @@ MAX_REPLIES = 100_000  # waiting in one reply queue: a client that asks and neve
 
 
 class _Request:
-    """A request, then its reply. `ready`: the reply may leave as soon as it is its turn."""
+    """Request of a client, then its reply. `ready`: the reply may leave after those before it."""
 
     __slots__ = ("body", "correlation", "properties", "ready", "reply_to", "succeeded", "text", "user")
 

@@ -102,7 +102,7 @@ _TYPES: dict[str, type] = {"filter-string": str, "user": str, "max-consumers": i
 
 
 def _configuration(given: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON text of a QueueConfiguration: name, address and routing-type as they are, the rest as attributes."""
+    """The JSON text of a QueueConfiguration: name, address and routing-type unchanged, the rest as attributes."""
     value = json_object(given, "queue configuration")
     attributes: dict[str, Any] = {}
     for key, item in value.items():

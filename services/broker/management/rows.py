@@ -80,7 +80,7 @@ def queue_row(queue: Queue) -> dict[str, str]:
 
 
 def address_row(address: BrokerAddress, queues: Collection[Queue], full: str) -> dict[str, str]:
-    """A row of listAddresses. `queues`: those that lie on it. `full`: what becomes of the next message
+    """Row of listAddresses. `queues`: those bound to the address. `full`: the policy for the next message
     (`Admission.full_policy`)."""
     return {
         "id": str(address.id),

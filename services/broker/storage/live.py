@@ -311,7 +311,7 @@ class Live:
         self._restate_references(message, found[0], location)
 
     def _restate_references(self, message: int, old: int, new: int) -> None:
-        """The record at `new` states the references as they are."""
+        """Relocate the states of references to a new record of the message, which contains them."""
         for queue in self.index.queues(message):
             state = self.states.get((message, queue))
             if state and state.location < new:

@@ -186,7 +186,7 @@ class Replaying:
 
     # -- damage --------------------------------------------------------------------------------------------------------
     def _mend(self, segment: Segment, data: bytes, ranges: list[Range], end: int) -> None:
-        """Replay the rest of a damaged segment as far as it is known, and write the repaired segment."""
+        """Replay the rest of a damaged segment as far as known, and write the repaired segment."""
         number = segment.number
         found = summaries.read(self._files, segment.path, number) if segment.summarised else None
         if decode_head(data, number) is None and ranges[:1] != [(0, FIRST)]:

@@ -250,7 +250,7 @@ class Store:
         self._writer.state(message, queue, old.order if old else message, not_before, delivery_count)
 
     def change(self, message: int, payload: Payload, *, priority: int, expiry: int) -> None:
-        """Another payload for a message, which keeps its id, its references and what is known of them."""
+        """Replace the payload of a message; its id, its references and their states stay."""
         queues = self.live.index.queues(message)
         if queues:
             states = [(queue, state) for queue in queues if (state := self.live.states.get((message, queue)))]
@@ -258,8 +258,8 @@ class Store:
             self._writer.message(message, head, bytes(payload))
 
     def split(self, message: int, queue: int, payload: Payload, *, priority: int, expiry: int) -> int:
-        """The queue's reference becomes a message of its own, with another payload; its id. What is known of the
-        reference stays known."""
+        """Turn the queue's reference into a message of its own, with another payload and the state of the reference.
+        Return its id."""
         new = self.new_id()
         state = self.live.states.get((message, queue))
         states = [(queue, state._replace(order=new))] if state else []
