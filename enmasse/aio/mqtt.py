@@ -1,14 +1,8 @@
-"""A small asyncio client of MQTT 3.1.1 and 5: what an application wants of MQTT, and no more. It does not reconnect by
-itself; `open` again goes on with the session.
+"""MQTT 3.1.1 and 5 client of `enmasse publish` and `subscribe` (docs/decisions/0031-an-mqtt-client-of-our-own.md).
 
-    async with connect("mqtt://localhost", client_id="lamp-1", clean=False) as c:
-        await c.subscribe("lamps/1/command", qos=1)
-        await c.publish("lamps/1/state", b"on", qos=1, retain=True)
-        async for message in c:
-            print(message.topic, message.payload)
-
-Every failure is Disconnected (refused or lost, with the server's reason), another OSError (no connection), Refused
-(a subscription or publication, with its reason) or a TimeoutError that names what was waited for.
+`open` connects, and after a loss connects again to the same session. Messages are acknowledged by the caller, when it
+has processed them. Failures are Disconnected (refused or lost, with the server's reason), other OSErrors (no
+connection), Refused (a subscription or publication, with its reason), and TimeoutError.
 """
 
 from __future__ import annotations
@@ -16,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import ssl as ssl_module
 from collections import deque
-from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from enmasse.aio.mqtt_inflight import InFlight
-from enmasse.aio.mqtt_wire import Disconnected, RawClient, TlsContext, Wire, default_port, dial, words
+from enmasse.aio.mqtt_wire import Disconnected, TlsContext, Wire, dial, words
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (
     NONE,
@@ -49,13 +41,13 @@ from enmasse.mqtt.packets import (
     Will,
 )
 
-__all__ = ["Client", "Disconnected", "RawClient", "Refused", "connect"]
+__all__ = ["Client", "Disconnected", "Refused", "connect"]
 
 _MOST_WAITING = 2000  # messages that were not taken, at which the socket is not read
 
 
 class Refused(Exception):
-    """The server took the packet and said no: `reason` is its code (reasons.name says what it is called)."""
+    """Raised if the server refused a subscription or publication; `reason` is its code."""
 
     def __init__(self, what: str, reason: int, properties: Properties = NONE) -> None:
         text = properties.reason_string
@@ -66,19 +58,17 @@ class Refused(Exception):
 class Client:
     """A client and its session. Made by `connect`.
 
-    With `keep`, publications that were not complete when the connection was lost stay, and the next `open` sends them
-    again; otherwise they fail with Disconnected. With `auto_ack` a message is acknowledged as it arrives, otherwise by
-    `ack`.
+    Publications that are incomplete when the connection is lost fail with Disconnected. With `auto_ack` a message is
+    acknowledged on arrival, otherwise by `ack`.
     """
 
     def __init__(
-        self, host: str, port: int, ssl: TlsContext, packet: Connect, *, keep: bool, auto_ack: bool, timeout: float
+        self, host: str, port: int, ssl: TlsContext, packet: Connect, *, auto_ack: bool, timeout: float
     ) -> None:
         self.host = host
         self.port = port
         self.packet = packet
         """The CONNECT of the next `open`."""
-        self.keep = keep
         self.auto_ack = auto_ack
         self.timeout = timeout
         self.connack: ConnAck | None = None
@@ -110,12 +100,12 @@ class Client:
 
     @property
     def in_flight(self) -> int:
-        """Publications that are not complete."""
+        """Number of incomplete publications."""
         return len(self._sent)
 
     @property
     def wire(self) -> Wire:
-        """What the packets go over. Raises Disconnected."""
+        """Connection to the server. Raises Disconnected."""
         if self.error is not None:
             raise self.error
         if self._wire is None:
@@ -150,15 +140,8 @@ class Client:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    def __aiter__(self) -> AsyncIterator[Publish]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[Publish]:
-        while True:
-            yield await self.message(None)
-
     async def close(self, reason: int = 0, properties: Properties = NONE) -> None:
-        """Say DISCONNECT and close; with reason 0x04 the server publishes the will (MQTT 5)."""
+        """Send DISCONNECT and close; with reason 0x04 the server publishes the will (MQTT 5)."""
         wire = self._wire
         if wire is not None and self.connected:
             wire.write(encode.encode(Disconnect(reason, properties), self.version, True))
@@ -166,7 +149,7 @@ class Client:
         await self._end(wire, Wire.close)
 
     async def abort(self) -> None:
-        """Drop the connection without a word: the server publishes the will."""
+        """Drop the connection without DISCONNECT: the server publishes the will."""
         await self._end(self._wire, Wire.abort)
 
     async def _end(self, wire: Wire | None, how: Any) -> None:
@@ -195,8 +178,8 @@ class Client:
         *,
         timeout: float | None = None,
     ) -> int:
-        """Publish, and wait until the server has it (QoS 1: PUBACK, QoS 2: PUBCOMP). The reason code: 0, or 0x10 if
-        nobody has a subscription. Raises Refused, Disconnected, TimeoutError, ValueError for what cannot be sent."""
+        """Publish, and wait for PUBACK (QoS 1) or PUBCOMP (QoS 2). Return the reason code: 0, or 0x10 if there is no
+        subscriber. Raises Refused, Disconnected, TimeoutError, or ValueError if the message cannot be encoded."""
         seconds = self.timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(seconds):
@@ -274,7 +257,7 @@ class Client:
             self._answers.pop(packet.packet_id, None)
 
     async def message(self, timeout: float | None = 10.0) -> Publish:
-        """The next message. Raises Disconnected if there is none and the connection was lost, TimeoutError."""
+        """Return the next message. Raises Disconnected if the connection is lost and all were returned, TimeoutError."""
         if not self._messages:
             try:
                 async with asyncio.timeout(timeout):
@@ -372,8 +355,6 @@ class Client:
             self._plan_ping(keep_alive)
         if not packet.session_present:
             self._received.clear()
-        for data in self._sent.again(self.version, packet.session_present):
-            wire.write(data)
         if self._opened is not None and not self._opened.done():
             self._opened.set_result(None)
 
@@ -391,10 +372,10 @@ class Client:
         self._ping = self._loop.call_later(keep_alive * 0.75, ping)
 
     def _closed(self) -> str:
-        told = "the server closed the connection"
+        text = "the server closed the connection"
         if self.version == V5 or self._opened is None or not self._opened.done():
-            return told
-        return f"{told}, as MQTT 3.1.1 servers do to refuse something; with MQTT 5 they say why"
+            return text
+        return f"{text}, as MQTT 3.1.1 servers do to refuse something; with MQTT 5 they say why"
 
     def _on_lost(self, wire: Wire, error: Exception | None) -> None:
         if wire is not self._wire:
@@ -411,61 +392,43 @@ class Client:
             self.error = Disconnected(f"{where}: {error or self._closed()}")
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(self.error)
-        waiting = list(self._answers.values())
-        if not self.keep:
-            waiting += self._sent.give_up()
+        waiting = [*self._answers.values(), *self._sent.give_up()]
         for future in waiting:
             if not future.done():
                 future.set_exception(self.error)
-                future.exception()  # nobody has to look at it
+                future.exception()  # retrieved, so that asyncio does not report it
         if not self.auto_ack:
-            self._messages.clear()  # what was not acknowledged comes again
+            self._messages.clear()  # unacknowledged messages are sent again
         self._reading = True
         self._gone.set()
         self._changed.set()
 
 
 def connect(
-    url: str | None = None,
-    port: int | None = None,
+    host: str = "localhost",
+    port: int = 1883,
     *,
-    host: str | None = None,
     client_id: str = "",
     clean: bool = True,
     session_expiry: int | None = None,
     keep_alive: int = 60,
     user: str | None = None,
-    password: str | bytes | None = None,
+    password: str | None = None,
     will: Will | None = None,
     version: int = V5,
-    ssl: ssl_module.SSLContext | bool | None = None,
+    ssl: bool = False,
     properties: Properties = NONE,
-    keep: bool = False,
     auto_ack: bool = True,
     timeout: float = 10.0,
 ) -> Client:
-    """A client, to be used as `async with connect(...) as c` or opened by `await connect(...).open()`.
+    """Return a client, to be opened by `async with` or `open`.
 
-    `url` is "mqtt://user:password@host:port" or "mqtts://…", or just a host; times are seconds. `session_expiry` is how
-    long the server keeps the session after the connection (MQTT 5; packets.NEVER: always); `properties` are further
-    ones of CONNECT. Raises ValueError for a URL that is none.
+    Times are seconds. `session_expiry`: time that the server keeps the session after the connection (MQTT 5).
+    `properties`: further properties of CONNECT. `ssl`: TLS, verified with the certificates of the system.
     """
-    name = host or "localhost"
-    if url is not None:
-        parts = urlsplit(url if "://" in url else f"mqtt://{url}")
-        if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname:
-            raise ValueError(f"not an MQTT URL: {url!r}; write mqtt://host:port or mqtts://host:port")
-        name = parts.hostname
-        port = parts.port or port
-        user = unquote(parts.username) if user is None and parts.username else user
-        password = unquote(parts.password) if password is None and parts.password else password
-        if parts.scheme == "mqtts" and not ssl:
-            ssl = True
-    context = ssl_module.create_default_context() if ssl is True else (ssl or None)
     if session_expiry is not None and version == V5:
         properties = msgspec.structs.replace(properties, session_expiry=session_expiry)
-    secret = password.encode() if isinstance(password, str) else password
+    secret = None if password is None else password.encode()
     packet = Connect(client_id, clean, keep_alive, user, secret, will, properties, version)
-    return Client(
-        name, port or default_port(context is not None), context, packet, keep=keep, auto_ack=auto_ack, timeout=timeout
-    )
+    context = ssl_module.create_default_context() if ssl else None
+    return Client(host, port, context, packet, auto_ack=auto_ack, timeout=timeout)

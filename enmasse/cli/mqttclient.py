@@ -197,7 +197,7 @@ def _client_for(server: Server, version: str, client_id: str | None, will: Will 
     return connect(
         host=server.host,
         port=server.port,
-        ssl=server.tls or None,
+        ssl=server.tls,
         user=server.user,
         password=server.password,
         client_id=client_id or "",

@@ -1,4 +1,4 @@
-"""The client against mosquitto: both versions, all QoS, wills, sessions, refusals, and the raw connection."""
+"""The client against mosquitto: both versions, all QoS, wills, sessions, and refusals."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import asyncio
 
 import pytest
 
-from enmasse.aio.mqtt import Client, Disconnected, RawClient, connect
+from enmasse.aio.mqtt import Client, Disconnected, connect
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import (
     V5,
     V311,
     ConnAck,
-    Connect,
     Disconnect,
-    PingReq,
-    PingResp,
     Properties,
-    Publish,
     Subscription,
     Will,
 )
@@ -113,33 +109,6 @@ def test_a_session_goes_on_and_unacknowledged_messages_come_again(mosquitto: int
 
 
 @versions
-@pytest.mark.parametrize("qos", [1, 2])
-def test_kept_publications_are_sent_again(mosquitto: int, version: int, qos: int) -> None:
-    async def work() -> None:
-        async with connect(port=mosquitto, version=version) as watcher:
-            await watcher.subscribe("again", qos=qos)
-            c = connect(
-                port=mosquitto, version=version, client_id=f"k{version}{qos}", clean=False, session_expiry=60, keep=True
-            )
-            await c.open()
-            futures = [c.publish_nowait("again", str(n), qos) for n in range(15)]
-            c.wire.flush()
-            await c.abort()
-            await c.open()
-            await asyncio.gather(*[f for f in futures if f is not None])
-            assert c.in_flight == 0
-            await c.publish("again", b"end", qos)
-            got = set()
-            while (payload := (await watcher.message()).payload) != b"end":
-                assert qos == 1 or payload not in got
-                got.add(payload)
-            assert got == {str(n).encode() for n in range(15)}
-            await c.close()
-
-    run(work())
-
-
-@versions
 def test_a_takeover_and_a_wrong_port_are_noticed(mosquitto: int, version: int) -> None:
     async def work() -> None:
         c = await connect(port=mosquitto, version=version, client_id="twice").open()
@@ -221,21 +190,5 @@ def test_the_receive_maximum_of_the_server_is_kept(mosquitto: int) -> None:
 
             await asyncio.gather(*[one() for _ in range(3 * most)])
             assert len(seen) == 3 * most and max(seen) <= most
-
-    run(work())
-
-
-def test_a_raw_connection_says_what_it_is_told(mosquitto: int) -> None:
-    async def work() -> None:
-        async with await RawClient.open("127.0.0.1", mosquitto) as raw:
-            await raw.connect(Connect("raw"))
-            raw.send(PingReq(), b"\xc0\0")
-            await raw.take(PingResp)
-            await raw.take(PingResp)
-            raw.send(Publish("t", b"x", 1, packet_id=1), b"\x30")
-            with pytest.raises(AssertionError, match="Disconnect expected"):
-                await raw.take(Disconnect)
-            raw.send(b"\0")
-            await raw.ended()
 
     run(work())
