@@ -257,7 +257,7 @@ class Client:
             self._answers.pop(packet.packet_id, None)
 
     async def message(self, timeout: float | None = 10.0) -> Publish:
-        """Return the next message. Raises Disconnected if the connection is lost and all were returned, TimeoutError."""
+        """Return the next message. Raises TimeoutError, or Disconnected if the connection is lost."""
         if not self._messages:
             try:
                 async with asyncio.timeout(timeout):

@@ -18,8 +18,7 @@ TlsContext = ssl_module.SSLContext | None
 
 
 class Disconnected(ConnectionError):
-    """Raised if there is no connection. `packet` is the CONNACK or DISCONNECT that ended it and `reason` its code, or
-    both are None."""
+    """Raised if there is no connection. `packet`: the CONNACK or DISCONNECT that ended it; `reason`: its code."""
 
     def __init__(self, sentence: str, reason: int | None = None, packet: ConnAck | Disconnect | None = None) -> None:
         super().__init__(sentence)

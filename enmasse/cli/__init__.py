@@ -15,7 +15,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
-    """What the console script calls. Exit statuses: docs/cli.md."""
+    """Run the console script. Exit statuses: docs/cli.md."""
     if sys.argv[1:2] == ["up"]:
         for number in STOPPING:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""What `receive` and `subscribe` share: they go on after a loss, until no message has come for as long as they wait."""
+"""Reconnects of `receive` and `subscribe`: they continue after a loss until --timeout has passed without a message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from enmasse.cli.common import report
 
 FIRST_DELAY, LAST_DELAY = 0.1, 5.0
-"""Seconds before it connects again after a loss; twice as long each time it fails."""
+"""Seconds before the first reconnect and the longest delay; each delay is twice the one before."""
 
 
 class Unprinted(Exception):
@@ -18,7 +18,7 @@ class Unprinted(Exception):
 
 
 class Attempts:
-    """`peer`: what it connects to, for people. `timeout`: seconds without a message after which the command ends."""
+    """Repeated connections to `peer`. `timeout`: seconds without a message after which the command ends."""
 
     def __init__(self, peer: object, timeout: float | None) -> None:
         self._peer = peer
@@ -26,28 +26,31 @@ class Attempts:
         self._receiving = False
         self._deadline: float | None = None
         self.received_before = False
-        """Messages could come before the last loss."""
+        """The command was receiving before the last loss."""
 
     def receiving(self) -> None:
-        """From now on messages can come. With the first call the timeout begins."""
+        """Note that messages can arrive from now on. The first call starts the timeout."""
         self._receiving = True
         if self._deadline is None:
             self.extend()
 
     def extend(self) -> None:
-        """A message has come: the timeout begins anew."""
+        """Restart the timeout after a message."""
         if self._timeout is not None:
             self._deadline = time.monotonic() + self._timeout
 
     def left(self) -> float | None:
-        """Seconds until the timeout ends; None: there is none."""
+        """Return the seconds until the timeout, None without one."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     async def run(
         self, once: Callable[[], Awaitable[int]], failures: tuple[type[Exception], ...], is_final: Callable[[Any], bool]
     ) -> int:
-        """What `once` returns. It is called again after each of `failures`. Such a one is raised if messages could
-        never come, if to connect again would not help (`is_final`), or if the timeout ends before that."""
+        """Return the result of `once`, which is called again after each of `failures`.
+
+        Raises the failure if no connection could receive yet, if `is_final` says that another attempt cannot help, or
+        if the timeout ends before the next attempt.
+        """
         delay = FIRST_DELAY
         while True:
             try:

@@ -19,7 +19,7 @@ PATIENCE = 10.0
 """Seconds without any message after which the measurement fails."""
 PROGRESS_SECONDS = 0.2
 LATENCY_SHARE, LATENCY_MOST = 0.1, 1000.0
-"""Latency is measured at this share of the rate, and at no more than so many messages a second."""
+"""Latency is measured at this share of the rate, at most at LATENCY_MOST messages a second."""
 PERCENTILES = (50, 90, 99, 99.9)
 
 

@@ -1,4 +1,4 @@
-"""What `send` and `publish` send: a body of the command line, numbers, or the lines of stdin."""
+"""Bodies of `send` and `publish`: from the command line, numbered, or the lines of stdin."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ READ_AHEAD = 16
 
 
 async def bodies(body: str | None, count: int | None) -> AsyncIterator[Any]:
-    """`body`, `count` times (once if that is None); without it {"sequence": 1} to `count`; without both the lines of
-    stdin, as they come."""
+    """Yield `body` `count` times (default: once); without `body`, {"sequence": 1} to `count`; without both, the lines
+    of stdin as they arrive."""
     if body is not None:
         for _ in range(1 if count is None else count):
             yield body

@@ -77,7 +77,7 @@ class Part(NamedTuple):
 
 
 class Installation:
-    """What the commands need of one namespace. Raises Unreachable."""
+    """Installation in one namespace, as the commands use it. All methods raise Unreachable."""
 
     def __init__(self, place: Place) -> None:
         from enmasse.kubernetes.api import Server, connect
@@ -93,7 +93,7 @@ class Installation:
             raise Unreachable(str(error)) from None
 
     def config_maps(self, selector: str, *usual: str) -> dict[str, dict[str, Any]]:
-        """Name → ConfigMap. Who may not list them gets those of the names in `usual`."""
+        """Return ConfigMaps by name. Users without the right to list them get those named in `usual`."""
         from enmasse.kubernetes.api import CONFIG_MAP, ApiError
 
         try:
@@ -108,12 +108,12 @@ class Installation:
         return {item["metadata"]["name"]: item for item in found if item is not None}
 
     def configuration(self) -> dict[str, dict[str, Any]]:
-        """The ConfigMaps with configuration. Raises Unreachable if there are none."""
+        """Return the ConfigMaps with configuration. Raises Unreachable if none exist."""
         from enmasse.kubernetes.configuration import SELECTOR
         from enmasse.kubernetes.labels import CONFIG_MAPS
 
         found = self.config_maps(SELECTOR, "enmasse-addresses", "enmasse-flavors")
-        # Who could not list them has these two so far. That of the flavors names the others; developers cannot edit it.
+        # Without the right to list, these two are known. That of the flavors names the others.
         annotations = found.get("enmasse-flavors", {}).get("metadata", {}).get("annotations") or {}
         named = {name for name in annotations.get(CONFIG_MAPS, "").split(",") if name}
         if more := sorted(named - found.keys()):
@@ -148,14 +148,14 @@ class Installation:
         components = self._components()
         status = merge(components or [], feed if found else None)
         if components == []:  # what was written last is still there, and says nothing of now
-            reason = "no pods of EnMasse run here: `enmasse deploy` installs it; addresses are as they were seen last"
+            reason = "no pods of EnMasse run here: `enmasse deploy` installs it; addresses show the last known state"
             errors = [{"file": f"namespace {self.namespace}", "reason": reason}, *status["errors"]]
             status |= {"ready": False, "errors": errors}
             status["addresses"] = [{**each, "ready": False} for each in status["addresses"]]
         return {**status, **({"omitted": omitted} if omitted else {})}
 
     def hashes(self) -> dict[str, str | None]:
-        """File → what `config` of the status is once the ConfigMaps as they are now are applied."""
+        """Return by file the value of `config` in the status when the present ConfigMaps are applied."""
         from enmasse.kubernetes.configuration import merged
         from enmasse.model.configuration import BROKERS, content_hash
 
@@ -169,7 +169,7 @@ class Installation:
         return of_addresses(self.configuration())
 
     def parts(self) -> list[Part]:
-        """All that addresses are in."""
+        """Return all parts of ConfigMaps that hold addresses."""
         return [
             Part(item, key, text)
             for item in self.of_addresses().values()
@@ -178,7 +178,7 @@ class Installation:
         ]
 
     def home(self, config_map: str | None) -> Part:
-        """Where a new address goes: into the ConfigMap of this name, else into that of the release."""
+        """Return the part for a new address: of the ConfigMap with this name, otherwise of the release's."""
         found = self.of_addresses()
         name = config_map or ("enmasse-addresses" if "enmasse-addresses" in found else min(found, default=""))
         if name not in found:
@@ -189,8 +189,10 @@ class Installation:
         return Part(found[name], key, data.get(key, "{}\n"))
 
     def write(self, part: Part, text: str, force: str | None = None) -> bool:
-        """`force`: throw away what this removed address holds. False: somebody has changed the ConfigMap since it was
-        read. Ends the command if it is refused."""
+        """Write a part. Return False on a conflict: the ConfigMap was changed since it was read.
+
+        `force` names a removed address whose messages are deleted. Ends the command if the write is refused.
+        """
         from enmasse.kubernetes.api import CONFIG_MAP, ApiError
         from enmasse.kubernetes.forced import new, order
         from enmasse.kubernetes.labels import FORCE
@@ -206,11 +208,11 @@ class Installation:
         except ApiError as error:
             if error.status == 409:
                 return False
-            end(f"{part}: cannot be written: {error}; it is as it was.")
+            end(f"{part}: cannot be written: {error}; nothing was changed.")
         return True
 
     def _components(self) -> list[dict[str, Any]] | None:
-        """None: who asks may not see pods."""
+        """Return the pods as components; None if the user may not list pods."""
         from enmasse.kubernetes.api import POD, ApiError
         from enmasse.kubernetes.labels import COMPONENT, PART_OF
 
@@ -276,7 +278,7 @@ def rows(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
 
 
 def add(name: str, entry: dict[str, Any], place: Place, config_map: str | None) -> str:
-    """Where it was added. Ends the command if it cannot be."""
+    """Add an address; return the name of the ConfigMap and its key. Ends the command if it is refused."""
     from enmasse.cli import jsonfile
 
     def change(there: Installation) -> tuple[Part, str]:
@@ -294,8 +296,10 @@ def add(name: str, entry: dict[str, Any], place: Place, config_map: str | None) 
 
 
 def remove(name: str, place: Place, warn: Callable[[str], None], *, force: bool) -> str:
-    """Where it was removed from. Ends the command if there is none. `force`: what it holds is thrown away; that is
-    ordered for an address that was removed before, too."""
+    """Remove an address; return the name of its ConfigMap and key. Ends the command if it does not exist.
+
+    `force` deletes its messages too, also if the address was removed before.
+    """
     from enmasse.cli import jsonfile
 
     def change(there: Installation) -> tuple[Part, str]:
@@ -314,7 +318,7 @@ def remove(name: str, place: Place, warn: Callable[[str], None], *, force: bool)
 
 
 def _edit(place: Place, change: Callable[[Installation], tuple[Part, str]], force: str | None = None) -> str:
-    """Reads, changes and writes, again if somebody has written meanwhile."""
+    """Read, change and write a ConfigMap; repeat it after a conflict with another writer."""
     try:
         there = Installation(place)
         for _ in range(CONFLICTS):
@@ -327,11 +331,11 @@ def _edit(place: Place, change: Callable[[Installation], tuple[Part, str]], forc
 
 
 def _busy(namespace: str) -> NoReturn:
-    end(f"namespace {namespace}: others write this ConfigMap all the time; it is as they left it. Try again.")
+    end(f"namespace {namespace}: conflict: this ConfigMap keeps changing; nothing was written. Try again.")
 
 
 def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
-    """What is wrong with the addresses with this text that was not wrong before."""
+    """Return the errors of the addresses that this text adds."""
     from msgspec.structs import replace
 
     from enmasse.kubernetes.configuration import merged

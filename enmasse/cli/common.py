@@ -1,4 +1,4 @@
-"""What all subcommands share: the exit statuses, the --port-offset option, messages on stderr."""
+"""Shared by all subcommands: exit statuses, the --port-offset option, messages on stderr."""
 
 from __future__ import annotations
 

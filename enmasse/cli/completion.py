@@ -1,4 +1,4 @@
-"""What shells offer for addresses and flavors: those of the running suite, else those of the files.
+"""Shell completion of addresses and flavors: those of the running suite, otherwise those of the files.
 
 A shell calls the command at each TAB, so nothing here waits for long, and whatever cannot be read offers nothing.
 """

@@ -41,7 +41,7 @@ def command(
     """
     helm = shutil.which("helm")
     if helm is None:
-        end("`enmasse deploy` needs helm (3.14 or newer) on PATH, and there is none. Install it and try again.",
+        end("`enmasse deploy` needs helm (3.14 or newer) on PATH, which does not have it. Install it and try again.",
             COULD_NOT_START)  # fmt: skip
     where = ["--namespace", namespace, *(["--kube-context", context] if context else [])]
     chosen = [
@@ -78,7 +78,7 @@ def command(
 
 
 def _progress(status: list[str]) -> str:
-    """What is not ready yet, in a line; empty if that is not known, or there is nothing."""
+    """Return in a line what is not ready; empty if everything is, or if it is unknown."""
     try:
         found = subprocess.run(status, capture_output=True, text=True, check=False, timeout=30)
         return waits_for(json.loads(found.stdout))

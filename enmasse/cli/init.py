@@ -113,7 +113,7 @@ def command(folder: Path) -> None:
     """
     if there := existing(folder):
         end(f"{folder}: {', '.join(there)} exist{'s' if len(there) == 1 else ''} already; nothing was written. "
-            "Choose another directory, or move what is there away.")  # fmt: skip
+            "Choose another directory, or move the existing files away.")  # fmt: skip
     try:
         write(folder)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Changes one entry of a JSON file that people edit too: everything else stays as it is, to the byte."""
+"""Change of one entry of a JSON file that people edit too: all other bytes of the file stay unchanged."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class SendingEnd(_End):
         self.sent += count
 
     async def run(self, seconds: float, patience: float) -> dict[str, Any]:
-        """Send for so long, then wait for the outcomes, at most `patience` without any. Raises LoadError.
+        """Send for `seconds`, then wait for the outcomes, at most `patience` seconds without any. Raises LoadError.
 
         The time begins with the first credit, for which it waits as long.
         """

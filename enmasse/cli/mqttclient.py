@@ -39,12 +39,12 @@ _OPTIONS = (
                  help="Where the server publishes --will-message if this command is lost."),
     click.option("--will-message", metavar="TEXT", default="", help="The message of the will."),
     click.option("--will-retain", is_flag=True, help="The will becomes the retained message of its topic."),
-    click.option("--will-delay", type=Seconds(), metavar="SECONDS", help="How long the server waits with it."),
+    click.option("--will-delay", type=Seconds(), metavar="SECONDS", help="Delay of the will after the loss."),
 )  # fmt: skip
 
 
 def connection_options(function: F) -> F:
-    """What `publish` and `subscribe` can say about their connection."""
+    """Add the connection options of `publish` and `subscribe`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -75,7 +75,7 @@ class Server:
 
 
 def server_from(url: str | None, offset: int) -> Server:
-    """The server of --server, or the suite's. Ends the command (wrong usage) for a URL that is none."""
+    """The server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
     if url is None:
         return Server("127.0.0.1", MQTT_PORT + offset, offset=offset)
     scheme, found, rest = url.partition("://")

@@ -28,8 +28,8 @@ WINDOW = 500
 @click.argument("topic", shell_complete=addresses)
 @click.argument("message", required=False)
 @click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, show_default=True,
-              help="Quality of service. With 0 nobody says whether it arrived.")  # fmt: skip
-@click.option("-r", "--retain", is_flag=True, help="The topic keeps the message for who subscribes later.")
+              help="Quality of service; 0: delivery is not acknowledged.")  # fmt: skip
+@click.option("-r", "--retain", is_flag=True, help="Retain the message for future subscribers.")
 @click.option("--count", "-m", "--messages", type=click.IntRange(0), metavar="N", help="Number of messages.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N messages a second.")
 @click.option("--timeout", type=Seconds(above_zero=True), default=10.0, show_default=True, metavar="SECONDS",
@@ -87,7 +87,7 @@ def command(
 
 
 def user_properties(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """KEY=VALUE …, in this order. Ends the command (wrong usage) for what is none."""
+    """Return the pairs of KEY=VALUE, in this order. Ends the command (wrong usage) if one is invalid."""
     found = []
     for text in texts:
         key, equals, value = text.partition("=")

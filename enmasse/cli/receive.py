@@ -28,7 +28,7 @@ CONTAINER = "enmasse-receive"
 @click.option("--count", "-m", "--messages", type=click.IntRange(0), default=0, metavar="N",
               help="End after N messages; 0 (default): do not end.")  # fmt: skip
 @click.option("--timeout", type=Seconds(above_zero=True), metavar="SECONDS",
-              help="End if no message arrives for so long.")  # fmt: skip
+              help="End when no message has arrived for SECONDS.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print each message as a JSON object on one line.")
 @click.option("--selector", help="A JMS selector (queues and topics).")
 @click.option("--durable", "subscription", metavar="NAME", help="Receive from a topic's durable subscription NAME.")

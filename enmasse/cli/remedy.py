@@ -1,4 +1,4 @@
-"""What to do if a connection failed."""
+"""Remedies for failed connections."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def list_(filter_: str, limit: int, as_json: bool, offset: int) -> None:
 def clear(filter_: str, force: bool, offset: int) -> None:
     """Clear the retained message of a topic, or with --force all that match a filter with wildcards.
 
-    Subscribers are not told: as with an empty retained message, later ones get none.
+    Current subscribers are not notified; later ones get no retained message.
     """
     from enmasse.cli.subctrl import ask
     from enmasse.model.sessions import ByFilter, Done, RetainedReply

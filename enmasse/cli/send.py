@@ -181,7 +181,7 @@ async def _has_room(
 
 
 def _why_no_credit(remote: RemoteAddress) -> str:
-    """What the suite reports about the address; for another server, the possible reasons."""
+    """Return what the suite reports about the address, or for another server the possible reasons."""
     from enmasse.cli.http import NotRunning, get_status
 
     known: dict[str, dict[str, Any]] = {}

@@ -32,7 +32,7 @@ def as_json(message: Message) -> str:
 
 
 def as_text(message: Message) -> str:
-    """The body: text as it is, anything else as JSON."""
+    """Return the body: text unchanged, other types as JSON."""
     body = plain(message.body)
     return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
 

@@ -31,7 +31,7 @@ EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components"
 @click.command(name="status", short_help="Show whether the running suite is ready.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, also if no suite is running.")
 @click.option("--wait", "wait", type=Seconds(), metavar="SECONDS",
-              help="Wait until the current files are applied and everything is ready, at most so long.")  # fmt: skip
+              help="Wait until the current files are applied and everything is ready, at most SECONDS.")  # fmt: skip
 @port_offset
 @cluster.options
 def command(as_json: bool, wait: float | None, offset: int, place: cluster.Place | None) -> None:
@@ -134,7 +134,7 @@ def file_hashes(folder: Path) -> Hashes:
 
 
 def missing_files(wanted: Hashes, status: dict[str, Any]) -> list[str]:
-    """Names of files of which something else is applied than what is wanted."""
+    """Return the names of files whose expected content is not applied."""
     return [name for name, digest in wanted.items() if status["config"].get(name) != digest]
 
 

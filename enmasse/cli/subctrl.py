@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def ask(offset: int, subject: str, body: Any, reply: type[R], timeout: float = PATIENCE) -> R:
-    """The reply to a request. Ends the command with status 1 if it is refused, with 4 if nobody answers."""
+    """Return the reply to a request. Ends the command with status 1 if it is refused, with 4 without an answer."""
     try:
         return request(offset, subject, body, reply, timeout)
     except NoAnswer as error:

@@ -30,7 +30,7 @@ WINDOW = 100
 @click.option("--count", "-m", "--messages", type=click.IntRange(0), default=0, metavar="N",
               help="End after N messages; 0 (default): do not end.")  # fmt: skip
 @click.option("--timeout", type=Seconds(above_zero=True), metavar="SECONDS",
-              help="End if no message arrives for so long.")  # fmt: skip
+              help="End when no message has arrived for SECONDS.")  # fmt: skip
 @click.option("-v", "--topics", is_flag=True, help="Print the topic before each message.")
 @click.option("--json", "as_json", is_flag=True, help="Print each message as a JSON object on one line.")
 @click.option("--no-retained", is_flag=True, help="Only messages published from now on.")
@@ -38,7 +38,7 @@ WINDOW = 100
     "--session-expiry",
     type=Expiry(),
     metavar="SECONDS",
-    help="The server keeps the session for so long after the end, or 'never' ends it; needs --client-id.",
+    help="Time that the server keeps the session after the end, or 'never'; needs --client-id.",
 )
 @click.option("--unsubscribe", is_flag=True, help="Delete the session of --client-id at the end.")
 @connection_options

@@ -80,7 +80,7 @@ def _counts(component: dict[str, Any]) -> str:
 
 
 def _print_entry_points(components: list[dict[str, Any]], offset: int) -> None:
-    """Where clients connect. Listeners of other components, and the router's for operators, are not among them."""
+    """Print the URLs for clients, without listeners of other components and for operators."""
     for kind, schemes in CLIENT_SCHEMES.items():
         endpoints: dict[str, str] = next(
             (c["endpoints"] for c in components if c["kind"] == kind and c["endpoints"]), {}
@@ -99,7 +99,7 @@ def print_addresses(addresses: list[dict[str, Any]]) -> None:
 
 
 def print_table(titles: Titles, rows: Rows, none: str = "") -> None:
-    """A table without the columns that would be empty. `none`: said on stderr in place of a table without rows."""
+    """A table without the columns that would be empty. `none`: line for stderr instead of a table without rows."""
     if none and not rows:
         click.echo(none, err=True)
     shown = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in rows)]
@@ -150,7 +150,7 @@ def _cell(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """What others have named, with what would move a terminal's cursor or break the line as escapes (`\\x1b`)."""
+    """Return a name with escapes (`\\x1b`) for characters that would move the cursor or break the line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

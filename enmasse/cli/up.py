@@ -112,7 +112,7 @@ def _write_example(config: Path, data: Path) -> None:
         init.write(config)
         click.echo(f"wrote {', '.join(init.FILES)} to {config}")
     except FileExistsError as error:
-        end(f"{error.filename} is not a directory. Name a folder with --config DIR, or move what is there away.",
+        end(f"{error.filename} is not a directory. Name a folder with --config DIR, or move the existing file away.",
             COULD_NOT_START)  # fmt: skip
     except OSError as error:
         end(f"{error.filename or config}: {error.strerror}. Name a folder with --config DIR.", COULD_NOT_START)

@@ -95,7 +95,7 @@ def _processes(count: int) -> str:
 
 
 def _read(file: Path, kind: str, least: int, most: int) -> int:
-    """Return the stored number, within these bounds; 1 if there is none."""
+    """Return the stored number within these bounds, 1 if the file does not exist."""
     content = read_json(file)
     count = content.get(kind) if isinstance(content, dict) else None
     return min(max(count, least), most) if isinstance(count, int) and count >= 0 else 1
