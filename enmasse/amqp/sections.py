@@ -375,6 +375,15 @@ class Sections:
             if found != kind or kind == AMQP_VALUE:
                 raise malformed(f"section 0x{found:02x} follows {NAMES[kind]}, at byte {pos}")
 
+    @property
+    def encoded_body(self) -> bytes:
+        """The sections of the body as they came, without the footer."""
+        if self._last < DATA:
+            self._walk(DATA)
+        starts = [self._spans[code][0] for code in (DATA, AMQP_SEQUENCE, AMQP_VALUE) if code in self._spans]
+        footer = self._span_of(FOOTER)
+        return bytes(self.payload[min(starts) : len(self.payload) if footer < 0 else footer]) if starts else b""
+
     def check(self) -> None:
         """Walk over the whole message: its sections are the right ones, in order, and whole."""
         self._walk(_END)

@@ -157,32 +157,10 @@ class Sender(Link):
         """
         if type(payload) is not bytes:
             payload = b"".join(payload) if isinstance(payload, (list, tuple)) else bytes(payload)  # type: ignore[arg-type]
-        sent = self._sent
-        window = self._window
-        delivery_id = window.next_id
-        size = len(payload) + self._overhead
-        if sent < self._gate and size <= self._frame_max and delivery_id != window.stop and tag is None:
-            if message_format or state is not None:
-                return self._send_slowly(payload, token, settled, None, message_format, state)
-            self._sent = sent + 1
-            window.next_id = (delivery_id + 1) & U32
-            if settled or self.snd_settle_mode == 1:
-                self._done += 1
-                tail = b"\x43\x41"
-            else:
-                window.unsettled[delivery_id] = (self, token)
-                tail = b"\x43\x42"
-            output = self.output
-            buffers = output.buffers
-            buffers.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, tail))
-            buffers.append(payload)
-            if size > 4096 or len(buffers) > MANY:
-                output.spill(size)
-            if not output.dirty:
-                output.wake()
-            return delivery_id
-        if tag is not None and not message_format and state is None and not self._queue and sent < self._gate:
-            return self._send_tagged(payload, token, settled, tag)
+        if not message_format and state is None:
+            delivery_id = self._window.next_id
+            if self.pass_on(payload, token, tag, settled or self.snd_settle_mode == SETTLED):
+                return delivery_id
         return self._send_slowly(payload, token, settled, tag, message_format, state)
 
     def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
@@ -224,59 +202,43 @@ class Sender(Link):
             output.wake()
         return delivery_id - first
 
-    def pass_on(self, payload: bytes, token: Any) -> bool:
-        """Send an unsettled message if that takes neither waiting nor a second frame: True. Otherwise nothing was
-        done: ask `credit`, and `send`. What a router does for every message."""
+    def pass_on(self, payload: bytes, token: Any, tag: bytes | None = None, settled: bool = False) -> bool:
+        """Send a message if that takes neither waiting nor a second frame: True. Otherwise nothing was done: ask
+        `credit`, and `send`. What a router does for every message."""
         sent = self._sent
         window = self._window
         output = self.output
+        unsettled = window.unsettled
         delivery_id = window.next_id
         size = len(payload) + self._overhead
         if (
             sent >= self._gate
             or size > self._frame_max
             or delivery_id == window.stop
+            or len(unsettled) >= window.max_unsettled
             or output.blocked
-            or self.snd_settle_mode == 1
+            or (self.snd_settle_mode == 1 and not settled)
         ):
             return False
+        tail = b"\x43\x41" if settled else b"\x43\x42"
+        if tag is None:
+            frame = self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, tail)
+        else:
+            more = len(tag)
+            if more != self._tag_size:
+                self._fit_tags(more)
+            size += more - 4
+            if more != self._tag_size or size > self._frame_max:
+                return False
+            frame = self._tag_pack(size, self._tag_head, delivery_id, self._tag_code, tag, tail)
         self._sent = sent + 1
         window.next_id = (delivery_id + 1) & U32
-        window.unsettled[delivery_id] = (self, token)
+        if settled:
+            self._done += 1
+        else:
+            unsettled[delivery_id] = (self, token)
         buffers = output.buffers
-        buffers.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, b"\x43\x42"))
-        buffers.append(payload)
-        if size > 4096 or len(buffers) > MANY:
-            output.spill(size)
-        if not output.dirty:
-            output.wake()
-        return True
-
-    def pass_on_tagged(self, payload: bytes, token: Any, tag: bytes) -> bool:
-        """`pass_on` with a delivery-tag of the caller's."""
-        sent = self._sent
-        window = self._window
-        output = self.output
-        delivery_id = window.next_id
-        more = len(tag)
-        if more != self._tag_size:
-            self._fit_tags(more)
-        size = len(payload) + self._overhead + more - 4
-        if (
-            sent >= self._gate
-            or size > self._frame_max
-            or delivery_id == window.stop
-            or len(window.unsettled) >= window.max_unsettled
-            or output.blocked
-            or self.snd_settle_mode == SETTLED
-            or more != self._tag_size
-        ):
-            return False
-        self._sent = sent + 1
-        window.next_id = (delivery_id + 1) & U32
-        window.unsettled[delivery_id] = (self, token)
-        buffers = output.buffers
-        buffers.append(self._tag_pack(size, self._tag_head, delivery_id, self._tag_code, tag, b"\x43\x42"))
+        buffers.append(frame)
         buffers.append(payload)
         if size > 4096 or len(buffers) > MANY:
             output.spill(size)
@@ -292,32 +254,6 @@ class Sender(Link):
             self._tag_head = b"%b%c%b" % (head[:8], head[8] + size - 4, head[9:])
             self._tag_code = b"\xa0%c" % size
             self._tag_pack = Struct(f">I{len(head)}sI2s{size}s2s").pack
-
-    def _send_tagged(self, payload: bytes, token: Any, settled: bool, tag: bytes) -> int:
-        """One frame with a tag of the caller's, as routed links need it."""
-        window = self._window
-        delivery_id = window.next_id
-        more = len(tag)
-        if more != self._tag_size:
-            self._fit_tags(more)
-        size = len(payload) + self._overhead + more - 4
-        if more != self._tag_size or size > self._frame_max or delivery_id == window.stop:
-            return self._send_slowly(payload, token, settled, tag, 0, None)
-        self._sent += 1
-        window.next_id = (delivery_id + 1) & U32
-        if settled or self.snd_settle_mode == SETTLED:
-            self._done += 1
-            tail = b"\x43\x41"
-        else:
-            window.unsettled[delivery_id] = (self, token)
-            tail = b"\x43\x42"
-        output = self.output
-        output.buffers.append(self._tag_pack(size, self._tag_head, delivery_id, self._tag_code, tag, tail))
-        output.buffers.append(payload)
-        output.spill(size)
-        if not output.dirty:
-            output.wake()
-        return delivery_id
 
     def begin(
         self,

@@ -73,13 +73,13 @@ class TaggedOutlet:
 
     def send(self, payload: Any, token: Any = None, *, settled: bool = False) -> Any:
         tag = identity(token.id)
-        if not settled and type(payload) is bytes and self._link.pass_on_tagged(payload, token, tag):
+        if not settled and type(payload) is bytes and self._link.pass_on(payload, token, tag):
             return None
         return self._link.send(payload, token, settled=settled, tag=tag)
 
     def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
         count = 0
-        pass_on, link = self._link.pass_on_tagged, self._link
+        pass_on, link = self._link.pass_on, self._link
         for payload, token in zip(payloads, tokens, strict=False):
             if not pass_on(payload, token, identity(token.id)):
                 if link.credit <= 0:

@@ -437,6 +437,8 @@ def many_sent(handler: Recorder) -> tuple[Raw, Sender]:
     assert isinstance(sender, Sender)
     for n in range(5000):
         sender.send(b"x", ("token", n))
+        if raw.connection.blocked:
+            raw.connection.take_output()
     raw.connection.take_output()
     return raw, sender
 
@@ -475,5 +477,7 @@ def test_two_dispositions_for_each_of_many_deliveries_are_usual() -> None:
         raw.feed(frame(0, credit(sent + 5000)))
         for n in range(5000):
             sender.send(b"x", ("token", n))
+            if raw.connection.blocked:
+                raw.connection.take_output()
         raw.connection.take_output()
     assert raw.connection.state == "open"

@@ -138,6 +138,20 @@ def test_every_kind_of_body_is_a_payload(body: bytes, payload: bytes, content_ty
         assert front.properties.payload_format == 1
 
 
+@pytest.mark.parametrize("kind", [b"\x77", b"\x76"])
+def test_a_body_that_cannot_be_decoded_comes_as_it_is(kind: bytes) -> None:
+    """Brokers store it, as they do not look into bodies: it must reach subscribers."""
+    value: bytes = b"\x45"
+    for _ in range(40):
+        value = b"\xd0" + (len(value) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x01" + value
+    body = b"\x00\x53" + kind + value
+    footer = b"\x00\x53\x78\xc1\x01\x00"
+    front = encode(Described(ULong(0x73), [None, None, "telemetry/x"]))
+    found, payload = Reader(TOPICS).read(front + body + footer)
+    assert payload == body
+    assert (found.spellings, found.properties.content_type) == (("telemetry/x",), "application/octet-stream")
+
+
 @pytest.mark.parametrize("behind", [-3600, 3600])
 def test_a_wrong_clock_of_an_amqp_client_changes_no_expiry(behind: int) -> None:
     """Its ttl counts, as for brokers. Without a ttl there is nothing but the time."""

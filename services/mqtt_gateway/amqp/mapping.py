@@ -47,6 +47,7 @@ REPLY: Final = "$reply/"
 """Topics below it are addresses of AMQP, escaped: a response topic of an AMQP client's own reply address."""
 _CONTROL: Final = re.compile(r"(?:^|[./:])\$")  # a node of a router, a broker or a service, or `address::$sub/…`
 JSON: Final = "application/json"
+BYTES: Final = "application/octet-stream"
 MAX_TTL: Final = 0xFFFF_FFFF
 MAX_FRONT: Final = 512
 """Bytes before the body that are remembered with what they mean."""
@@ -331,8 +332,11 @@ class Reader:
     def _with_body(self, front: Front, payload: bytes) -> tuple[Front, bytes]:
         """A body that is not one section of data."""
         sections = Sections(payload)
-        kind, values = sections.body()
         sections.check()
+        try:
+            kind, values = sections.body()
+        except AmqpError:  # brokers do not decode bodies: what they have accepted reaches subscribers
+            return _with(front, content_type=front.properties.content_type or BYTES), sections.encoded_body
         if kind == DATA:
             return front, b"".join(values)
         value: Any = None

@@ -196,7 +196,7 @@ class RoutedLink:
         egress = self.egress
         if not self.queue and self.stream is None:
             plain = type(payload) is bytes and not settled and not message_format
-            if plain and egress.pass_on_tagged(payload, (self, delivery_id), tag):
+            if plain and egress.pass_on(payload, (self, delivery_id), tag):
                 return
             if egress.credit > 0:
                 self._put(payload, delivery_id, settled, tag, message_format)
