@@ -300,6 +300,7 @@ class Broker(MessagingHandler):
         self.reason: dict[str, str] = {}
         self._refused: dict[str, Condition] = {}
         self.hold = False
+        self.attaches = 0  # of links that the router has made
         self.held: list[Any] = []
         self.links: list[Any] = []
         self.detached: list[tuple[str, bool, str | None]] = []  # name, closed, condition
@@ -429,6 +430,7 @@ class Broker(MessagingHandler):
         link = event.link
         if link.state & 1 == 0:  # already ours
             return
+        self.attaches += 1
         address = link.remote_source.address if link.is_sender else link.remote_target.address
         link.source.copy(link.remote_source)
         link.target.copy(link.remote_target)

@@ -13,7 +13,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, DurableSubscription
 from proton.utils import BlockingConnection, LinkDetached
 
-from services.router.routing.passing_on import LEAVING_LINKS
+from services.router.routing.passing_on import LEAVING_LINKS, UNDER_WAY
 from tests.router.harness import LISTENER, Broker, Management, RouterProcess, free_port, pump, pump_until, wait_for
 from tests.router.test_containers import connector, topic
 
@@ -104,13 +104,13 @@ def test_a_client_that_goes_while_it_waits_for_a_name(router: RouterProcess, top
 def test_a_client_leaves_so_many_links_at_a_broker_and_no_more(router: RouterProcess, topics: Broker) -> None:
     """The handle of a link is free again before the broker has answered its end."""
     client, other = connect(router, "hasty"), connect(router, "calm")
-    go_on = threading.Event()
-    stopped = threading.Thread(target=topics.do, args=(go_on.wait,))
-    stopped.start()
     session = client.conn.session()
     session.open()
     left = open_links(session, LEAVING_LINKS)
-    pump(client)
+    pump_until(lambda: all(link.remote_source.address == "ids" for link in left), "all are attached", client)
+    go_on = threading.Event()
+    stopped = threading.Thread(target=topics.do, args=(go_on.wait,))
+    stopped.start()
     for link in left:
         link.close()
     pump_until(lambda: all(link.state & Endpoint.REMOTE_CLOSED for link in left), "the handles are free", client)
@@ -140,6 +140,33 @@ def test_a_client_leaves_so_many_links_at_a_broker_and_no_more(router: RouterPro
     wait_for(attached, "it may attach again")
     client.close()
     other.close()
+
+
+def test_attaches_of_one_client_take_turns_at_a_broker(router: RouterProcess, topics: Broker) -> None:
+    """A broker that is busy has few attaches of one client before it; those that are left meanwhile it never sees."""
+    client, other = connect(router, "hasty"), connect(router, "calm")
+    go_on = threading.Event()
+    stopped = threading.Thread(target=topics.do, args=(go_on.wait,))
+    stopped.start()
+    session = client.conn.session()
+    session.open()
+    left = open_links(session, 300)
+    pump(client)
+    for link in left:
+        link.close()
+    pump_until(lambda: all(link.state & Endpoint.REMOTE_CLOSED for link in left), "the handles are free", client)
+    kept = open_links(session, 100)
+    pump(client)
+    mine = attach(other, "mine")
+    before = topics.attaches
+    go_on.set()
+    stopped.join()
+    pump_until(lambda: mine.remote_source.address == "ids", "somebody else is attached", other)
+    pump_until(lambda: all(link.remote_source.address == "ids" for link in kept), "all are attached", client)
+    assert topics.attaches - before <= UNDER_WAY + len(kept) + 1
+    client.close()
+    other.close()
+    wait_for(lambda: topics.names() == [])
 
 
 class Refused(MessagingHandler):

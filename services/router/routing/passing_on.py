@@ -21,6 +21,9 @@ from services.router.routing.temporaries import Temporaries
 LEAVING_LINKS = 512
 """Links at containers that a client may have left at once. The handle of such a link is free for the next attach before
 the container has answered: without a bound one client could keep a broker, and all who use it, busy with attaches."""
+UNDER_WAY = 8
+"""Attaches and detaches that a container has to answer at once for one client; further attaches of the client wait in
+the router. All clients share the connection to a container: it is to be free again within milliseconds."""
 TAKEN = AmqpError(STOLEN, "attached again elsewhere by the same container-id and link name")
 External = Callable[[str], str]
 """The address as the container knows it."""
@@ -39,22 +42,49 @@ class _Names:
         self.waiting: dict[Key, tuple[RoutedLink, Callable[[], None]]] = {}
 
 
+class _Turns:
+    """What one client has asked of one container: `unanswered` links, of which `leaving` are left by the client, and
+    attaches in `waiting`, each with what makes its link."""
+
+    __slots__ = ("leaving", "unanswered", "waiting")
+
+    def __init__(self) -> None:
+        self.unanswered: set[RoutedHalf] = set()
+        self.leaving: set[RoutedHalf] = set()
+        self.waiting: dict[RoutedLink, Callable[[], None]] = {}
+
+    @property
+    def idle(self) -> bool:
+        return not (self.unanswered or self.leaving or self.waiting)
+
+    def proceed(self) -> None:
+        """Make the links that waited, as far as they may be made now."""
+        while self.waiting and len(self.unanswered) + len(self.leaving) < UNDER_WAY:
+            pair = next(iter(self.waiting))
+            self.waiting.pop(pair)()
+
+
 class PassingOn:
     """Makes routed links. `link_over` is called when one of the two links of a pair has ended."""
 
     def __init__(self, temporaries: Temporaries) -> None:
         self._temporaries = temporaries
         self._names: dict[RouterConnection, _Names] = {}  # by container
-        self._leaving: dict[RouterConnection, set[RoutedHalf]] = {}  # by client: left, and not answered yet
+        self._turns: dict[RouterConnection, dict[RouterConnection, _Turns]] = {}  # by client and container
 
     def pair(self, connection: RouterConnection, link: Link, name: str, durable: bool = False) -> RoutedLink:
         """The client's half of a routed link to the address `name`. Raises AmqpError if it has left too many."""
-        if len(self._leaving.get(connection, ())) >= LEAVING_LINKS:
+        if sum(len(turns.leaving) for turns in self._turns.get(connection, {}).values()) >= LEAVING_LINKS:
             text = f"{LEAVING_LINKS} links of this connection are still being ended at their brokers: wait a little"
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, text)
         owning = "M0" + name if name else ""
         pair = RoutedLink(
-            passed_on_name(link.name, connection.container), owning, durable, self._temporaries, self._half_over
+            passed_on_name(link.name, connection.container),
+            owning,
+            durable,
+            self._temporaries,
+            self._half_over,
+            self._answered,
         )
         if isinstance(link, Receiver):
             link.streaming = True
@@ -69,6 +99,10 @@ class PassingOn:
         `terminus` is the client's target or source, as far as it names an address; what goes wrong refuses its attach.
         """
         if not pair.client.open:
+            return
+        turns = self._turns_of(pair.client.connection, container)
+        if len(turns.unanswered) + len(turns.leaving) >= UNDER_WAY:
+            turns.waiting[pair] = lambda: self.join(pair, external, container, terminus)
             return
         try:
             if not container.usable:
@@ -105,6 +139,7 @@ class PassingOn:
             other = session.attach_receiver(pair.name, source, target, streaming=True, **_wanted(link))
         half = RoutedHalf(container, other, pair)
         names.routed[key] = pair
+        self._turns_of(pair.client.connection, container).unanswered.add(half)
         pair.join(pair.client, half)
         container.amqp.wake()
 
@@ -126,9 +161,11 @@ class PassingOn:
         """One link of a pair has ended; the other one is to follow if it is open."""
         half.connection.link_over(half)
         pair = half.pair
-        self._answered(pair.client.connection, half)
-        if pair.client is half and pair.container is not None and pair.container.open:
-            self._leaving.setdefault(half.connection, set()).add(pair.container)
+        if pair.client is half:
+            for turns in self._turns.get(half.connection, {}).values():
+                turns.waiting.pop(pair, None)
+            if pair.container is not None and pair.container.open:
+                self._leaves(pair.container)
         names = self._names.get(half.connection)
         if pair.container is half and names is not None:
             key = (half.direction, half.name)
@@ -137,22 +174,47 @@ class PassingOn:
             waiting = names.waiting.pop(key, None)
             if waiting is not None:
                 waiting[1]()
+        if pair.container is half:
+            self._answered(half)
 
-    def _answered(self, client: RouterConnection, half: RoutedHalf) -> None:
-        leaving = self._leaving.get(client)
-        if leaving is not None:
-            leaving.discard(half)
-            if not leaving:
-                del self._leaving[client]
+    def _leaves(self, half: RoutedHalf) -> None:
+        """The client has left; the container, which has this half, has to answer yet."""
+        turns = self._turns_of(half.pair.client.connection, half.connection)
+        turns.unanswered.discard(half)
+        turns.leaving.add(half)
+
+    def _turns_of(self, client: RouterConnection, container: RouterConnection) -> _Turns:
+        return self._turns.setdefault(client, {}).setdefault(container, _Turns())
+
+    def _answered(self, half: RoutedHalf) -> None:
+        """The container has answered the attach or the detach of this half, or is gone."""
+        client = half.pair.client.connection
+        by_container = self._turns.get(client, {})
+        turns = by_container.get(half.connection)
+        if turns is None:
+            return
+        turns.unanswered.discard(half)
+        if not half.open:
+            turns.leaving.discard(half)
+        turns.proceed()
+        if turns.idle and by_container.get(half.connection) is turns:
+            del by_container[half.connection]
+            if not by_container:
+                self._turns.pop(client, None)
 
     def link_over(self, record: LinkRecord) -> None:
         """A link has gone with its connection."""
-        if isinstance(record, RoutedHalf):
-            self._answered(record.pair.client.connection, record)
+        if isinstance(record, RoutedHalf) and record.pair.container is record:
+            record.open = False
+            self._answered(record)
 
     def connection_closed(self, connection: RouterConnection) -> None:
         self._names.pop(connection, None)
-        self._leaving.pop(connection, None)
+        self._turns.pop(connection, None)
+        for by_container in self._turns.values():
+            turns = by_container.pop(connection, None)
+            for pair in list(turns.waiting) if turns is not None else ():
+                pair.give_up(AmqpError(NO_ROUTE, "No route to the destination node"))
 
 
 def _wanted(link: Link) -> dict[str, Any]:

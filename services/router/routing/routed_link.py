@@ -122,6 +122,7 @@ class RoutedLink:
 
     __slots__ = (
         "accepted",
+        "answered",
         "client",
         "container",
         "egress",
@@ -153,9 +154,11 @@ class RoutedLink:
         survives: bool,
         temporaries: Temporaries,
         half_over: Callable[[RoutedHalf], None],
+        answered: Callable[[RoutedHalf], None],
     ) -> None:
         self.temporaries = temporaries
         self.half_over = half_over
+        self.answered = answered
         self.name = name
         self.owning = owning
         self.survives = survives
@@ -314,6 +317,7 @@ class RoutedLink:
     def attached(self) -> None:
         """The container answered: the client gets its termini. Null termini stand for a refusal; its detach follows."""
         assert self.container is not None
+        self.answered(self.container)
         link = self.container.link
         refused = link.remote_target is None if isinstance(link, Sender) else link.remote_source is None
         if refused:
