@@ -1,4 +1,4 @@
-"""What services must not lose: tables of key → value, in SQLite or in Redis, behind one interface.
+"""Durable tables of key → value for services, in SQLite or in Redis, behind one interface.
 
 store = make_store(settings.store)           SqliteSettings | RedisSettings, a field of a service's settings
 store.start()                                opens it in the background, again and again until it can be used

@@ -1,4 +1,4 @@
-"""What a store needs of the product that keeps its tables."""
+"""Interface of a store to the product that keeps its tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class Change(NamedTuple):
-    """A value put under a key of a table; `value` None: what is there is deleted, if there is anything."""
+    """A value put under a key of a table; `value` None: the key is deleted, if it exists."""
 
     table: str
     key: str
@@ -26,12 +26,13 @@ class Page(NamedTuple):
 
 
 class EngineError(Exception):
-    """What is wrong, where, and what to do. The engine must be opened again before it is used."""
+    """Failure of the engine: the reason, the place, and what to do. The engine must be opened again before it is
+    used."""
 
     def __init__(self, reason: str, *, undone: bool = False, full: bool = False) -> None:
         super().__init__(reason)
         self.undone = undone
-        """Of a failed commit: nothing of it was stored, nor will be. Otherwise nobody knows."""
+        """Of a failed commit: nothing of it was stored, nor will be. False: unknown."""
         self.full = full
         """There is no space for a write: an operator has to make room."""
 
@@ -43,10 +44,10 @@ class Engine(Protocol):
     """
 
     place: str
-    """Where it stores, for people; without passwords."""
+    """Place of the data, for people; without passwords."""
 
     async def open(self) -> bytes:
-        """Makes it usable, or finds out why it is not. What was open is closed first.
+        """Open the engine, after closing what was open.
 
         Gives the name that the tables got when they were made: other tables have another one.
         """
@@ -58,7 +59,7 @@ class Engine(Protocol):
         """Stores all of these changes or none. They are durable when it returns. Doing it twice changes nothing."""
 
     async def get(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Their values, in the order of the keys; None for those that are not there."""
+        """Return the values in the order of the keys; None for missing ones."""
 
     async def page(self, table: str, after: bytes) -> Page:
         """Entries from `after` on: empty, or the `next` of a page. An entry that changes meanwhile may come twice."""

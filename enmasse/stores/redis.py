@@ -32,7 +32,7 @@ from enmasse.stores.engine import EngineError, Page, Tables
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
-"""For the server to answer; after that the connection is given up, and what was asked is unknown."""
+"""Seconds for the server to answer; then the connection is closed, and the outcome of the request is unknown."""
 _PAGE_ENTRIES = 128
 _SCHEMA = b"1"
 _REQUIRED = {"appendonly": "yes", "appendfsync": "always"}

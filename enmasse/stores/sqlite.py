@@ -54,8 +54,8 @@ class SqliteEngine:
         self._backup = Backup(Path(path).absolute())
         self._identity = (0, 0)
         self._name = b""
-        """Of the store, once it has been opened. From then on the file is not made anew: that would take the log of one
-        that was moved."""
+        """Name of the store, once it was opened. From then on the file is not created again: that would use the log of
+        one that was moved."""
 
     async def open(self) -> bytes:
         return await self._in_thread(self._open)

@@ -24,7 +24,7 @@ MAX_WAITING = 256 * 1024 * 1024
 """Bytes of keys and values that wait to be written; a write beyond fails."""
 COMMIT_CHANGES = 4096
 COMMIT_BYTES = 8 * 1024 * 1024
-"""A transaction takes no further write when it has so many changes or bytes."""
+"""Limits of a transaction: it takes no further write when it has this many changes or bytes."""
 CHECK = 1.0
 """Seconds between two checks of the engine."""
 
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 class StoreError(Exception):
-    """Nothing was written, or could be read: the reason, where, and what to do."""
+    """Failed write or read; nothing was written. States the reason, the place, and what to do."""
 
 
 class StoreFull(StoreError):
-    """Nothing was written, because there is no space; writes fail at once until there is."""
+    """Failed write because there is no space; writes fail at once until there is."""
 
 
 class State(NamedTuple):
@@ -61,7 +61,7 @@ class Store:
     Writes are committed in the order of the calls. Those of one turn of the loop, and those that come while a
     transaction is being committed, go into one transaction.
 
-    If the engine breaks in the middle of a transaction, so that nobody knows its outcome, the same transaction is
+    If the engine breaks in the middle of a transaction, so that its outcome is unknown, the same transaction is
     repeated before any other, until it has succeeded: its writes wait meanwhile, and fail only if the process ends.
     """
 
@@ -76,22 +76,22 @@ class Store:
         self._waiting: deque[_Write] = deque()
         self._waiting_bytes = 0
         self._unfinished: list[_Write] = []
-        """Those of a transaction that is under way, or whose outcome is unknown."""
+        """Writes of a transaction that is under way, or whose outcome is unknown."""
         self._work = asyncio.Event()
         self._usable = asyncio.Event()
         self._turn = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
         self._name = b""
-        """Of the tables, since they were first opened."""
+        """Name of the tables, since they were first opened."""
         self._check_at = 0.0
         self._full = False
         """The engine could not be used the last time because there is no space."""
         self._broken: Exception | None = None
-        """What a reader has found."""
+        """Error that a reader has found."""
 
     def start(self) -> None:
-        """Opens it, in the background, and again whenever it fails."""
+        """Open it in the background, and again after each failure."""
         self._keeper = process.spawn(self._keep(), "store")
 
     async def ready(self) -> None:
@@ -138,7 +138,7 @@ class Store:
         return done
 
     async def get(self, table: str, key: str) -> bytes | None:
-        """The value as of the last completed write; None: there is none. Raises StoreError, ValueError."""
+        """Return the value as of the last completed write, or None. Raises StoreError, ValueError."""
         (value,) = await self.get_many(table, [key])
         return value
 
@@ -240,7 +240,7 @@ class Store:
             self._check_at = loop.time() + CHECK
 
     def _take(self) -> None:
-        """What waits becomes the next transaction, as much of it as one may have."""
+        """Take waiting writes into the next transaction, up to its limits."""
         changes = size = 0
         taken = self._unfinished
         while self._waiting and changes < COMMIT_CHANGES and size < COMMIT_BYTES:

@@ -20,7 +20,7 @@ from services.subserv.turns import Turns
 
 MAX_SUBSCRIPTIONS = 100_000
 MAX_FILTERS = 2_000
-"""Of one subscription."""
+"""Filters of one subscription, at most."""
 
 
 class Result(NamedTuple):
@@ -67,8 +67,8 @@ class AmqpSubscriptions:
     async def subscribe(
         self, subscription: str, filters: Mapping[str, str | None], created: int, *, partly: bool
     ) -> Result:
-        """What could not be made. Unless `partly`, nothing is made then. `created`: a number of its own, if
-        it is new. Raises StoreError."""
+        """Subscribe; return the refused topics. Unless `partly`, nothing is changed then. `created`: number of the
+        subscription, if it is new. Raises StoreError."""
         async with self._turns.of(subscription):
             old = self.of(subscription)
             before = old.record if old is not None else None
@@ -134,7 +134,7 @@ class AmqpSubscriptions:
             return await self._binder.applied(subscriber.id)
 
     async def close(self, subscription: str) -> bool:
-        """Ends it, with the messages that wait. False: there is none. Raises StoreError."""
+        """End the subscription and its waiting messages. Return False if it does not exist. Raises StoreError."""
         async with self._turns.of(subscription):
             subscriber = self.of(subscription)
             if subscriber is None:
@@ -150,7 +150,7 @@ class AmqpSubscriptions:
         self._brokers.touch((subscriber.id,))
 
     def addresses(self, subscription: str) -> list[str]:
-        """Where to receive from."""
+        """Return the addresses to receive from."""
         subscriber = self.of(subscription)
         if subscriber is None:
             return []

@@ -42,7 +42,7 @@ class Routed:
         connection.on_attach = self._service.gateways.attached
 
     async def session(self, connection: ControlConnection) -> None:
-        """What keep_connected runs."""
+        """Serve over a connection to the router; run by keep_connected."""
         self._service.gateways.reachable()
         returning = process.spawn(self._service.returning.run(connection), "messages that return to their queues")
         try:

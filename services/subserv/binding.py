@@ -1,6 +1,6 @@
-"""A subscription is made: patterns lead to the subscriber's queues, and retained messages lie in them first.
+"""Creation of a subscription: patterns lead to the subscriber's queues, which have the retained messages first.
 
-On each broker that carries a part of what the filter covers: pause the queue if it is there already, send a marker
+On each broker that carries a part of what the filter covers: pause the queue if it exists, send a marker
 through the broker's feed of retained messages, bind, send a second marker, wait for both, put copies of the retained
 messages that came before into the queue, resume it. What came after the second marker has come to the queue by itself;
 of what came between the two (next to nothing) the broker is asked whether it is there.
@@ -138,8 +138,8 @@ class Binder:
 
 
 async def while_it_answers(broker: Broker, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives. Raises TimeoutError if the broker is silent for PATIENCE, or LONGEST has passed: a broker that
-    has much to do, or a busy machine, is waited for."""
+    """Return the result of `work`. Raises TimeoutError if the broker is silent for PATIENCE, or LONGEST has passed: a
+    broker that has much to do, or a busy machine, is waited for."""
     task = asyncio.ensure_future(work)
     try:
         async with asyncio.timeout(LONGEST):

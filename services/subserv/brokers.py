@@ -15,7 +15,7 @@ CONTAINER = "subserv"
 
 
 class Broker:
-    """A broker and what is done there. `learned()`: `is_unasked` has changed."""
+    """A broker and the conversation with it. `learned()`: `is_unasked` has changed."""
 
     def __init__(
         self, name: str, address: tuple[str, int], owner: Owner, store: Store, learned: Callable[[], None]
@@ -24,7 +24,7 @@ class Broker:
         self.address = address
         self.by_hand = False
         self.is_unasked = False
-        """It is of another product, with another management, if any."""
+        """True for a broker of another product, without this management."""
         self.connection: ControlConnection | None = None
         self.conversation = BrokerConversation(name, owner, RetainedFeed(name, store))
         self._learned = learned
@@ -61,7 +61,7 @@ class Brokers:
         self._brokers: dict[str, Broker] = {}
 
     def follow(self, placements: Placements) -> None:
-        """These are the brokers now; those whose host and port are unknown stay as they are."""
+        """Take the brokers of the placements; those whose host and port are unknown stay unchanged."""
         invalid = placements.invalid if isinstance(placements.invalid, list) else []
         with_topics = {
             each.broker for places in placements.addresses.values() for each in places if each.type != "queue"
@@ -113,7 +113,7 @@ class Brokers:
         return len(self._brokers)
 
     def touch(self, ids: Iterable[str]) -> None:
-        """What these are to have may have changed, wherever."""
+        """Note that the desired state of these subscribers may have changed, on any broker."""
         ids = list(ids)
         for broker in self:
             broker.conversation.touch(ids)

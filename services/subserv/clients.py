@@ -34,7 +34,7 @@ HANDOVER = 2.0
 """Seconds a gateway has to close a client that is opened elsewhere."""
 MAX_SESSIONS = 200_000
 MAX_SUBSCRIPTIONS = 20_000
-"""Of one session."""
+"""Subscriptions of one session, at most."""
 MAX_SUBSCRIPTIONS_ALL = 1_000_000
 UNSPECIFIED, IMPLEMENTATION, FILTER_INVALID, QUOTA, NO_SHARED = 0x80, 0x83, 0x8F, 0x97, 0x9E
 TAKEN_OVER = 0x8E
@@ -50,7 +50,7 @@ class Refusal(Exception):
 
 
 class _Plan(NamedTuple):
-    """What becomes of one filter of a SUBSCRIBE: a refusal, or a subscription, and what brokers have to do for it."""
+    """Result for one filter of a SUBSCRIBE: a refusal, or a subscription and the work for brokers."""
 
     asked: Subscription
     code: int
@@ -157,7 +157,7 @@ class Clients:
             )
 
     async def _take_over(self, session: Session) -> wire.Close | None:
-        """The gateway that has the client closes it; what it said of it, if it did in time."""
+        """Ask the gateway that has the client to close it; return its `close` if it came in time."""
         record = session.record
         future: asyncio.Future[wire.Close] = asyncio.get_running_loop().create_future()
         self._handing_over[record.client] = future
@@ -226,7 +226,7 @@ class Clients:
         self._doom(session)
 
     def _doom(self, session: Session) -> None:
-        """What it had on brokers goes."""
+        """Let the brokers delete the session's entities."""
         self._touch(session, session.subscriptions)
 
     def _leave(self, shares: Iterable[str]) -> None:
@@ -236,7 +236,7 @@ class Clients:
                     broker.conversation.doom(id)
 
     async def end_over(self, now: float) -> None:
-        """Ends the sessions whose time is over, and disconnects those that nobody holds. Raises StoreError."""
+        """End expired sessions, and disconnect those that no gateway holds. Raises StoreError."""
         for client, epoch in list(self._abandoned.items()):
             await self.lose(client, epoch)
             if self._abandoned.get(client) == epoch:
@@ -246,7 +246,7 @@ class Clients:
         failed = [result for result in results if isinstance(result, BaseException)]
         for session, result in zip(over, results, strict=True):
             if isinstance(result, Exception) and self.sessions.by_client.get(session.record.client) is session:
-                self.sessions.put(session.record)  # it is over again next time
+                self.sessions.put(session.record)  # tried again next time
         if failed:
             raise failed[0]
 
@@ -278,7 +278,7 @@ class Clients:
     # hello, packets
 
     def hello(self, request: wire.Hello) -> wire.HelloReply:
-        """What the gateway does not hold any more is disconnected."""
+        """Disconnect the sessions that the gateway no longer holds."""
         sessions = self.sessions
         held = dict(request.sessions)
         stale, kept = [], []
@@ -346,12 +346,12 @@ class Clients:
                 await self._store.write([records.remove(records.FILTERS, key) for key in keys])
                 self.sessions.unsubscribe(session, gone)
                 failed = await self._unbind(session, gone)
-                if failed:  # it is done as soon as the broker can be asked; the client may be told now
+                if failed:  # done as soon as the broker can be asked; the client is answered now
                     return wire.UnsubscribeReply(codes=codes, sources=self._sources.tell(session), reason=failed)
             return wire.UnsubscribeReply(codes=codes, sources=self._sources.tell(session))
 
     async def _unbind(self, session: Session, gone: Iterable[str]) -> str:
-        """Waits until the brokers lead nothing of these to the session any more; why one does not yet, if so."""
+        """Wait until no broker leads these filters to the session; return the reason if one still does."""
         self._touch(session, gone)
         return await self._binder.applied(session.id)
 
@@ -394,14 +394,14 @@ class Clients:
         return _Plan(each, each.qos, "", Wanted(each.filter, filter, id, retained))
 
     def _take_back(self, session: Session, old: Mapping[str, Subscription | None]) -> None:
-        """What was subscribed to is as it was before."""
+        """Restore the former subscriptions."""
         if old:
             self.sessions.unsubscribe(session, [filter for filter, each in old.items() if each is None])
             self.sessions.subscribe(session, [each for each in old.values() if each is not None])
             self._touch(session, old)
 
     def _touch(self, session: Session, filters: Iterable[str]) -> None:
-        """What these filters lead to may have changed."""
+        """Note that the targets of these filters may have changed."""
         shares = {share.id for share in map(self._share, filters) if share is not None}
         self._leave(shares)
         self._brokers.touch((session.id, *shares))
@@ -420,5 +420,5 @@ class Clients:
 
 
 def _left(session: Session, sent: Iterable[wire.Outgoing], undo: list[Undo]) -> list[Change]:
-    """What is to be stored of the messages that a gateway was sending to the client; as `PacketTable.change`."""
+    """Return the changes for the messages that a gateway was sending to the client; as `PacketTable.change`."""
     return [each for message in sent for each in session.packets.left(session.record.client, message, undo)]

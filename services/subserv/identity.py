@@ -62,7 +62,7 @@ class Identity:
         self._lives.append((self._last, self._last))
 
     def changes(self) -> list[Change]:
-        """What stores all of it, at the start."""
+        """Return the changes that store all of it, at the start."""
         return [
             Change(records.STATE, "lives", msgspec.msgpack.encode(self._lives)),
             Change(records.STATE, "earlier-shares", msgspec.msgpack.encode(sorted(self._earlier_shares))),

@@ -1,4 +1,4 @@
-"""What the service asks of a broker's management (`activemq.management`, as Apache ActiveMQ Artemis has it)."""
+"""Requests to a broker's management (`activemq.management`, as Apache ActiveMQ Artemis has it)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from enmasse.decoding import decode
 from services.subserv import names
 
 ERRORS = (ControlError, ValueError, OSError)
-"""After these it is unknown what was done."""
+"""Errors after which it is unknown whether the request was executed."""
 FINE = ("AMQ229019", "AMQ229017", "AMQ229012")
-"""Codes of refusals that state that it is there already, or not there any more: as it should be."""
+"""Codes of refusals because the entity exists already, or no longer exists: the desired state."""
 RETAINED_ONLY = '"m.x-opt-retain-message" = TRUE AND "m.x-opt-retained-for" IS NULL'
 """Filter of the feed: what is published as retained, and no copies of it."""
 FEED_ONLY = f'{RETAINED_ONLY} AND "m.x-opt-ORIG-QUEUE" IS NULL'
@@ -25,8 +25,8 @@ FEED_ONLY = f'{RETAINED_ONLY} AND "m.x-opt-ORIG-QUEUE" IS NULL'
 address is covered by its pattern; Artemis would lead the copies there again, without end.)"""
 MAX_MESSAGES = 100_000
 MAX_BYTES = 64 * 1024 * 1024
-"""Of messages that wait in one queue of a subscriber: beyond, the oldest go for newer ones. So a client that is away
-fills no broker and holds up no publisher."""
+"""Bytes of messages that wait in one queue of a subscriber; beyond, newer ones replace the oldest. So a disconnected
+client fills no broker and blocks no publisher."""
 SETTINGS = {
     "maxDeliveryAttempts": -1,
     "maxSizeBytes": MAX_BYTES,
@@ -37,15 +37,15 @@ SETTINGS = {
     "autoDeleteQueues": False,
     "autoDeleteAddresses": False,
 }
-"""Of all queues of subscribers: what a client does not take is kept until its session ends."""
+"""Settings of all queues of subscribers: messages are kept until the session ends."""
 FEED_SETTINGS = {"maxSizeBytes": -1, "addressFullMessagePolicy": "PAGE", "defaultRingSize": -1}
-"""Of the feed of retained messages: it loses nothing."""
+"""Settings of the feed of retained messages: it loses nothing."""
 
 K = TypeVar("K")
 
 
 class Row(QueueRow):
-    """What is used of a row of listQueues beside that."""
+    """Further fields of a row of listQueues."""
 
     paused: str = "false"
     filter: str | None = None
@@ -116,7 +116,7 @@ class BrokerManagement:
         return self._ask("destroyDivert", names.divert_name(id, pattern))
 
     def pause(self, id: str) -> asyncio.Future[Reply]:
-        """It delivers nothing until it is resumed."""
+        """Pause the delivery of a queue until it is resumed."""
         return self._node.ask(f"queue.{names.queue_name(self._broker, id)}", "pause")
 
     def resume(self, id: str) -> asyncio.Future[Reply]:

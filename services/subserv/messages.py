@@ -12,9 +12,9 @@ from enmasse.amqp.scan import AMQP_VALUE, DATA
 from enmasse.amqp.sections import MessageId, Sections, encode_properties
 
 STORE_AWAY = "nothing can be stored at the moment: try again later"
-"""What clients learn of a StoreError. Its own words have places on the server: they are for the log and for health."""
+"""Text for clients in place of a StoreError, which names places on the server: that is for the log and for health."""
 STORE_FULL = "there is no space to store anything: an operator has to make room"
-"""What clients are told if the store is full."""
+"""Text for clients if the store is full."""
 FAILED = "a fault of the service, which is in its log"
 _NO_PROPERTIES = (None,) * 13
 

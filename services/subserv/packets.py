@@ -41,7 +41,7 @@ class Packets:
         return await done
 
     async def settled(self) -> None:
-        """Waits until what was asked for before is stored, or has failed."""
+        """Wait until the earlier changes are stored, or have failed."""
         if self._writer is not None:
             await self.change(())
 
@@ -88,7 +88,7 @@ class Packets:
                 done.exception()  # retrieved: the caller may be gone
 
     def _made(self, batch: list[_Waiting], undo: list[Undo]) -> tuple[list[Change], list[PacketsReply]]:
-        """Make the changes in memory; return what is to be stored, and a reply to each request."""
+        """Make the changes in memory; return the changes to store, and a reply to each request."""
         made: list[Change] = []
         replies: list[PacketsReply] = []
         by_client = self._sessions.by_client
@@ -120,7 +120,7 @@ class Packets:
         return session.packets.change(client, change, undo)
 
     async def sent(self, session: Session) -> list[Outgoing]:
-        """What is under way to the client, with the messages that are held. Raises StoreError."""
+        """Return the messages under way to the client, including the held ones. Raises StoreError."""
         client, table = session.record.client, session.packets
         held = table.held()
         found = await self._store.get_many(records.HELD, [records.held_key(client, pid) for pid in held])

@@ -1,4 +1,4 @@
-"""What is stored of sessions, subscriptions and retained messages: tables, keys, values (MessagePack). Pure."""
+"""Stored form of sessions, subscriptions and retained messages: tables, keys, values (MessagePack). Pure."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def packet_key(key: str) -> tuple[str, int, str]:
 
 
 def packets_gone(client: str, received: Iterable[int], sent: Iterable[int]) -> list[Change]:
-    """What deletes these packet ids."""
+    """Return the changes that delete these packet ids."""
     return [remove(PACKETS, received_key(client, pid)) for pid in received] + [
         remove(PACKETS, sent_key(client, pid)) for pid in sent
     ]

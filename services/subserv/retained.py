@@ -95,7 +95,7 @@ class RetainedIndex:
             del path[at].below[levels[at]]
 
     def expired(self, now: int) -> list[Retained]:
-        """Those whose time is over (milliseconds since 1970), once."""
+        """Return the messages that expired before `now` (milliseconds since 1970), once."""
         found = []
         while self._ends and self._ends[0][0] <= now:
             _, number, name = heapq.heappop(self._ends)
@@ -105,8 +105,8 @@ class RetainedIndex:
         return found
 
     def match(self, pattern: str) -> list[Retained]:
-        """Those whose name a pattern covers (`+`: one level, `#` at the end: it and all below), in the order in which
-        they were stored."""
+        """Return the messages whose name a pattern covers (`+`: one level, `#` at the end: it and all below), in the
+        order in which they were stored."""
         if "+" not in pattern and "#" not in pattern:
             entry = self.get(pattern)
             return [entry] if entry is not None else []

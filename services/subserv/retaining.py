@@ -43,7 +43,7 @@ class RetainedMessages:
         self._store = store
         self._number = 0
         self._turn = asyncio.Lock()
-        """Of who changes store and index: one by one, else they would differ."""
+        """Lock for changes of store and index, so that both stay equal."""
 
     async def load(self) -> None:
         """Raises StoreError."""
@@ -107,14 +107,14 @@ class RetainedMessages:
         log.get(broker=broker).warning("subserv.message.not-retained", topic=name[:200], reason=reason)
 
     async def expire(self) -> None:
-        """Forgets those whose time is over. Raises StoreError."""
+        """Delete expired messages. Raises StoreError."""
         over = self.index.expired(_now())
         try:
             await self.clear(over)
         except StoreError:
             for entry in over:
                 if self.index.get(entry.name) is entry:
-                    self.index.put(entry)  # its time is over again next time
+                    self.index.put(entry)  # expires again next time
             raise
 
     async def clear(self, entries: Iterable[Retained]) -> int:
@@ -152,7 +152,7 @@ class RetainedMessages:
                 for entry, value in zip(some, values, strict=True):
                     record = msgspec.msgpack.decode(value, type=RetainedRecord) if value is not None else None
                     if record is None or record.number != entry.number or (entry.expires and entry.expires <= now):
-                        continue  # replaced or gone since: the live message says so
+                        continue  # replaced or deleted since: the subscriber gets the live message
                     identity = f"{names.MARK}:{number}:{entry.number}:{filter}"
                     try:
                         data = copies.copy_for(record.message, entry.name, filter, identity, entry.expires, now)

@@ -18,7 +18,7 @@ from services.subserv import copies, names, records
 from services.subserv.given import Given, Message
 
 AGAIN = 0.5
-"""Seconds between two looks at what is to be returned."""
+"""Seconds between two attempts to return messages."""
 PATIENCE = 30.0
 """Seconds until a queue that gives no credit is left for the next attempt."""
 PORTION = 50
@@ -29,7 +29,7 @@ class Returning:
     """Sends the messages of `Given.returning` over the router; each is stored until its queue has accepted it."""
 
     def __init__(self, given: Given, store: Store, is_queue: Callable[[str], bool]) -> None:
-        """`is_queue(address)`: False only if this address is certainly no queue any more; its messages are dropped."""
+        """`is_queue(address)`: False only if this address is certainly no longer a queue; its messages are dropped."""
         self._given = given
         self._store = store
         self._is_queue = is_queue

@@ -1,7 +1,7 @@
-"""MQTT sessions as they are stored, their packet ids, who shares a subscription, and when sessions end. Pure.
+"""MQTT sessions as stored, their packet ids, members of shared subscriptions, and the ends of sessions. Pure.
 
-What changes gives `Change`s; the caller stores them, and only then calls what brings them into memory (`put`, `remove`,
-`PacketTable.apply`). So what is in memory is never ahead of the store.
+A change returns `Change`s; the caller stores them, and only then applies them in memory (`put`, `remove`,
+`PacketTable.apply`). So memory is never ahead of the store.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PacketTable:
         return len(self.received) + len(self.sent)
 
     def put_sent(self, client: str, record: OutgoingRecord) -> None:
-        """As it is stored."""
+        """Take over a stored record."""
         self._set(client, record.message.pid, record, [])
         message = _owned(record)
         if message is not None:
@@ -62,11 +62,11 @@ class PacketTable:
             self._order = max(self._order, record.order)
 
     def messages(self) -> list[Outgoing]:
-        """What is under way to the client, in the order in which it was first sent."""
+        """Return the messages under way to the client, in the order of their first sending."""
         return [record.message for record in sorted(self.sent.values(), key=lambda record: record.order)]
 
     def change(self, client: str, change: PacketChange, undo: list[Undo]) -> list[Change]:
-        """What is to be stored, and is so in memory from now on. `undo` gets what brings back what was before."""
+        """Apply a change in memory; return the changes to store. `undo` gets the former values."""
         op, pid = change.op, change.pid
         if op in ("in", "in-"):
             undo.append((self.received, pid, self.received.pop(pid, None)))
@@ -110,7 +110,7 @@ class PacketTable:
     def _forgotten(
         self, client: str, pid: int, old: OutgoingRecord | None, unsettled: bool, undo: list[Undo]
     ) -> list[Change]:
-        """Its exchange is over; `unsettled`: the broker may have the message still."""
+        """End the exchange; `unsettled`: the broker may still have the message."""
         if old is None:
             return []
         self._set(client, pid, None, undo)
@@ -127,8 +127,8 @@ class PacketTable:
         return changes
 
     def left(self, client: str, message: Outgoing, undo: list[Undo]) -> list[Change]:
-        """What a gateway leaves when it closes the client: it is under way, or was completed and not settled. As
-        `change`."""
+        """Take a message that a gateway leaves when it closes the client: under way, or completed and not settled.
+        As `change`."""
         old = self.sent.get(message.pid)
         if message.state == "completed" and of_group(message.source, message.identity) is not None:
             return self._forgotten(client, message.pid, old, True, undo)
@@ -153,7 +153,7 @@ class PacketTable:
 
 
 def _owned(record: OutgoingRecord) -> Message | None:
-    """The message, if nobody else may get it: it is held, or PUBREC has come."""
+    """Return the message if no other client may get it: it is held, or PUBREC was received."""
     message = record.message
     return of_group(message.source, message.identity) if record.held or message.state != "published" else None
 
@@ -172,7 +172,7 @@ class Session(Subscriber):
         """Ids of the shared subscriptions of which it is a member."""
         self.packets = PacketTable(given)
         self.told: list[str] | None = None
-        """Addresses of the sources that its gateway knows of; None: it was told none yet."""
+        """Addresses of the sources that its gateway knows of; None: none yet."""
 
 
 class Share(Subscriber):
@@ -243,7 +243,7 @@ class Sessions:
         self.given.over(record.client, session.packets.owned())
 
     def subscribe(self, session: Session, subscriptions: Iterable[Subscription]) -> None:
-        """The session has these besides, or instead of those of the same filter."""
+        """Add these subscriptions, in place of those of the same filter."""
         own = []
         for each in subscriptions:
             if each.filter not in session.subscriptions:
@@ -258,7 +258,7 @@ class Sessions:
             session.filters = session.filters.union(own)
 
     def unsubscribe(self, session: Session, filters: Iterable[str]) -> list[Subscription]:
-        """The session has these no more; gives those that it had."""
+        """Remove subscriptions; return the removed ones."""
         gone = [each for filter in filters if (each := session.subscriptions.pop(filter, None)) is not None]
         self.subscriptions -= len(gone)
         shares = [share.id for share in (self.share_of(each.filter) for each in gone) if share is not None]
@@ -283,7 +283,7 @@ class Sessions:
                 del self.shares[id]
 
     def end(self, session: Session) -> list[Change]:
-        """What deletes it from the store."""
+        """Return the changes that delete the session from the store."""
         client = session.record.client
         packets = session.packets
         return [
@@ -295,7 +295,7 @@ class Sessions:
         ]
 
     def over(self, now: float) -> list[Session]:
-        """Sessions whose time is over by now, once."""
+        """Return the sessions that have expired by now, once."""
         found = []
         while self._ends and self._ends[0][0] <= now:
             ends, client = heapq.heappop(self._ends)

@@ -1,4 +1,4 @@
-"""Where gateways receive for the sessions that they have, and what they were told of it (`Session.told`)."""
+"""Addresses from which gateways receive for their sessions, as last sent to them (`Session.told`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SessionSources:
         self._turns = turns
 
     def of(self, session: Session) -> list[wire.Source]:
-        """Where the gateway is to receive for a session."""
+        """Return the sources of a session for its gateway."""
         found = [wire.Source(address=address) for address in self._addresses(session)]
         for share in self._sessions.shares_of(session):
             found += [wire.Source(address=address, filter=share.name) for address in self._addresses(share)]
@@ -46,7 +46,7 @@ class SessionSources:
         return [names.queue_name(broker, subscriber.id) for broker in sorted(brokers)]
 
     def tell(self, session: Session) -> list[wire.Source]:
-        """The same; its gateway is told by the caller."""
+        """Return the sources of a session and note them as known to its gateway; the caller sends them."""
         sources = self.of(session)
         session.told = [source.address for source in sources]
         return sources

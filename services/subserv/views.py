@@ -1,4 +1,4 @@
-"""What the command line shows, and what it has done: subscriptions, sessions, retained messages."""
+"""Requests of the command line: subscriptions, sessions, retained messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from services.subserv.sessions import Session, Share
 
 
 class Unknown(Exception):
-    """There is no such thing; the text says so."""
+    """Raised if the requested thing does not exist; the text names it."""
 
 
 class Views:
@@ -122,7 +122,9 @@ class Views:
     def disconnect(self, request: wire.ByClient) -> wire.Done:
         count = self._service.clients.disconnect(request.client, request.reason)
         if not count:
-            raise Unknown(f"client {request.client[:200]!r} is not connected: `enmasse mqtt clients` shows who is")
+            raise Unknown(
+                f"client {request.client[:200]!r} is not connected: `enmasse mqtt clients` lists connected clients"
+            )
         return wire.Done(count=count)
 
     def retained(self, request: wire.ByFilter) -> wire.RetainedReply:
