@@ -6,15 +6,21 @@ client. Its filters together say which patterns lead to its queue on each broker
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
+from enmasse.model.addresses import Address
 from enmasse.model.feeds import Addresses, Placements
-from enmasse.model.names import AddressName, wire_name
+from enmasse.model.names import AddressName, router_form, wire_name
 from enmasse.model.topics import FilterRefused, FilterTarget, TopicMap
 from enmasse.reconcile import Sources
 
 MAX_CACHED = 100_000
+REMEMBERED = 50
+"""Changes of the feeds that are remembered: a subscriber that was looked at before is computed as a whole."""
+FEW = 50
+"""Addresses in a change; more concern all subscribers."""
 LONGEST_CACHED = 256
 """Characters of a filter whose targets are kept."""
 
@@ -34,6 +40,14 @@ class Subscriber:
         """Of Desired: what it has computed last."""
 
 
+class _Change(NamedTuple):
+    """A change of the feeds, which led to this state. `names`: levels of the names of the addresses that it concerns,
+    as they are written and as routers read them; None: all."""
+
+    state: int
+    names: list[list[str]] | None
+
+
 class Placed(NamedTuple):
     """Broker → patterns of these filters, as of a state of the feeds."""
 
@@ -48,11 +62,13 @@ class Desired:
     def __init__(self) -> None:
         self.sources = Sources(("addresses", "placements"))
         self.topics = TopicMap({})
+        self._addresses: Mapping[AddressName, Address] = {}
         self.placements = Placements(brokers={}, addresses={})
         self._unasked: frozenset[str] = frozenset()
         """Brokers that cannot keep subscriptions."""
         self._state = 0
         """Grows with each change of the feeds."""
+        self._changes: deque[_Change] = deque(maxlen=REMEMBERED)
         self._draining: set[str] = set()
         """Brokers that are being emptied of something."""
         self._names: list[AddressName] = []
@@ -60,22 +76,34 @@ class Desired:
 
     def set_addresses(self, body: Addresses) -> None:
         """Raises ValueError if the addresses cannot be read."""
-        self.topics = TopicMap(body.addresses)
+        before, self.topics = self.topics, TopicMap(body.addresses)
+        differing = _differing(self._addresses, body.addresses)
+        self._addresses = body.addresses
         self._names = sorted(name for name, address in body.addresses.items() if address.type == "topic")
         self._cached.clear()
-        self._state += 1
+        self._changed(differing if before.default == self.topics.default else None)
         self.sources.deliver("addresses")
 
     def set_placements(self, body: Placements) -> None:
+        differing = _differing(self.placements.addresses, body.addresses)
         self.placements = body
         self._draining = {each.broker for places in body.addresses.values() for each in places if each.draining}
-        self._state += 1
+        self._changed(differing)
         self.sources.deliver("placements")
 
     def set_unasked(self, brokers: Iterable[str]) -> None:
         """These are of a product whose management is another: nothing can be kept there for a subscriber."""
-        self._unasked = frozenset(brokers)
+        unasked = frozenset(brokers)
+        if unasked != self._unasked:
+            self._unasked = unasked
+            self._changed(None)
+
+    def _changed(self, names: set[AddressName] | None) -> None:
         self._state += 1
+        levels = None
+        if names is not None and len(names) <= FEW:
+            levels = [form.split("/") for name in names for form in {str(name), router_form(name)}]
+        self._changes.append(_Change(self._state, levels))
 
     def topic_names(self) -> list[str]:
         """The names on AMQP of the topic addresses."""
@@ -158,11 +186,13 @@ class Desired:
         return set(self._placed(subscriber))
 
     def _placed(self, subscriber: Subscriber) -> dict[str, set[str]]:
-        """One more filter costs work for one."""
+        """Return broker → patterns. One more filter costs work for one; a change of addresses for those it concerns."""
         last, filters = subscriber.placed, subscriber.filters
-        if last is not None and last.state == self._state and last.filters <= filters:
+        if last is not None and last.filters <= filters and self._is_valid(last):
             new, patterns = filters - last.filters, last.patterns
             if not new:
+                if last.state != self._state:
+                    subscriber.placed = last._replace(state=self._state)
                 return patterns
         else:
             new, patterns = filters, {}
@@ -171,3 +201,42 @@ class Desired:
                 patterns.setdefault(broker, set()).update(found)
         subscriber.placed = Placed(self._state, filters, patterns)
         return patterns
+
+    def _is_valid(self, placed: Placed) -> bool:
+        """Return True if no change since then concerns these filters."""
+        if placed.state == self._state:
+            return True
+        if not self._changes or placed.state + 1 < self._changes[0].state:
+            return False
+        for change in reversed(self._changes):
+            if change.state <= placed.state:
+                return True
+            if change.names is None or any(self._concerns(change.names, filter) for filter in placed.filters):
+                return False
+        return True
+
+    def _concerns(self, names: list[list[str]], filter: str) -> bool:
+        """Return True if what a filter covers may differ when addresses of these names come, go or move."""
+        levels = filter.split("/")
+        if any(_overlap(levels, name) for name in names):
+            return True
+        if "." in filter and any(_overlap(router_form(filter).split("/"), name) for name in names):
+            return True
+        # Another spelling of a topic of the default: without the default's name an address may take it.
+        return self.topics.default is not None and _overlap(levels, self.topics.default.split("/"))
+
+
+def _overlap(filter: list[str], name: list[str]) -> bool:
+    """Return True if a filter and a name can be equal level by level, as far as both go."""
+    for level, other in zip(filter, name, strict=False):
+        if level == "#":
+            return True
+        if level not in ("+", other):
+            return False
+    return True
+
+
+def _differing(before: Mapping[AddressName, Any], after: Mapping[AddressName, Any]) -> set[AddressName]:
+    changed = {name for name, value in after.items() if before.get(name) != value}
+    changed.update(before.keys() - after.keys())
+    return changed

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-PORTION: Final = 200
+PORTION: Final = 50
 """Sessions and other subscribers that are looked at in one turn of the loop."""
 
 

@@ -227,8 +227,8 @@ class SubscriptionService:
             try:
                 ids = [each.id for each in self.subscribers()]
                 async for some in portions(ids):
-                    self.brokers.touch(some)
                     self.session_sources.lies(some)
+                    self.brokers.touch(some)
             except Exception as error:
                 self._went_wrong("follow a change of addresses", error)
                 self._changed.set()

@@ -229,7 +229,8 @@ class World:
         process = self.process
         assert process is not None
         await until(
-            lambda: process.poll() is not None or "session" in self.health().get("detail", ""), "subserv is ready"
+            lambda: process.poll() is not None or re.match(r"\d+ session", self.health().get("detail", "")),
+            "subserv is ready",
         )
 
     def health(self) -> dict[str, Any]:

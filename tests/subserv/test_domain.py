@@ -189,6 +189,80 @@ def test_what_is_desired_does_not_depend_on_the_way_to_it(steps: list[Any]) -> N
             assert (broker in desired.brokers(subscriber)) == bool(new)
 
 
+POOL = [
+    "a",
+    "a/b",
+    "a.b",
+    "a/b/c",
+    "b",
+    "b/+",
+    "#",
+    "+",
+    "+/b",
+    "a/#",
+    "a/+/c",
+    "b/a/b",
+    "c",
+    "c/a",
+    "c.a",
+    "a.b/c",
+    "+/+",
+]
+TOPICS_OF_POOL = ["a", "a/b", "a.b", "b", "c", "c/a"]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sets(st.sampled_from(TOPICS_OF_POOL)), st.sampled_from(["", *TOPICS_OF_POOL])),
+            st.dictionaries(st.sampled_from(TOPICS_OF_POOL), st.sampled_from(["b1", "b2"])),
+            st.lists(st.sampled_from(POOL), unique=True),
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+)
+def test_a_subscriber_is_placed_as_if_the_addresses_had_always_been_as_they_are(steps: list[Any], amqp: bool) -> None:
+    desired, subscriber = Desired(), Subscriber("s", 1, amqp=amqp)
+    addresses, placements = Addresses(addresses={}), Placements(brokers={}, addresses={})
+    for step in steps:
+        if isinstance(step, tuple):
+            names, default = step
+            kept = {n: Address(type="topic", flavor="t", mqtt_default=n == default) for n in names}
+            addresses = Addresses(addresses={AddressName(name): address for name, address in kept.items()})
+            desired.set_addresses(addresses)
+        elif isinstance(step, dict):
+            places = {AddressName(name): [Placement(broker=home)] for name, home in step.items()}
+            placements = Placements(brokers={}, addresses=places)
+            desired.set_placements(placements)
+        else:
+            subscriber.filters = frozenset(step)
+        fresh = Desired()
+        fresh.set_addresses(addresses)
+        fresh.set_placements(placements)
+        other = Subscriber("s", 1, subscriber.filters, amqp=amqp)
+        for broker in ("b1", "b2"):
+            assert desired.patterns(broker, subscriber, held=False) == fresh.patterns(broker, other, held=False)
+
+
+def test_a_new_address_costs_subscribers_that_it_does_not_concern_nothing() -> None:
+    desired = Desired()
+    names = {AddressName(f"t{number}"): Address(type="topic", flavor="f") for number in range(50)}
+    desired.set_addresses(Addresses(addresses=names))
+    desired.set_placements(Placements(brokers={}, addresses={name: [Placement(broker="b")] for name in names}))
+    subscribers = [Subscriber(str(n), n, [f"t{(n + m) % 50}/{m}/#" for m in range(20)]) for n in range(100)]
+    before = [desired.patterns("b", each, held=True) for each in subscribers]
+    looked_up: list[str] = []
+    targets = desired.targets
+    desired.targets = lambda filter, **more: looked_up.append(filter) or targets(filter, **more)  # type: ignore[method-assign, func-returns-value]
+    new = {**names, AddressName("t7/7"): Address(type="topic", flavor="f")}
+    desired.set_addresses(Addresses(addresses=new))
+    assert [desired.patterns("b", each, held=True) for each in subscribers] == before
+    concerned = [each for each in subscribers if "t7/7/#" in each.filters]
+    assert sorted(looked_up) == sorted(filter for each in concerned for filter in each.filters)
+    assert concerned
+
+
 def test_long_filters_are_not_remembered() -> None:
     """A client may ask for one of 64 KiB again and again; brokers take no such names."""
     desired = Desired()
