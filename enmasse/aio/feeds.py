@@ -24,8 +24,8 @@ S = TypeVar("S")
 
 class FollowedFeed(Generic[S]):
     """A feed to follow: its name, the type of its body (enmasse.model.feeds), and `received(body)`, called with each
-    snapshot. A snapshot that cannot be decoded, or at which `received` raises ValueError, is rejected and changes
-    nothing. `complete`: a snapshot has been taken, ever.
+    message. A message that cannot be decoded, or at which `received` raises ValueError, is rejected and changes
+    nothing. `complete`: a message has been accepted, over any connection.
     """
 
     def __init__(self, name: str, kind: type[S], received: Callable[[S], None]) -> None:
@@ -35,7 +35,7 @@ class FollowedFeed(Generic[S]):
         self._received = received
 
     async def follow(self, client: Client, timeout: float) -> NoReturn:
-        """Takes one snapshot at a time, the newest if more have gathered. Raises AmqpError, TimeoutError."""
+        """Take one message at a time, with all changes since the one before. Raises AmqpError, TimeoutError."""
         receiver = await client.receiver(self.name, credit=0, timeout=timeout)
         logger = log.get(feed=self.name, peer=f"{client.host}:{client.port}")
         while True:
@@ -87,11 +87,11 @@ class FeedsClient:
 
     @property
     def complete(self) -> bool:
-        """Of each feed there has been a snapshot."""
+        """Whether each feed has delivered a message."""
         return all(feed.complete for feed in self._feeds)
 
     async def run(self) -> NoReturn:
-        """Until cancelled."""
+        """Follow the feeds until cancelled."""
         now = asyncio.get_running_loop().time
         await keep_connected(
             self._connect,
@@ -112,7 +112,7 @@ class FeedsClient:
         )
 
     async def _follow(self, client: Client) -> None:
-        """Until the first of the feeds fails."""
+        """Follow all feeds over this connection, until the first of them fails."""
         self.connected = True
         following = [asyncio.ensure_future(feed.follow(client, self._timeout)) for feed in self._feeds]
         try:

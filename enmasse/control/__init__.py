@@ -1,6 +1,6 @@
 """The control plane's AMQP: python-qpid-proton's engine on asyncio.
 
-connection = await connect(host, port, container="me")          keep_connected(...) for ever
+connection = await connect(host, port, container="me")          keep_connected(...) indefinitely
 listener = await listen(host, port, accepted, container="me")
 sender, receiver = connection.sender("address"), connection.receiver("address")
 router = await Dispatch(connection).opened()                    Artemis(connection) for a broker

@@ -20,7 +20,7 @@ class Snapshot(Protocol):
 
     @property
     def revision(self) -> int:
-        """Grows with every change of the content; 0: not stated."""
+        """Number that grows with every change of the content; 0: not stated."""
 
 
 S = TypeVar("S", bound=Snapshot)
@@ -39,7 +39,7 @@ class FollowedFeed(Generic[S]):
         self._received = received
 
     def follow(self, connection: ControlConnection, saw: Callable[[str, int], None]) -> ControlReceiver:
-        """Subscribes; `saw(name, revision)` is called after `received`."""
+        """Subscribe; `saw(name, revision)` is called after `received`."""
 
         def received(body: S) -> None:
             self._received(body)
@@ -49,10 +49,11 @@ class FollowedFeed(Generic[S]):
 
 
 class ConfigurationClient:
-    """Follows feeds over one connection after the other; `session` is what keep_connected runs. It reports from
-    `start_reporting` on: a process that stands by follows only.
+    """Follower of feeds and sender of reports, over one connection after the other (`session`, for keep_connected).
 
-    A snapshot counts as seen by the readiness reporter when its `received` has returned.
+    It reports after `start_reporting`: a process that stands by only follows.
+
+    A message counts as seen by the readiness reporter when its `received` has returned.
     """
 
     def __init__(
@@ -62,18 +63,18 @@ class ConfigurationClient:
         placements: PlacementsReporter | None = None,
     ) -> None:
         self.connected = False
-        """A conversation is under way."""
+        """Whether a session is running."""
         self._feeds = feeds
         self._readiness = readiness
         self._reporters = (readiness, placements) if placements is not None else (readiness,)
         self._reports = asyncio.Event()
 
     def start_reporting(self) -> None:
-        """Reports over the connection that there is, and over each that follows. Each begins with a full report."""
+        """Report over the present connection and all later ones. Each begins with a full report."""
         self._reports.set()
 
     async def session(self, connection: ControlConnection) -> None:
-        """The conversation, until one of its links ends. Raises LinkClosed, ConnectionLost."""
+        """Follow and report until one of the links ends. Raises LinkClosed, ConnectionLost."""
         ended = asyncio.Event()
         for reporter in self._reporters:
             reporter.connected()
@@ -99,6 +100,6 @@ class ConfigurationClient:
             await reporter.run(connection)
         except LinkClosed as error:
             if error.condition == STOLEN and not connection.is_gone:
-                # This process leads as long as it lives: it takes the role back over its next connection.
+                # A process leads for as long as it lives: it takes the role back over its next connection.
                 log.get(peer=connection.peer).warning("control.role.taken-over", role=reporter.role)
             raise

@@ -25,8 +25,8 @@ from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 
 MAX_FRAME = 65536
 SESSION_BYTES = 256 * MAX_FRAME
-"""Bytes of transfers a peer may have under way in one session before it is read: a window of so many frames, and
-hundreds of small replies come at a time. (Deliveries are read as they come, so these bytes do not gather.)"""
+"""Bytes of transfers a peer may have under way in one session before it is read: a window of 256 frames, because
+hundreds of small replies arrive at a time. (Deliveries are read on arrival, so these bytes do not accumulate.)"""
 WRITE_BUFFER = 2 * 1024 * 1024
 """Bytes that wait for the peer to read before nothing more is given to the socket."""
 WRITE = 256 * 1024

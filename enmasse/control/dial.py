@@ -27,9 +27,9 @@ async def connect(
     timeout: float = 5.0,
     **options: Any,
 ) -> ControlConnection:
-    """An open connection. `prepare` sets its callbacks first. Further options are Connection's.
+    """Return an open connection. `prepare` sets its callbacks first. `options` are those of ControlConnection.
 
-    Raises ConnectionLost if nobody listens, the peer refuses, or it takes longer than `timeout` seconds.
+    Raises ConnectionLost if no peer listens, the peer refuses, or it takes longer than `timeout` seconds.
     """
     loop = asyncio.get_running_loop()
     connection: ControlConnection | None = None
@@ -68,10 +68,10 @@ async def keep_connected(
     prepare: Callable[[ControlConnection], None] | None = None,
     **options: Any,
 ) -> None:
-    """Connects, runs `session(connection)` while the connection lives, and again, with a back-off up to two seconds.
+    """Connect, run `session(connection)` while the connection lives, and reconnect, with a back-off up to two seconds.
 
-    `session` is cancelled when the connection is lost; when it returns the connection is closed and made anew. Runs
-    until cancelled.
+    `session` is cancelled when the connection is lost; when it returns, the connection is closed and a new one opened.
+    Runs until cancelled.
     """
     logger = log.get(peer=f"{host}:{port}")
 

@@ -1,4 +1,4 @@
-"""What goes wrong between control-plane peers, in AMQP's terms (OASIS AMQP 1.0 part 2.8.14: condition, description)."""
+"""Errors between control-plane peers, in AMQP's terms (OASIS AMQP 1.0 part 2.8.14: condition, description)."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 def follow(connection: ControlConnection, feed: str, received: Callable[[T], None], kind: type[T]) -> ControlReceiver:
-    """Subscribes to a feed; `received(body)` gets each snapshot, one at a time, the newest if more have gathered.
+    """Subscribe to a feed; `received(body)` gets each message, one at a time.
 
-    `kind` is the body's type, one of enmasse.model.feeds. A snapshot that cannot be decoded, or at which `received`
+    `kind` is the body's type, one of enmasse.model.feeds. A message that cannot be decoded, or at which `received`
     raises ValueError, is rejected and changes nothing.
     """
     logger = log.get(feed=feed, peer=connection.peer)
@@ -40,10 +40,10 @@ def follow(connection: ControlConnection, feed: str, received: Callable[[T], Non
 
 
 def decode_body(delivery: Delivery, kind: type[T]) -> T:
-    """The JSON object in a message of the configuration service. Raises ControlError, ValueError."""
+    """Decode the JSON object in a message of the configuration service. Raises ControlError, ValueError."""
     return decode(jsonmessage.body(delivery), kind)
 
 
 def encode_message(subject: str, body: Any) -> bytes:
-    """A message of the configuration service: JSON in an amqp-value string."""
+    """Encode a message of the configuration service: JSON in an amqp-value string."""
     return jsonmessage.encode(subject, msgspec.json.encode(body))

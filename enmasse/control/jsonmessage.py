@@ -1,4 +1,4 @@
-"""Messages whose body is JSON text in an amqp-value section (docs/contracts.md): encoded without a copy too many."""
+"""Messages whose body is JSON text in an amqp-value section (docs/contracts.md): encoded without superfluous copies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FRONT = 1024
 
 
 def encode(subject: str | None, body: bytes) -> bytes:
-    """The message with this JSON text (UTF-8) as body (OASIS AMQP 1.0 part 3: properties, amqp-value string)."""
+    """Return the message with this JSON text (UTF-8) as body (OASIS AMQP 1.0 part 3: properties, amqp-value string)."""
     head = _heads.get(subject)
     if head is None:
         message = proton.Message(body="")
@@ -58,9 +58,9 @@ def _text(found: object) -> bytes:
 
 
 def _long_text(data: bytes) -> int:
-    """Where the string begins that an amqp-value section at the end consists of; 0 if the section has another form.
+    """Position of the string in an amqp-value section at the end of the message; 0 if the section has another form.
 
-    Snapshots have megabytes: what the general way costs, a text as str and back to bytes, is felt there.
+    Snapshots have megabytes: decoding them to str and encoding them to bytes again would take noticeable time.
     """
     at = data.find(_VALUE + b"\xb1", 0, _FRONT) + len(_VALUE)
     if at < len(_VALUE) or int.from_bytes(data[at + 1 : at + 5], "big") != len(data) - at - 5:

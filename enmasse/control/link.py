@@ -44,7 +44,7 @@ _NULL_TERMINUS = proton.Terminus.UNSPECIFIED
 
 
 class Outcome:
-    """What became of a message we sent. `state` is one of ACCEPTED … MODIFIED, or 0 for none."""
+    """Outcome of a message that was sent. `state` is one of ACCEPTED … MODIFIED, or 0 for none."""
 
     __slots__ = ("condition", "description", "state")
 
@@ -69,7 +69,7 @@ OnOutcome = Callable[[Outcome], None]
 
 
 class Carrier(Protocol):
-    """The connection as its links and those who have a link see it (enmasse/control/connection.py)."""
+    """The connection as its links and their owners see it (enmasse/control/connection.py)."""
 
     loop: asyncio.AbstractEventLoop
     max_message_size: int
@@ -183,7 +183,7 @@ class ControlLink:
         self.connection.forget(self)
         if not self._attached.done():
             self._attached.set_exception(error)
-            self._attached.exception()  # seen: nobody has to wait for it
+            self._attached.exception()  # marked as retrieved: awaiting it is optional
         if self.on_closed is not None:
             self.on_closed(error)
 

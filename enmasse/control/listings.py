@@ -16,7 +16,7 @@ EVERYTHING = (_ALL, 1, 2147483647)
 
 
 class QueueRow(msgspec.Struct):
-    """What is used of a row of listQueues; Artemis gives every value as a string."""
+    """Columns of listQueues that are used; Artemis gives every value as a string."""
 
     name: str
     address: str = ""
@@ -30,11 +30,11 @@ class QueueRow(msgspec.Struct):
     messagesLost: str = "0"
     """Lost by damage to the broker's files. Stock brokers do not have it, nor the next."""
     stalled: str = "false"
-    """It stands still, because a message cannot be read."""
+    """Whether the queue does not deliver, because a message cannot be read."""
 
 
 class AddressRow(msgspec.Struct):
-    """What is used of a row of listAddresses; `routingTypes` is JSON in a string: `["ANYCAST"]`."""
+    """Columns of listAddresses that are used; `routingTypes` is JSON in a string: `["ANYCAST"]`."""
 
     name: str
     routingTypes: str = ""
@@ -48,7 +48,7 @@ class AddressRow(msgspec.Struct):
     addressSize: str = "0"
     """Bytes of messages that came to it and are still held, in whichever queue."""
     full: str = ""
-    """What happens to the next message (docs/contracts.md); empty: it is accepted. Stock brokers do not have it."""
+    """Treatment of the next message (docs/contracts.md); empty: it is accepted. Stock brokers lack this column."""
 
 
 class _QueuePage(msgspec.Struct):

@@ -41,7 +41,7 @@ OUTSTANDING = 250
 TIMEOUT = 10.0
 REPLY_WINDOW = 500
 ARTEMIS = "apache-activemq-artemis"
-"""What brokers with such management state as their `product`: the embedded ones, too."""
+"""`product` that brokers with Artemis' management state, embedded ones included."""
 _AMQP_VALUE = 0x77
 _VALUE_SECTION = b"\x00\x53\x77"
 
@@ -57,7 +57,7 @@ class Reply:
 
     @property
     def digest(self) -> int:
-        """Of the body's bytes: replies with the same digest have the same body (within this process)."""
+        """Digest of the body's bytes: replies with the same digest have the same body (within this process)."""
         return hash(self.data)
 
     @property
@@ -104,7 +104,7 @@ class Management:
             pn_message_free(self._reply)
 
     async def opened(self) -> Self:
-        """Waits until both links are granted. Raises LinkClosed, RequestTimeout."""
+        """Wait until both links are attached. Raises LinkClosed, RequestTimeout."""
         try:
             async with asyncio.timeout(self.timeout):
                 await self._receiver.opened()
@@ -119,7 +119,7 @@ class Management:
         return self
 
     def request(self, properties: Mapping[str, Any], body: Any, timeout: float | None = None) -> asyncio.Future[Reply]:
-        """Sends a request as soon as its turn comes; the future has the reply.
+        """Queue a request, to be sent when fewer than `outstanding` are unanswered; the future has the reply.
 
         Raises (in the future) RequestTimeout, LinkClosed or ConnectionLost: what the request did is then unknown.
         """
@@ -133,7 +133,7 @@ class Management:
 
     @property
     def waiting(self) -> int:
-        """Requests not answered yet, sent or not."""
+        """Number of requests without an answer yet, sent or queued."""
         return len(self._queue) + len(self._sent)
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ class Management:
             return
         found = self._sent.pop(str(pn_message_get_correlation_id(message)), None)
         if found is None:
-            return  # it came too late
+            return  # it arrived after its request had timed out
         properties = proton.Data(pn_message_properties(message))
         try:
             values = properties.get_object() if properties.next() else {}
@@ -187,7 +187,7 @@ class Management:
             self._send_queued()
 
     def _watch(self) -> None:
-        """Times requests out: their outcome is unknown from now on."""
+        """Time requests out: their outcome is unknown."""
         now = self._loop.time()
         late = [number for number, (_, deadline) in self._sent.items() if deadline <= now]
         for number in late:
@@ -234,7 +234,7 @@ class Dispatch(Management):
         await self._entity("CREATE", kind, name, attributes)
 
     async def read(self, kind: str, name: str) -> dict[str, Any]:
-        """The entity's attributes; raises RequestFailed with status 404 if there is none."""
+        """Return the entity's attributes. Raises RequestFailed, with status 404 if the entity does not exist."""
         body = (await self._entity("READ", kind, name, {})).body
         return dict(body) if isinstance(body, dict) else {}
 
@@ -242,7 +242,7 @@ class Dispatch(Management):
         await self._entity("UPDATE", kind, name, attributes)
 
     async def delete(self, kind: str, name: str) -> None:
-        """Deletes the entity; raises RequestFailed with status 404 if there is none."""
+        """Delete the entity. Raises RequestFailed, with status 404 if the entity does not exist."""
         await self._entity("DELETE", kind, name, {})
 
     async def _entity(self, operation: str, kind: str, name: str, attributes: Mapping[str, Any]) -> Reply:
@@ -286,7 +286,7 @@ class Artemis(Management):
         return self.result(await self.request({"_AMQ_ResourceName": resource, "_AMQ_Attribute": name}, "[]"))
 
     def digest(self, reply: Reply) -> int:
-        """As `Reply.digest`, of a listing without the row of our own reply queue: its counters grow with each reply."""
+        """Return `Reply.digest` of a listing without the row of our reply queue, whose counters grow with each reply."""
         data, own = reply.data, (self._reply_to or "").encode()
         at = data.find(own) if own else -1
         start, stop = data.rfind(b"{", 0, max(0, at)), data.find(b"}", at)
@@ -294,7 +294,7 @@ class Artemis(Management):
 
     @staticmethod
     def result(reply: Reply) -> Any:
-        """What an operation gave. Raises RequestFailed if it failed."""
+        """Return the result of an operation. Raises RequestFailed if it failed."""
         text = reply.body
         try:
             found = decode_any(text) if text else []

@@ -17,16 +17,16 @@ from enmasse.reconcile import ReadinessBook
 COALESCE = 0.02
 """Seconds in which changes gather before they are reported."""
 AGAIN = 0.1
-"""Seconds until a link that was ended is attached again, or a report that was released is sent again."""
+"""Seconds until a link that has ended is attached again, or a report that was released is sent again."""
 
 
 class ReadinessReporter:
-    """Reports readiness: everything when a connection begins, then what has changed, gathered for a moment.
+    """Reporter of readiness: everything when a connection begins, then changes, gathered for COALESCE seconds.
 
-    `role`: what kind of controller reports (`ragent`); `instance`: which process of it (its settings' name).
-    `feeds`: those by which the book's states and `pending` are judged. `pending()`: feed → what is still to be done
-    because of its snapshot, beside what is in the book. `begin()`: whether everything can be reported by now; asked
-    whenever something was received or has changed.
+    `role`: the kind of controller (`ragent`); `instance`: the process (its settings' name).
+    `feeds`: names of the feeds on which the book's states and `pending` depend. `pending()`: feed → work that its
+    newest message still requires, beside that of the addresses in the book. `begin()`: whether the full report can be
+    sent; called whenever a message was received or a state has changed.
     """
 
     def __init__(
@@ -51,27 +51,27 @@ class ReadinessReporter:
         book.on_change = self._wake.set
 
     def connected(self) -> None:
-        """A connection begins: of its snapshots none was seen yet. Called before any feed is followed on it."""
+        """Begin with a new connection. Called before any feed is followed on it: none of its messages was received."""
         self._seen = dict.fromkeys(self._feeds, 0)
         self._received.clear()
 
     def saw(self, feed: str, revision: int) -> None:
-        """From now on everything takes this snapshot into account."""
+        """Record that all states in the book take this message into account."""
         if feed in self._seen:
             self._seen[feed] = revision
         self._received.add(feed)
         self._wake.set()
 
     def received(self, *feeds: str) -> bool:
-        """Whether each of these has delivered on this connection."""
+        """Whether each of these feeds has delivered on this connection."""
         return self._received.issuperset(feeds)
 
     def changed(self) -> None:
-        """What is pending, or whether the report may begin, may have changed."""
+        """Check what is pending, and whether the report may begin: either may have changed."""
         self._wake.set()
 
     async def run(self, connection: ControlConnection) -> None:
-        """Reports over this connection until it is lost, or another peer takes the role over. Raises LinkClosed,
+        """Report over this connection until it is lost, or another peer takes the role over. Raises LinkClosed,
         ConnectionLost.
         """
         sender = connection.sender("readiness", name=self.role)
@@ -84,7 +84,7 @@ class ReadinessReporter:
                 continue
             full = last is None
             names = self._book.take()
-            # Of one moment with the states: they take into account what is reported as seen.
+            # Taken together with the states, which take into account everything that is reported as seen.
             seen, pending = now = dict(self._seen), self._pending()
             if full or names or now != last:
                 found = self._book.reports(None if full else names)
@@ -97,9 +97,9 @@ class ReadinessReporter:
 
 
 class PlacementsReporter:
-    """Reports placements: all of them when a link begins or a report was refused, then what has changed.
+    """Reporter of placements: all of them when a link begins or a report was refused, then what has changed.
 
-    `role`: what kind of controller reports. A connection has one link of a name: this one's is not that for readiness.
+    `role`: the kind of controller. Link names are unique in a connection: this one differs from that for readiness.
     `report(full)` gives the body, of all placements or of what has changed since its last call, or None while it is not
     complete; `answered(accepted)` is called when what the last call of `report` gave has been accepted, or refused.
     """
@@ -109,21 +109,21 @@ class PlacementsReporter:
     ) -> None:
         self.role = role
         self.is_answered = False
-        """A report was accepted or refused on this connection."""
+        """Whether a report was accepted or refused on this connection."""
         self._report = report
         self._answered = answered
         self._wake = asyncio.Event()
 
     def connected(self) -> None:
-        """A connection begins. Called before any feed is followed on it."""
+        """Begin with a new connection. Called before any feed is followed on it."""
         self.is_answered = False
 
     def changed(self) -> None:
-        """There may be something new to report."""
+        """Check whether placements have changed."""
         self._wake.set()
 
     async def run(self, connection: ControlConnection) -> None:
-        """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
+        """Report over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
         while True:
             sender = connection.sender("placements", name=f"{self.role}/placements")
             sender.on_closed = lambda _: self._wake.set()
@@ -133,7 +133,7 @@ class PlacementsReporter:
             except LinkClosed as error:
                 if connection.is_gone or error.condition == STOLEN:  # another process of this role reports
                     raise
-            # The configuration service wants the reports anew (brokers.json is gone), or takes none for now.
+            # The configuration service asks for a full report (brokers.json is gone), or accepts none at the moment.
             await asyncio.sleep(AGAIN)
 
     async def _report_over(self, sender: ControlSender) -> None:
@@ -150,7 +150,7 @@ class PlacementsReporter:
             except LinkClosed as error:
                 if sender.closed:
                     raise
-                # Refused as such (placements while there is a brokers.json): the next change may be wanted again.
+                # Refused (placements while there is a brokers.json): the next one may be accepted.
                 log.get(target="placements").warning("control.report.refused", reason=str(error))
                 accepted = False
             full = not accepted
@@ -176,4 +176,4 @@ async def _deliver(sender: ControlSender, subject: str, body: Any) -> None:
             return
         if outcome.condition:
             raise LinkClosed(outcome.condition, outcome.description)
-        await asyncio.sleep(AGAIN)  # released: not now, but later
+        await asyncio.sleep(AGAIN)  # released: try again
