@@ -286,7 +286,7 @@ class Artemis(Management):
         return self.result(await self.request({"_AMQ_ResourceName": resource, "_AMQ_Attribute": name}, "[]"))
 
     def digest(self, reply: Reply) -> int:
-        """Return `Reply.digest` of a listing without the row of our reply queue, whose counters grow with each reply."""
+        """Return the digest of a listing without the row of our reply queue, whose counters grow with each reply."""
         data, own = reply.data, (self._reply_to or "").encode()
         at = data.find(own) if own else -1
         start, stop = data.rfind(b"{", 0, max(0, at)), data.find(b"}", at)

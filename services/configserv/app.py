@@ -1,4 +1,4 @@
-"""Puts the service together: with files of this machine, or in a Kubernetes cluster, where it waits for its turn."""
+"""Composition of the service: with files of this machine, or in a Kubernetes cluster, where one replica leads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CONTAINER = "configuration-service"
 COMPONENT = "configserv"
 MAX_CONNECTIONS, MAX_LINKS = 256, 64
 MAX_REPORT = 32 * 1024 * 1024
-"""Bytes of a report; 10,000 addresses take one or two million."""
+"""Bytes of a report at most; 10,000 addresses take one or two million."""
 
 
 async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
-    """Runs the service until `stop`."""
+    """Run the service until `stop` is set. Raises process.Fatal if its port or its data cannot be used."""
     health = Health(config.health)
     await health.start()
     try:
@@ -48,7 +48,7 @@ async def _serve(
 ) -> None:
     health.metrics = service.metrics
     driver.start(intake.configure)
-    await intake.settled()  # before any connection is served: the first snapshot is of the files as they are
+    await intake.settled()  # before any connection is served: the first snapshot is of the present files
     host, port = settings.host_port(config.listen)
     listener = await listen(
         host,
@@ -70,7 +70,7 @@ async def _serve(
 async def _in_cluster(
     config: ConfigservSettings, place: KubernetesSettings, health: Health, stop: asyncio.Event
 ) -> None:
-    """Only who leads listens, reads and writes."""
+    """Run one of several replicas: only the leader listens, reads and writes."""
     from enmasse.kubernetes.member import admitted
 
     member = await admitted(place.namespace, place.release, COMPONENT, config.name, health, stop)

@@ -1,4 +1,4 @@
-"""The configuration in force: made from the files over the last good one, and kept on disk."""
+"""The configuration in force, made from the files and the last good configuration, and kept on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.configserv.store import Store
 
 
 class AppliedConfiguration:
-    """`now`: what applies. `disk_problems`: what is wrong in the data directory."""
+    """The configuration in force (`now`), and the problems of the data directory (`disk_problems`)."""
 
     def __init__(self, store: Store) -> None:
         self.now = Applied(state=store.configuration())
@@ -25,28 +25,28 @@ class AppliedConfiguration:
 
     @property
     def problems(self) -> list[Problem]:
-        """Of the files, then of the data directory."""
+        """Problems of the files, then of the data directory."""
         return [*self.now.problems, *self.disk_problems]
 
     def compute(self, contents: dict[str, Content]) -> Applied:
-        """What applies with the files as they are now. Changes nothing; any thread may ask."""
+        """Return the configuration that follows from these files. Changes nothing; may be called in any thread."""
         return apply(contents, self.now.state)
 
     def take(self, now: Applied) -> Applied:
-        """This applies from now on. Gives what applied before."""
+        """Put a configuration in force; return the one before."""
         before, self.now = self.now, now
         return before
 
     async def save(self, state: AppliedState) -> None:
-        """Save this, unless it is saved already, and look at the data directory. What fails is a problem there."""
+        """Save this, unless it is saved already, and check the data directory. A failure becomes a problem there."""
         async with self._saving:
             problems: list[Problem] = []
             if state.complete and not (state == self._saved and self._store.has_configuration):
                 try:
                     await self._store.save(state)
                 except OSError as error:
-                    # What runs goes on; after a restart the files are read again, and only entries that are invalid by
-                    # then miss their last good version.
+                    # The configuration stays in force. After a restart the files are read again, and only entries that
+                    # are invalid by then miss their last good version.
                     reason = f"cannot be saved in the data directory: {error.strerror}; free space or make it writable"
                     problems.append(Problem(file="configuration.json", reason=reason))
                 else:

@@ -1,4 +1,4 @@
-"""Logs what a new configuration changes."""
+"""Log events for the differences between two configurations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from enmasse import log
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, AppliedState
 
 MAX_NAMES = 100
-"""Names in one list of an event; `more` counts the others of all lists."""
+"""Names in one list of an event at most; `more` counts the others of all lists."""
 
 
 def log_changes(was: AppliedState, now: AppliedState) -> None:
-    """One event for each file whose entries in force have changed; one for the first complete configuration."""
+    """Log an event for each file whose entries in force have changed, or one for the first complete configuration."""
     if not now.complete:
         return
     if not was.complete:
@@ -29,7 +29,7 @@ def log_changes(was: AppliedState, now: AppliedState) -> None:
 
 
 def _differences(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[str, Any]:
-    """Names by what happened to them; lists that would be empty are left out."""
+    """Return the names that were added, changed and removed; empty lists are left out."""
     names = {
         "added": [str(name) for name in new if name not in old],
         "changed": [str(name) for name in new if name in old and new[name] != old[name]],

@@ -1,4 +1,4 @@
-"""Snapshots out: each subscriber gets the newest, when it has credit and has settled the one before."""
+"""Feeds: each subscriber gets the newest content, when it has given credit and has settled the message before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RETRY = 1.0
 
 
 class PublishedFeed:
-    """One feed. `build()` gives the JSON text of the snapshot; None while its source is not complete: nothing is sent.
+    """Feed of snapshots. `build()` gives the JSON text, or None while its source is not complete: nothing is sent.
 
     `interval`: seconds from one snapshot to the next, for all subscribers.
     """
@@ -40,7 +40,7 @@ class PublishedFeed:
         return len(self._subscribers)
 
     def changed(self, names: Iterable[AddressName] = ()) -> None:
-        """There is something newer. Changes of one turn of the loop, or of one interval, become one snapshot."""
+        """Publish a change. Changes of one turn of the loop, or of one interval, become one message."""
         self._version += 1
         for subscriber in self._subscribers:
             if subscriber.missing is not None:
@@ -51,7 +51,7 @@ class PublishedFeed:
             self._timer = loop.call_later(wait, self.publish) if wait > 0 else loop.call_soon(self.publish)
 
     def subscribe(self, sender: ControlSender) -> None:
-        """A new receiver: its snapshot goes as soon as it has credit."""
+        """Add a receiver, which gets its first message as soon as it has credit."""
         subscriber = _Subscriber(self, sender)
         self._subscribers.add(subscriber)
         sender.on_credit = subscriber.offer
@@ -63,7 +63,7 @@ class PublishedFeed:
             self._timer.cancel()
 
     def current(self) -> tuple[int, bytes] | None:
-        """Version and encoded message of the newest snapshot, as far as the interval lets it be new."""
+        """Return version and message of the newest snapshot that the interval permits; None before the first."""
         if self._built != self._version and (self._timer is None or self._built < 0):
             body = self._build()
             self._snapshot = None if body is None else encode(self._subject, body)
@@ -72,7 +72,7 @@ class PublishedFeed:
         return None if self._snapshot is None else (self._built, self._snapshot)
 
     def next_message(self, subscriber: _Subscriber) -> bytes | None:
-        """The message that this subscriber is to get now, if there is news for it."""
+        """Return the message that this subscriber lacks; None if it has the newest."""
         found = self.current()
         if found is None or found[0] == subscriber.sent:
             return None
@@ -85,7 +85,7 @@ class PublishedFeed:
             self._snapshot, self._built = None, -1  # there is no subscriber left
 
     def publish(self) -> None:
-        """Offers the newest to every subscriber; called when the interval is over."""
+        """Offer the newest message to every subscriber; called when the interval has elapsed."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -94,10 +94,10 @@ class PublishedFeed:
 
 
 class ChangeFeed(PublishedFeed):
-    """A feed that gives everything first, and from then on only what has changed since the message before.
+    """Feed of changes: the first message has everything, each later one what has changed since the one before.
 
-    `changes(names)` gives the JSON text about these names, which stand for everything if they are None; None while its
-    source is not complete. A subscriber that has not accepted a message gets everything again.
+    `changes(names)` gives the JSON text about these names (`names=None`: about all), or None while its source is not
+    complete. A subscriber that has not accepted a message gets everything again.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ChangeFeed(PublishedFeed):
         self._changes = changes
 
     def restart(self) -> None:
-        """Send everything next: the content before has nothing to do with the one that follows."""
+        """Send everything next: the new content is not made from the one before."""
         for subscriber in self._subscribers:
             subscriber.missing = None
         self.changed()
@@ -128,7 +128,7 @@ class ChangeFeed(PublishedFeed):
 
 
 class _Subscriber:
-    """One receiver's link. At most one snapshot is under way: one that does not read or settle costs no more than that.
+    """Link of one receiver, with at most one unsettled message: a receiver that does not settle holds one message.
 
     `sent`: the version it has got. `missing`: names that changed since, if it gets changes; None: all of them.
     """
@@ -172,7 +172,7 @@ class _Subscriber:
         self.offer()
 
     def _wait(self, seconds: float) -> None:
-        """Offers again later; to a subscriber that wants no outcomes, only after the last snapshot was sent."""
+        """Offer again later; to a subscriber without outcomes, after its last message was sent."""
         self._retry = asyncio.get_running_loop().call_later(seconds, self._again)
 
     def _again(self) -> None:

@@ -1,4 +1,4 @@
-"""Which addresses may be discarded together with their messages, and for how long that holds."""
+"""The forced addresses: they may be deleted together with their messages, for a limited time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from services.configserv.store import Store
 
 IDLE = 60.0
 """Seconds after which an address that is Active and was not changed is no longer forced: it must not lose its messages
-by a change that nobody thought of when it was forced."""
+by a later change that the order was not made for."""
 LOOK = 2.0
 MAX_FORCED = 100_000
 
 
 class Forced:
-    """The forced addresses, kept on disk until they are gone or have become what they were forced to be."""
+    """Forced addresses, kept on disk until they are deleted, or Active again."""
 
     def __init__(self, store: Store, merger: Merger, reporters: Collection[str], changed: Callable[[], None]) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class Forced:
         self._loop = asyncio.get_running_loop()
         self._since: dict[AddressName, float] = dict.fromkeys(store.forced(), self._loop.time())
         self._busy: set[AddressName] = set()
-        """Those that have been not Active since they were forced."""
+        """Addresses that have left Active since they were forced."""
         self._timer: asyncio.TimerHandle | None = None
         self._watch()
 
@@ -37,7 +37,7 @@ class Forced:
         return list(self._since)
 
     def add(self, names: Iterable[AddressName]) -> None:
-        """These may be discarded from now on."""
+        """Let controllers delete these addresses with their messages."""
         now = self._loop.time()
         new = [name for name in names if name not in self._since]
         for name in [*new, *names]:
@@ -50,7 +50,7 @@ class Forced:
         self._watch()
 
     def check(self) -> None:
-        """Ends what has served its purpose."""
+        """Drop addresses whose order is fulfilled or too old."""
         if not self._since:
             return
         now = self._loop.time()

@@ -1,4 +1,4 @@
-"""What comes from files or ConfigMaps is judged in a thread, and saved before it is published."""
+"""Intake of configuration from files or ConfigMaps: checked in a thread, and saved before it is published."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from services.configserv.drivers import Contents
 
 
 class Intake:
-    """Contents in, what applies out: one after the other, of several that wait the newest.
+    """Queue of contents, each of which becomes the configuration in force; of several that wait, only the newest.
 
     `compute`, `save` and `take` are those of the service. `compute` is called in a thread.
     """
@@ -29,7 +29,7 @@ class Intake:
         self._task: asyncio.Task[None] | None = None
 
     def configure(self, contents: Contents) -> None:
-        """The configuration as it is now."""
+        """Take the newest contents."""
         self._newest = contents
         if self._task is None:
             self._task = process.spawn(self._work(), "intake")

@@ -19,7 +19,7 @@ from services.configserv.readiness import ReportedReadiness, Summary
 from services.configserv.revisions import Revisions
 
 ROUTER_AGENT = "ragent"
-"""The one reporter that addresses which store nothing need."""
+"""The only reporter that addresses without storage need."""
 
 
 class Merger:
@@ -61,7 +61,7 @@ class Merger:
         return self._pieces.get(name)
 
     def phase(self, name: AddressName) -> feeds.Phase | None:
-        """None: neither configured nor known to any reporter."""
+        """Phase of the address; None if it is neither configured nor known to a reporter."""
         return self._phases.get(name)
 
     def counts(self) -> dict[str, int]:
@@ -72,7 +72,7 @@ class Merger:
         return found
 
     def reporting(self) -> Collection[str]:
-        """The reporters that have sent a full report."""
+        """Reporters that have sent a full report."""
         return self._readiness.reporters
 
     def configure(self, applied: Applied) -> set[AddressName]:
@@ -117,12 +117,12 @@ class Merger:
         return others
 
     def placed(self, names: Collection[AddressName]) -> set[AddressName]:
-        """The newest revision moves these to other brokers, or to none. Returns the addresses whose status changed."""
+        """Record that the newest revision moves these to other brokers, or none. Return those whose status changed."""
         self._changed_at.update(dict.fromkeys(names, self.revisions.number))
         return self._merge(name for name in names if self._phases.get(name) == "Active")
 
     def review(self) -> set[AddressName]:
-        """Judges again the addresses that wait for a reporter. Returns those whose status changed."""
+        """Evaluate the addresses that wait for a reporter again. Returns those whose status changed."""
         changed = self._merge(list(self._awaiting))
         if self._changed_at and self.revisions.floor >= max(self._changed_at.values()):
             self._changed_at.clear()
@@ -162,7 +162,7 @@ class Merger:
         return changed
 
     def _status(self, name: AddressName) -> feeds.AddressStatus | None:
-        """None: neither configured nor known to any reporter."""
+        """Status of the address; None if it is neither configured nor known to a reporter."""
         address = self._addresses.get(name)
         reported = self._readiness.summary(name)
         shown: Address | Failed | None
@@ -195,7 +195,7 @@ class Merger:
         )
 
     def _phase_of_configured(self, name: AddressName, address: Address, reported: Summary) -> feeds.Phase:
-        """The phase; its reasons go into `reported.texts`."""
+        """Return the phase; add its reasons to `reported.texts`."""
         texts, needed = reported.texts, self._needs[address.type]
         if name in self._notes:
             texts.append(self._notes[name])
@@ -215,7 +215,7 @@ class Merger:
         return "Active"
 
     def _behind(self, name: AddressName, needed: Iterable[str]) -> list[str]:
-        """Which of these reporters have not seen the last change of the address."""
+        """Return the reporters that have not seen the last change of the address."""
         changed_at = self._changed_at.get(name)
         if changed_at is None:
             return []

@@ -1,4 +1,4 @@
-"""Which broker carries which address: as brokers.json has it, or as the storage controller reports it."""
+"""Placement of addresses on brokers, from brokers.json or as the storage controller reports it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ NONE = Placements(brokers={}, addresses={})
 
 
 class PlacementSource:
-    """The placements in force: `now` is None while there are none yet."""
+    """The placements in force (`now`); None until they are known."""
 
     def __init__(self) -> None:
         self.now: Placements | None = None
         self.by_hand = False
-        """Whether they come from brokers.json; then nobody may report them."""
+        """Whether they come from brokers.json; then reports are refused."""
 
     def configure(self, now: Applied, before: Applied) -> bool:
-        """Another configuration; whether the placements follow from it and are others than before."""
+        """Take another configuration; return True if the placements follow from it and have changed."""
         state, was = now.state, before.state
         previous, self.by_hand = self.now, state.brokers is not None
         if state.brokers is None:
@@ -38,7 +38,7 @@ class PlacementSource:
         return self.now != previous
 
     def report(self, report: PlacementsReport, *, full: bool) -> Moves | None:
-        """Take over a report: of all placements, or of changes to those in force. None: nothing has changed."""
+        """Take over a report of all placements, or of changes to those in force. Return None if it changes nothing."""
         before = self.now
         addresses, touched = report.addresses, None
         if not full and before is not None:
@@ -56,13 +56,13 @@ class Moves(NamedTuple):
     """Difference between two states of the placements."""
 
     changed: list[AddressName]
-    """The addresses that are on other brokers, or on none any more."""
+    """Addresses that are on other brokers than before, or on none."""
     elsewhere: list[AddressName]
-    """The addresses one of whose brokers has changed: it listens elsewhere, or was started again."""
+    """Addresses one of whose brokers has another endpoint, or was restarted."""
 
 
 def moves(before: Placements | None, now: Placements | None, names: Iterable[AddressName] | None = None) -> Moves:
-    """The addresses that have moved; `names`: those that may have another entry (None: all)."""
+    """Return the addresses that have moved; `names`: those that may have another entry (None: all)."""
     old, new = before or NONE, now or NONE
     if names is None:
         names = [*new.addresses, *(name for name in old.addresses if name not in new.addresses)]

@@ -1,4 +1,4 @@
-"""Since when each problem stands. The new ones are logged."""
+"""Problems that are not solved yet, with the time of their first occurrence. New ones are logged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enmasse.model.feeds import ErrorStatus
 from enmasse.model.jsonfile import Problem
 
 MAX_LOGGED = 100
-"""Problems of one change of the files that are logged one by one."""
+"""Number of problems of one change of the files that are logged one by one."""
 
 _Key = tuple[str, str | None, str | None, str]
 
@@ -24,7 +24,7 @@ class StandingProblems:
         self._problems: list[Problem] = []
 
     def set(self, problems: list[Problem]) -> None:
-        """These stand now."""
+        """Set the present problems; log the new ones."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         new = [problem for problem in problems if _key(problem) not in self._since]
         self._since = {_key(problem): self._since.get(_key(problem), now) for problem in problems}
@@ -35,7 +35,7 @@ class StandingProblems:
             log.get().warning("configserv.entries.rejected", count=len(new) - MAX_LOGGED)
 
     def errors(self) -> list[ErrorStatus]:
-        """As the feed `status` has them."""
+        """Return the problems in the form of the feed `status`."""
         return [
             ErrorStatus(
                 file=each.file,

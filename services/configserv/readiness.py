@@ -1,4 +1,4 @@
-"""What the reporters have reported of each address. No sockets, no clock."""
+"""Readiness of each address as the reporters have reported it. No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from enmasse.model.feeds import Readiness, ReadinessReport
 from enmasse.model.names import AddressName
 
 MAX_REPORTED = 250_000
-"""Addresses that one reporter may name."""
+"""Number of addresses that one reporter may name."""
 
 MAX_SHARED = 1000
-"""Different states that are looked up for sharing."""
+"""Number of different states that are kept for sharing."""
 
 
 class TooMany(ValueError):
-    """A report that names more addresses than any suite has."""
+    """Raised for a report that names more addresses than MAX_REPORTED."""
 
 
 class Summary:
-    """What all reporters together report of one address."""
+    """Readiness of one address by all reporters together."""
 
     __slots__ = ("broken", "components", "consumers", "messages", "ready", "reporters", "texts")
 
@@ -42,7 +42,7 @@ class Summary:
         for component in readiness.components:
             if component not in self.components:
                 self.components.append(component)
-        # Only one reporter counts; if several do, the largest number is the one that is up to date.
+        # Usually one reporter counts messages; of several numbers the largest is taken.
         if readiness.messages is not None and (self.messages is None or self.messages < readiness.messages):
             self.messages = readiness.messages
         if readiness.consumers is not None and (self.consumers is None or self.consumers < readiness.consumers):
@@ -55,11 +55,11 @@ class ReportedReadiness:
     def __init__(self) -> None:
         self._reports: dict[str, dict[AddressName, Readiness]] = {}
         self._shared: dict[Readiness, Readiness] = {}
-        """Thousands of addresses are reported alike: one object for all of them."""
+        """One object for each state: thousands of addresses have equal ones."""
 
     @property
     def reporters(self) -> Collection[str]:
-        """Those that have sent a full report."""
+        """Reporters that have sent a full report."""
         return self._reports.keys()
 
     @property
@@ -68,7 +68,7 @@ class ReportedReadiness:
         return chain.from_iterable(self._reports.values())
 
     def receive(self, reporter: str, report: ReadinessReport, *, full: bool) -> set[AddressName]:
-        """Takes over a report. Gives the addresses about which it reports something new. Raises TooMany."""
+        """Take over a report. Return the addresses whose readiness it changes. Raises TooMany."""
         known = self._reports.get(reporter, {})
         if len(report.addresses) + (0 if full else len(known)) > MAX_REPORTED:
             raise TooMany(f"a reporter may name {MAX_REPORTED} addresses at most")
@@ -89,11 +89,11 @@ class ReportedReadiness:
         return touched
 
     def forget(self, reporter: str) -> Iterable[AddressName]:
-        """The reporter is gone. Gives the addresses that it named."""
+        """Drop the report of a disconnected reporter. Return the addresses that it named."""
         return self._reports.pop(reporter, {})
 
     def summary(self, name: AddressName) -> Summary:
-        """Of one address."""
+        """Summarize the readiness of one address."""
         found = Summary()
         for reporter, report in self._reports.items():
             readiness = report.get(name)

@@ -1,4 +1,4 @@
-"""The links over which a kind of report arrives: one for each reporter, the newest one."""
+"""Links over which a kind of report arrives: the newest one of each reporter."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ReporterLinks:
         """Reporter → the link over which its last full report has come."""
 
     def add(self, link: ControlReceiver) -> bool:
-        """A link was attached; False: there are too many reporters. Another link of the same name is closed at
-        once: it is one of a process that has died, or that does not lead any more (docs/contracts.md, "Roles and
+        """Add a link; return False if there are too many reporters. An older link of the same name is closed at
+        once: it is one of a process that has died or has ceased to lead (docs/contracts.md, "Roles and
         instances").
         """
         before = self._links.get(link.name)
@@ -40,7 +40,7 @@ class ReporterLinks:
         return self._links.get(link.name) is link and self._reported.get(link.name) is link
 
     def check(self, link: ControlReceiver, instance: str, *, full: bool) -> None:
-        """A report has arrived from this instance. Raises Refused if its link is not the newest of its reporter, or if
+        """Admit a report of this instance. Raises Refused if its link is not the newest of its reporter, or if
         it changes a report that another instance has sent.
         """
         if self._links.get(link.name) is not link:
@@ -57,7 +57,7 @@ class ReporterLinks:
             self._reported[link.name] = link
 
     def remove(self, link: ControlReceiver) -> bool:
-        """It was closed; whether its reporter is gone with it."""
+        """Remove a closed link; return True if it was the newest of its reporter."""
         if self._links.get(link.name) is not link:
             return False
         del self._links[link.name]

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """A report that was understood and is refused."""
+    """Raised for a report that is valid and must not be accepted."""
 
 
 class ReportTarget:

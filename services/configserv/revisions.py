@@ -1,4 +1,4 @@
-"""Which reporter has seen which revision, and which files are therefore applied. No sockets, no clock.
+"""Revisions that each reporter has seen, and the files that are therefore applied. No sockets, no clock.
 
 Each change of a feed is a new revision; all feeds share one counter. A snapshot carries the revision of its content. A
 report carries, for each feed, the revision of the newest snapshot that it takes into account.
@@ -20,7 +20,7 @@ _FEEDS = {ADDRESSES: "addresses", FLAVORS: "flavors", BROKERS: "placements"}
 class Revisions:
     """The newest revision, how far each reporter is, and `config`: file → SHA-256 (hex) of what is applied.
 
-    A file is applied when each of `reporters` has seen what was made from it and has nothing pending because of it.
+    A file is applied when each of `reporters` has seen the feed made from it and has nothing pending for that feed.
     """
 
     def __init__(self, reporters: Iterable[str]) -> None:
@@ -28,7 +28,7 @@ class Revisions:
         self.config: dict[str, str] = {}
         self._reporters = tuple(reporters)
         self._feeds: dict[str, int] = {}
-        """Feed → revision of its content; without those that have none yet."""
+        """Feed → revision of its content; feeds without content are missing."""
         self._seen: dict[str, Mapping[str, int]] = {}
         self._pending: dict[str, Mapping[str, str]] = {}
         self._horizons: dict[str, int] = {}
@@ -36,18 +36,18 @@ class Revisions:
         """File → SHA-256 of what was read last (None: there is no such file), and the revision it is in."""
 
     def of(self, feed: str) -> int:
-        """The revision of the feed's content."""
+        """Revision of the feed's content; 0 if it has none."""
         return self._feeds.get(feed, 0)
 
     def change(self, feeds: Collection[str]) -> None:
-        """The content of these feeds has changed: a new revision."""
+        """Give the changed content of these feeds a new revision."""
         if feeds:
             self.number += 1
             self._feeds.update(dict.fromkeys(feeds, self.number))
             self._look()
 
     def lose(self, feed: str) -> None:
-        """The feed has no content until another source delivers one."""
+        """Drop the feed's content, until another source delivers one."""
         self._feeds.pop(feed, None)
         self._look()
 
@@ -65,17 +65,17 @@ class Revisions:
         return self._horizons[reporter] > before
 
     def forget(self, reporter: str) -> None:
-        """The reporter has disconnected."""
+        """Drop a disconnected reporter."""
         for known in (self._seen, self._pending, self._horizons):
             known.pop(reporter, None)
 
     def horizon(self, reporter: str) -> int:
-        """The newest revision up to which it has seen everything; ABSENT if it is not connected."""
+        """Newest revision up to which the reporter has seen everything; ABSENT if it is not connected."""
         return self._horizons.get(reporter, ABSENT)
 
     @property
     def floor(self) -> int:
-        """The newest revision up to which every required reporter has seen everything."""
+        """Newest revision up to which every required reporter has seen everything."""
         return min((self.horizon(reporter) for reporter in self._reporters), default=EVERYTHING)
 
     def _look(self) -> None:
@@ -90,13 +90,13 @@ class Revisions:
     # files
 
     def read(self, files: Mapping[str, str]) -> None:
-        """The files have been read (file → SHA-256), and `change` was called for the feeds that this changed."""
+        """Record that the files (file → SHA-256) were read, after `change` was called for the feeds they changed."""
         for file in FILES:
             new, (before, _) = files.get(file), self._files.get(file, (None, 0))
             if new == before:
                 continue
             if new == self.config.get(file):
-                # Changed back. Until the reporters confirm that, the content in between may be in force: name neither.
+                # Changed back: until the reporters confirm that, the content in between may be in force.
                 self._forget(file, before)
             self._files[file] = new, self.number
 

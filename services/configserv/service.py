@@ -1,4 +1,4 @@
-"""The configuration service: what each file, report and subscriber changes, and what is published because of it."""
+"""The configuration service: takes files and reports, and publishes what follows from them."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 STATUS_INTERVAL, CHANGES_INTERVAL = 0.2, 0.05
 DISK_INTERVAL = 2.0
-"""Seconds between two checks of the data directory: is something to be saved (again), or was a file removed?"""
+"""Seconds between two checks of the data directory for failed saves and removed files."""
 
 
 class ConfigservSettings(DriverSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """See docs/contracts.md."""
+    """Settings (docs/contracts.md, "A service as a process")."""
 
     listen: settings.HostPort
     reporters: tuple[str, ...] = ("ragent", "storage_controller")
 
 
 class ConfigService:
-    """State and conversations; everything runs in the event loop."""
+    """State and links of the service. Not thread-safe, but for `compute`."""
 
     def __init__(self, store: Store, reporters: tuple[str, ...], health: Health) -> None:
         self.on_status: Callable[[], None] = lambda: None
@@ -96,19 +96,19 @@ class ConfigService:
         self._revisions.read(self._applied.state.config)
 
     def accepted(self, connection: ControlConnection) -> None:
-        """A new connection: its links are feeds and reports."""
+        """Serve a new connection, whose links are feeds and reports."""
         connection.on_attach = self._attach
 
     def compute(self, contents: Contents) -> Applied:
-        """What applies with the files as they are now; any thread may ask. To be given to `take` before the next."""
+        """Return the configuration that follows from these files, for `save` and `take`. Any thread may call this."""
         return self._applied.compute(contents)
 
     async def save(self, state: AppliedState) -> None:
-        """Save what is to apply next, before `take`."""
+        """Save the next configuration, before `take`."""
         await self._applied.save(state)
 
     def take(self, now: Applied) -> None:
-        """This applies from now on."""
+        """Put a configuration in force and publish it."""
         before = self._applied.take(now)
         self._problems.set(self._applied.problems)
         moved = self._publish(before)
@@ -127,16 +127,16 @@ class ConfigService:
             feed.close()
 
     def status(self) -> feeds.Status:
-        """The feed `status` as it is now."""
+        """Return the present content of the feed `status`."""
         return msgspec.json.decode(self._status(), type=feeds.Status)
 
     @property
     def origins(self) -> Mapping[AddressName, str]:
-        """Address → the source that it is in, if there are several."""
+        """Address → the source that has it, if there are several sources."""
         return self._applied.now.origins
 
     def metrics(self) -> Iterator[Metric]:
-        """Of the configuration and who follows it (docs/metrics.md)."""
+        """Metrics of the configuration and its followers (docs/metrics.md)."""
         counts = self._merger.counts()
         phases = [({"phase": str(phase)}, counts.get(phase, 0)) for phase in feeds.PHASES]
         subscribers = [({"feed": name}, feed.subscribers) for name, feed in self._feeds.items()]
@@ -303,7 +303,7 @@ class ConfigService:
         self._placement_feed.changed(moved.changed)
 
     def _publish(self, before: Applied) -> list[AddressName]:
-        """Another configuration becomes another revision of what it has changed; gives the addresses that moved by it.
+        """Publish the feeds that a new configuration changes, as a new revision; return the addresses that it moves.
 
         Called before the change is published.
         """
@@ -330,7 +330,7 @@ class ConfigService:
             self._revisions.lose("placements")
             self._changed("placements")
             self._placement_feed.restart()
-            # Reporters that were refused because of brokers.json are to report now.
+            # Have reporters that were refused because of brokers.json report again.
             for link in list(self._targets["placements"].links):
                 link.close("amqp:resource-deleted", "brokers.json is gone: report placements again")
         self._revisions.change(revised)
@@ -360,7 +360,7 @@ V = TypeVar("V")
 def _parted(
     names: Iterable[AddressName] | None, content: dict[AddressName, V]
 ) -> tuple[dict[AddressName, V], list[AddressName]]:
-    """The part of the content that these names have (None: all of it), and the names that have none."""
+    """Return the entries of these names (None: of all), and the names without an entry."""
     if names is None:
         return content, []
     found = {name: content[name] for name in names if name in content}
@@ -368,7 +368,7 @@ def _parted(
 
 
 def _differing(old: Mapping[AddressName, V], new: Mapping[AddressName, V]) -> list[AddressName]:
-    """The names that are in one of the two only, or have another value."""
+    """Return the names that only one of the two has, or that have different values."""
     if old == new:
         return []
     return [

@@ -1,7 +1,7 @@
-"""What must survive configserv, in a ConfigMap of its own: a pod has no disk that its successor sees.
+"""State of configserv in a ConfigMap of its own: a pod has no disk that its successor sees.
 
 Requests are made in threads. A change is saved before it is published (`intake`), so a successor knows everything that
-anybody has been told; what could not be saved is tried again.
+was published; a save that has failed is tried again.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class StateMap:
         self._forced: list[AddressName] = []
         self._orders: dict[str, str] = {}
         self._state: AppliedState | None = None
-        """What is saved, or is being saved."""
+        """The state that is saved, or being saved."""
         self._problem = ""
         self._writing: asyncio.Task[None] | None = None
         self._changed = False
 
     async def open(self) -> None:
-        """Reads what there is. Raises process.Fatal if that cannot be done: nothing may begin without it."""
+        """Read the ConfigMap. Raises process.Fatal if it cannot be read: the service must not start without it."""
         try:
             found = await asyncio.to_thread(self._api.get, CONFIG_MAP, self._name)
         except ApiError as error:
@@ -58,7 +58,7 @@ class StateMap:
         self._data = dict((found or {}).get("binaryData") or {})
 
     async def save(self, state: AppliedState) -> None:
-        """Returns when this is saved, or when that was tried: what is wrong then is among the problems."""
+        """Save this; a failure is added to the problems."""
         if state != self._state or self._problem:
             self._state = state
             self._put(CONFIGURATION, msgspec.json.encode(state))
@@ -81,7 +81,7 @@ class StateMap:
         return found.addresses
 
     def carry_out(self, orders: Mapping[str, Order], force: Callable[[Iterable[AddressName]], None]) -> None:
-        """Has the addresses of orders forced, but for those that were carried out before: it is saved which.
+        """Force the addresses of new orders; the ids of orders that were carried out are saved.
 
         `orders`: of each ConfigMap. `force` saves what is forced.
         """
@@ -98,7 +98,7 @@ class StateMap:
 
     @property
     def has_configuration(self) -> bool:
-        """False makes configserv save again."""
+        """Whether the last save succeeded; if not, configserv saves again."""
         return not self._problem
 
     def problems(self) -> list[Problem]:
@@ -133,7 +133,7 @@ class StateMap:
             return None
 
     def _set_aside(self, key: str, reason: str) -> None:
-        """Nothing that could still be of use to somebody is overwritten."""
+        """Keep damaged data under another key, for repair by hand."""
         kept = next(name for n in range(1000) if (name := f"{key}{DAMAGED}{n or ''}") not in self._data)
         self._data[kept] = self._data.pop(key)
         log.get().error("configserv.data.set-aside", file=f"configmap/{self._name}/{key}", reason=reason, kept=kept)
@@ -158,7 +158,7 @@ class StateMap:
                     self._problem = f"it takes {size} bytes, and a ConfigMap holds 1 MiB; use fewer addresses"
                     return
                 try:
-                    # One writes: the one that leads. Whatever a person has changed here goes.
+                    # Only the leader writes here; changes made by people are overwritten.
                     await asyncio.to_thread(self._api.apply, CONFIG_MAP, body, MANAGER, force=True)
                     self._problem = ""
                 except ApiError as error:

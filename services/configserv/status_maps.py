@@ -26,12 +26,12 @@ from services.configserv.drivers.kubernetes import ConfigMap
 MANAGER = "enmasse-configserv"
 INTERVAL, COUNTS_INTERVAL = 1.5, 30.0
 MAX_BYTES = 900_000
-"""Of a status; a ConfigMap may have 1 MiB."""
+"""Bytes of a status at most; a ConfigMap may have 1 MiB."""
 
 
 class StatusMaps:
-    """Writes the status of the ConfigMaps that `config_maps` gives. `status` gives the newest, `origins` where an
-    address comes from."""
+    """Writer of the status of the ConfigMaps that `config_maps` gives. `status` gives the newest, `origins` the
+    ConfigMap of each address."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class StatusMaps:
         self._homes: dict[AddressName, str] = {}
         """Address → the ConfigMap it was in last: an address that was removed is shown there until it is gone."""
         self._written: dict[str, tuple[str, str, bytes, float]] = {}
-        """ConfigMap → its uid, the status as it was written, the same without numbers, and when."""
+        """ConfigMap → its uid, the status that was written, the same without numbers, and the time of writing."""
         self._refused: set[str] = set()
         self._wake = asyncio.Event()
         self._task = process.spawn(self._run(), "status")
 
     def changed(self) -> None:
-        """There may be something new to write."""
+        """Check whether a status has changed."""
         self._wake.set()
 
     def close(self) -> None:
@@ -97,7 +97,9 @@ class StatusMaps:
             except ApiError as error:
                 if error.status != HTTPStatus.FORBIDDEN:
                     raise
-                forbidden = forbidden or error  # a ConfigMap that the chart's values do not name: the others go on
+                forbidden = (
+                    forbidden or error
+                )  # a ConfigMap that the chart's values do not name; the others are written
                 continue
             self._written[each.name] = each.uid, text, shape, now
         if forbidden is not None:
@@ -111,7 +113,7 @@ class StatusMaps:
             self._homes = {name: where for name, where in self._homes.items() if name in origins}
 
     async def _is_ours(self, name: str) -> bool:
-        """Somebody else's ConfigMap may have the name of a status: it is left alone."""
+        """Whether a ConfigMap of this name is missing or a status of ours; a foreign one is not changed."""
         found = await asyncio.to_thread(self._api.get, CONFIG_MAP, name)
         if found is None or STATUS_OF in (found["metadata"].get("labels") or {}):
             self._refused.discard(name)
@@ -153,7 +155,7 @@ def divided(
 def _text(
     config: dict[str, str], addresses: list[feeds.AddressStatus], errors: list[feeds.ErrorStatus]
 ) -> tuple[str, bytes]:
-    """What is too long loses first the components, then the addresses that are ready, then whatever is too much."""
+    """Encode a status in MAX_BYTES: leave out the components first, then ready addresses, then further ones."""
     omitted = ""
     body = _encoded(config, addresses, errors, omitted)
     if len(body) > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""What must survive configserv: the last good configuration, and which addresses are forced."""
+"""State that survives configserv: the last good configuration and the forced addresses."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from enmasse.process import Fatal
 _CONFIGURATION, _FORCED = "configuration.json", "forced.json"
 _LOST = {
     _CONFIGURATION: "an entry that is invalid in the files now has lost its last valid version",
-    _FORCED: "order again what is to be discarded by force",
+    _FORCED: "repeat orders to discard addresses by force",
 }
 _DAMAGED = ".damaged"
 MAX_BYTES = 512 * 1024 * 1024
-"""Of either file: the canonical form of the largest configuration files there may be is smaller."""
+"""Bytes of either file at most: more than the canonical form of the largest configuration files."""
 
 
 class _Version(msgspec.Struct):
@@ -33,7 +33,7 @@ class _Version(msgspec.Struct):
 
 
 class ForcedNames(msgspec.Struct):
-    """Which addresses are forced, as it is stored."""
+    """Stored form of the forced addresses."""
 
     schema: int = SCHEMA
     addresses: list[AddressName] = []
@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 
 class Store(Protocol):
-    """What must survive, wherever it lies."""
+    """State that survives the process, on disk or in a ConfigMap."""
 
     def configuration(self) -> AppliedState:
-        """The last good configuration; an empty one at a first start."""
+        """Return the last good configuration; an empty one at a first start."""
 
     def forced(self) -> list[AddressName]: ...
 
@@ -56,18 +56,18 @@ class Store(Protocol):
         """Save the configuration, without blocking the event loop. Raises OSError."""
 
     def save_forced(self, names: list[AddressName]) -> None:
-        """Raises OSError."""
+        """Save the forced addresses. Raises OSError."""
 
     @property
     def has_configuration(self) -> bool:
-        """Whether the last good configuration is where it was saved."""
+        """Whether the last good configuration is still stored."""
 
     def problems(self) -> list[Problem]:
-        """What is wrong with what is stored."""
+        """Return the problems of the stored state."""
 
 
 def decoded(data: bytes, kind: type[T], where: str) -> T:
-    """What was saved. Raises ValueError if it is damaged, Fatal if a newer version wrote it."""
+    """Decode saved state. Raises ValueError if it is damaged, Fatal if a newer version wrote it."""
     version = decode(data, _Version).schema
     if version > SCHEMA:
         raise Fatal(f"{where}: written by a newer version (schema {version}, this one reads {SCHEMA}); upgrade")
@@ -75,7 +75,7 @@ def decoded(data: bytes, kind: type[T], where: str) -> T:
 
 
 def has_its_flavors(state: AppliedState) -> bool:
-    """Whether no address names a flavor that is missing: otherwise a part was lost."""
+    """Whether all flavors that addresses name are there; if not, a part of the state was lost."""
     return {address.flavor for address in state.addresses.values()} - {None} <= state.flavors.keys()
 
 
@@ -93,7 +93,7 @@ class ConfigStore:
             raise Fatal(f"{directory}: {error.strerror}; give a directory that can be written in 'data_dir'") from None
 
     def configuration(self) -> AppliedState:
-        """The last good configuration; an empty one at a first start."""
+        """Return the last good configuration; an empty one at a first start."""
         state = self._load(_CONFIGURATION, AppliedState) or AppliedState()
         if not has_its_flavors(state):
             self._set_aside(_CONFIGURATION, "it has addresses of flavors that it does not have")
@@ -105,23 +105,23 @@ class ConfigStore:
         return found.addresses if found is not None else []
 
     async def save(self, state: AppliedState) -> None:
-        """Raises OSError."""
+        """Save the configuration in a thread. Raises OSError."""
         await asyncio.to_thread(self._save_configuration, state)
 
     def _save_configuration(self, state: AppliedState) -> None:
         self._save(_CONFIGURATION, msgspec.json.encode(state))
 
     def save_forced(self, names: list[AddressName]) -> None:
-        """Raises OSError."""
+        """Save the forced addresses. Raises OSError."""
         self._save(_FORCED, msgspec.json.encode(ForcedNames(addresses=names)))
 
     @property
     def has_configuration(self) -> bool:
-        """Whether the last good configuration is there: somebody may have deleted it."""
+        """Whether the file of the last good configuration still exists."""
         return os.path.exists(self._directory / _CONFIGURATION)  # Path.exists() raises where a folder is forbidden
 
     def problems(self) -> list[Problem]:
-        """What was set aside and still lies there."""
+        """Return a problem for each damaged file that was set aside and still exists."""
         try:
             names = sorted(name for name in os.listdir(self._directory) if _DAMAGED in name)
         except OSError:
@@ -139,7 +139,7 @@ class ConfigStore:
         path = self._directory / name
         try:
             found = os.stat(path)
-            if not stat.S_ISREG(found.st_mode):  # to open a pipe would be to wait for whoever writes to it
+            if not stat.S_ISREG(found.st_mode):  # opening a pipe would block until a writer opens it
                 raise ValueError("it is not a file")
             if found.st_size > MAX_BYTES:
                 raise ValueError(f"it is larger than {MAX_BYTES} bytes")
@@ -154,7 +154,7 @@ class ConfigStore:
             return None
 
     def _set_aside(self, name: str, reason: str) -> None:
-        """Nothing that could still be of use to somebody is overwritten."""
+        """Rename a damaged file, without overwriting an earlier one, for repair by hand. Raises Fatal."""
         path = self._directory / name
         number, kept = 1, path.with_name(name + _DAMAGED)
         while os.path.lexists(kept):

@@ -1,4 +1,4 @@
-"""EnMasse's own older bodies: the map of feed `maas` and the AddressList of feed `v1/addresses`."""
+"""Older bodies of EnMasse: the map of feed `maas` and the AddressList of feed `v1/addresses`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def address_map(addresses: Mapping[AddressName, Address]) -> bytes:
 
 
 def address_list(addresses: Mapping[AddressName, Address], ready: Mapping[AddressName, bool]) -> bytes:
-    """The AddressList. A flavor is what a plan was to be; what stores nothing has the plan `standard`."""
+    """Encode the AddressList. Flavors stand for plans; addresses without storage have the plan `standard`."""
     items = [
         {
             "metadata": {"name": name},

@@ -356,7 +356,7 @@ class RouterAgent:
         yield gauge("ragent_routers", "Routers connected.", single(len(self.routers)))
         yield gauge("ragent_addresses", "Addresses that are desired or still being removed.", single(len(self.book)))
         yield gauge("ragent_addresses_not_ready", "Those of them that are not ready.", single(self.book.not_ready))
-        yield gauge("ragent_foreign_entities", "Entities on a router that somebody else made.", foreign)
+        yield gauge("ragent_foreign_entities", "Entities on a router that the agent has not made.", foreign)
         yield gauge("ragent_entities", "Entities that the agent made, on all routers.", single(rows))
 
 

@@ -98,7 +98,7 @@ class ManagedRouter:
         self._sweep = Sweep(self._management, self.table, self._expected, self._counts)
         self._addresses_known = asyncio.Event()
         self._unread: set[str] = set()
-        """Types of which so many entities were created that the whole type must be verified."""
+        """Types of which more than READ_BY_NAME entities were created: the whole type is verified."""
         self._leftovers: set[AddressName] = set()
         """Addresses of undesired entities that a scan has found."""
         self._poll_at = NOW

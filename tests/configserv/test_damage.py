@@ -166,7 +166,7 @@ def test_the_list_of_what_is_forced(service: Configserv, connect: Connect) -> No
     client = connect()
     assert client.next("addresses")["forced"] == []
     (error,) = client.next("status")["errors"]
-    assert error["file"] == FORCED and "order again what is to be discarded by force" in error["reason"]
+    assert error["file"] == FORCED and "repeat orders to discard addresses by force" in error["reason"]
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

@@ -1,4 +1,4 @@
-"""Where configuration is read from. `driver.py`: what a driver is. `files.py`: the files of a directory.
+"""Sources of configuration. `driver.py`: the interface. `files.py`: the files of a directory.
 `kubernetes.py`: the ConfigMaps of a namespace.
 
 A further driver is added in this folder: a module, and its settings below; `service.serve` makes it. Imports the model,
@@ -16,8 +16,8 @@ __all__ = ["Contents", "Driver", "DriverSettings", "FilesDriver", "KubernetesDri
 
 
 class DriverSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings that state the driver. `config_dir`, `data_dir`: the directory of the files, and that of what must
-    survive; or `driver`, without them."""
+    """Settings that choose the driver: `config_dir` and `data_dir` (directories of the files and of the state), or
+    `driver`."""
 
     config_dir: str | None = None
     data_dir: str | None = None

@@ -1,4 +1,4 @@
-"""What a driver is: it reads the configuration, wherever that lies."""
+"""Interface of the drivers, which read the configuration from files or ConfigMaps."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 from enmasse.model.configuration import Content
 
 Contents = dict[str, Content]
-"""File → what is in it: the same three names whatever the source."""
+"""File → its content. The three names are the same for all sources."""
 
 
 class Driver(Protocol):
-    """Reads the configuration and reports changes. What it gives is always the whole."""
+    """Reader of the configuration, which reports all of it after each change."""
 
     def start(self, changed: Callable[[Contents], None]) -> None:
-        """Calls `changed` as soon as the source can be read, before it returns if possible, and after each change."""
+        """Call `changed` as soon as the source can be read, before it returns if possible, and after each change."""
 
     def close(self) -> None:
-        """No more calls."""
+        """Stop calling `changed`."""

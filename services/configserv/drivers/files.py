@@ -1,4 +1,4 @@
-"""Configuration from a directory, watched by asking for the files' state: no library, the same on every file system.
+"""Configuration from a directory, watched by polling the files' state, which works on every file system.
 
 Works with editors that rename over the file and with the symbolic links that ConfigMap volumes exchange.
 """
@@ -23,7 +23,7 @@ Signature = tuple[int, ...] | str | None
 
 
 class FilesDriver:
-    """The files of one directory (a Driver)."""
+    """Driver for the files of one directory."""
 
     def __init__(self, directory: str) -> None:
         self._paths = {name: Path(directory) / name for name in FILES}
@@ -58,7 +58,7 @@ class FilesDriver:
             if now == self._seen[name] and now != self._read[name]:
                 content = _content(path)
                 if _signature(path) != now:
-                    continue  # written to while it was read: the next look sees it
+                    continue  # written to while it was read: the next poll reads it
                 self._read[name] = now
                 if content != self._contents[name]:
                     self._contents[name] = content
@@ -82,7 +82,7 @@ def _signature(path: Path) -> Signature:
 
 def _content(path: Path) -> Content:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would be to wait for whoever writes to it
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block until a writer opens it
             return Unreadable("is not a file")
         with open(path, "rb") as file:
             return file.read(MAX_BYTES + 1)

@@ -15,7 +15,7 @@ from services.configserv.drivers.driver import Contents
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`driver` in the settings. `release`: what the names of Lease and ConfigMaps of this service begin with.
+    """`driver` in the settings. `release`: prefix of the names of the Lease and ConfigMaps of this service.
     `config_maps`: kind (the value of the label) → names of those that the release made for it."""
 
     kind: Literal["kubernetes"]
@@ -33,7 +33,7 @@ class ConfigMap(NamedTuple):
 
 
 class KubernetesDriver:
-    """The ConfigMaps of one namespace (a Driver)."""
+    """Driver for the ConfigMaps of one namespace."""
 
     def __init__(self, settings: KubernetesSettings, api: Api) -> None:
         self._made_for = {name: kind for kind, names in settings.config_maps.items() for name in names}
@@ -41,7 +41,7 @@ class KubernetesDriver:
         self._changed: Callable[[Contents], None] | None = None
         self._contents: Contents | None = None
         self.on_orders: Callable[[dict[str, Order]], None] = lambda _: None
-        """Called with all orders that there are, by ConfigMap, whenever they may be others."""
+        """Called with all orders, by ConfigMap, when they may have changed."""
 
     def start(self, changed: Callable[[Contents], None]) -> None:
         self._changed = changed
@@ -53,11 +53,11 @@ class KubernetesDriver:
 
     @property
     def problem(self) -> str:
-        """Why changes are not seen; empty if they are."""
+        """Reason for which changes are not seen; empty if they are."""
         return self._view.problem
 
     def config_maps(self) -> list[ConfigMap]:
-        """Those that there are, by name."""
+        """The ConfigMaps with configuration, by name."""
         found = self._view.objects()
         return [
             ConfigMap(name, str(item["metadata"]["uid"]), FILES[kind_of(name, item, self._made_for)])
