@@ -16,9 +16,9 @@ MAX_WAITING: Final = 1 << 20
 
 
 class LineWriter:
-    """Queue of lines before a file descriptor. `lost(count)`: the line that reports how many were dropped."""
+    """Queue of lines before a file descriptor. `lost(count)` is called in the thread after lines were dropped."""
 
-    def __init__(self, descriptor: int, lost: Callable[[int], str]) -> None:
+    def __init__(self, descriptor: int, lost: Callable[[int], None]) -> None:
         self.dropped = 0
         """Lines that were dropped and have not been reported yet."""
         self._descriptor = descriptor
@@ -62,15 +62,15 @@ class LineWriter:
                 self._changed.wait_for(lambda: self._lines)
                 lines = list(self._lines)
                 self._lines.clear()
-                if self.dropped:
-                    lines.append(self._lost(self.dropped))
-                    self.dropped = 0
+                dropped, self.dropped = self.dropped, 0
                 size = sum(map(len, lines))
                 self._waiting = size
             self._write(b"".join(map(_encoded, lines)))
             with self._changed:
                 self._waiting -= size
                 self._changed.notify_all()
+            if dropped:
+                self._lost(dropped)
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)

@@ -9,10 +9,8 @@ A command, which seldom logs anything, does not call `setup` and imports structl
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import sys
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Protocol
 
@@ -163,10 +161,8 @@ class _Lines:
     debug = info = warning = error = msg
 
 
-def _lost(count: int) -> str:
-    """The event of lines that were dropped. Made by the writer's thread."""
-    facts = {**_common, "count": count, "event": "log.lines.dropped", "level": "warning"}
-    return json.dumps({**facts, "timestamp": datetime.now(UTC).isoformat()}, default=str)
+def _lost(count: int) -> None:
+    get().warning("log.lines.dropped", count=count)
 
 
 class _FromLogging(logging.Handler):

@@ -73,7 +73,7 @@ def test_is_cancelled_when_it_does_not_stop(service: list[str]) -> None:
     process.terminate()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "did not stop in time" in errors
+    assert "process.stop.timed-out" in errors
 
 
 def test_dies_with_its_parent(service: list[str]) -> None:
