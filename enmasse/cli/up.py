@@ -74,11 +74,15 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
               help="embedded (default), or artemis: Apache ActiveMQ Artemis, which is fetched once.")  # fmt: skip
 @click.option("--store", type=StoreUrl(), metavar="URL",
               help="Redis server for MQTT sessions, retained messages, wills (default: files in --data).")  # fmt: skip
+@click.option("--allowed-origin", "allowed_origins", multiple=True, metavar="ORIGIN",
+              help="Let web pages of this origin, such as https://example.org, use MQTT over WebSocket, beside "
+                   "those of the same host; `*`: all. May be repeated.")  # fmt: skip
 @click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
     config: Path | None, data: Path | None, offset: int, tls_cert: Path | None, tls_key: Path | None,
-    without: tuple[str, ...], router: str, broker: str, store: str | None, log_levels: tuple[tuple[str, Any], ...],
+    without: tuple[str, ...], router: str, broker: str, store: str | None, allowed_origins: tuple[str, ...],
+    log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback.
 
@@ -97,7 +101,7 @@ def command(
         config = config_folder(offset)
         _write_example(config, data)
     _run(config, data, offset, tls_cert, tls_key, without=frozenset(without), router=router, broker=broker, store=store,
-         log_levels=dict(log_levels))  # fmt: skip
+         allowed_origins=allowed_origins, log_levels=dict(log_levels))  # fmt: skip
 
 
 def _write_example(config: Path, data: Path) -> None:

@@ -42,7 +42,14 @@ def gateway(options: Options, ports: InternalPorts, name: str) -> Spec:
     return Spec(
         name,
         GATEWAY,
-        settings(name, GATEWAY, router=settings.address(SERVICES), configserv=settings.configserv, listeners=listeners),
+        settings(
+            name,
+            GATEWAY,
+            router=settings.address(SERVICES),
+            configserv=settings.configserv,
+            listeners=listeners,
+            allowed_origins=list(options.allowed_origins),
+        ),
         frozenset(f"{LOOPBACK}:{port}" for port in options.mqtt_ports().values()),
     )
 

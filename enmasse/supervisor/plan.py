@@ -51,6 +51,8 @@ class Options:
     """One of ROUTERS."""
     broker: str = EMBEDDED
     """One of BROKERS."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of pages that may connect to the gateways by WebSocket, beside those of the same host."""
     log_levels: Mapping[str, LogLevel] = field(default_factory=dict)
     """Kind of a service, or SUPERVISOR → log level; "" → level of all others."""
 

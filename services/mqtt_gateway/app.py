@@ -31,7 +31,7 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
 async def run(settings: GatewaySettings, backend: Backend, stop: asyncio.Event) -> None:
     """Until `stop`. Ports are open from the beginning: as long as the backend is not ready it refuses clients, who try
     again. Raises process.Fatal for a port that cannot be had."""
-    gateway = Gateway(settings.limits, backend)
+    gateway = Gateway(settings.limits, backend, settings.allowed_origins)
 
     def families() -> Iterator[Metric]:
         yield from metrics.families(gateway.front)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from enmasse import log as logs
 from enmasse.mqtt import reasons
@@ -23,12 +23,12 @@ GOODBYE = 2.0
 class Gateway:
     """`front` has the clients and what was counted."""
 
-    def __init__(self, limits: Limits, backend: Backend) -> None:
+    def __init__(self, limits: Limits, backend: Backend, allowed_origins: Collection[str] = ()) -> None:
         self._backend = backend
         self._loop = asyncio.get_running_loop()
         self._openings = asyncio.Semaphore(limits.opening)
         self.front = Front(limits, self._loop.time(), time.time, self._open)
-        self.listeners = Listeners(self.front)
+        self.listeners = Listeners(self.front, allowed_origins)
 
     async def listen(self, listeners: Iterable[ListenerSettings]) -> None:
         """Raises ListenerError."""

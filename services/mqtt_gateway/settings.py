@@ -16,3 +16,5 @@ class GatewaySettings(settings.ServiceSettings, frozen=True, kw_only=True):
     configserv: settings.HostPort
     listeners: list[ListenerSettings]
     limits: Limits = field(default_factory=Limits)
+    allowed_origins: list[str] = field(default_factory=list)
+    """Origins of web pages that may connect by WebSocket, beside those of the host that they connect to; `*`: all."""

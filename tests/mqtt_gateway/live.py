@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import uvloop
@@ -26,12 +26,13 @@ P = TypeVar("P")
 class Live:
     """`ports`: by kind of listener."""
 
-    def __init__(self, limits: Limits, cert: str | None, key: str | None) -> None:
+    def __init__(self, limits: Limits, cert: str | None, key: str | None, allowed_origins: Sequence[str] = ()) -> None:
         self.backend = ToyBackend()
         self.ports: dict[str, int] = {}
         self.gateway: Gateway
         self._limits = limits
         self._tls = (cert, key)
+        self._allowed_origins = allowed_origins
         self._loop = uvloop.new_event_loop()
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -45,7 +46,7 @@ class Live:
         self._loop.run_forever()
 
     async def _open(self) -> None:
-        self.gateway = Gateway(self._limits, self.backend)
+        self.gateway = Gateway(self._limits, self.backend, self._allowed_origins)
         cert, key = self._tls
         kinds = ("mqtt", "ws") if cert is None else ("mqtt", "ws", "mqtts", "wss")
         await self.gateway.listen(
@@ -81,8 +82,10 @@ class Live:
 
 
 @contextlib.contextmanager
-def live(limits: Limits | None = None, cert: str | None = None, key: str | None = None) -> Iterator[Live]:
-    found = Live(limits or Limits(), cert, key)
+def live(
+    limits: Limits | None = None, cert: str | None = None, key: str | None = None, allowed_origins: Sequence[str] = ()
+) -> Iterator[Live]:
+    found = Live(limits or Limits(), cert, key, allowed_origins)
     try:
         yield found
     finally:

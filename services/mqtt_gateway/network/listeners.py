@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -51,9 +51,10 @@ class ListenerError(Exception):
 
 class Listeners:
     """`endpoints`: kind → host:port of those that are open; a second one of a kind is called `own`: no other gateway
-    has it."""
+    has it. `allowed_origins`: of pages that may connect by WebSocket, beside those of the gateway's own host."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Front, allowed_origins: Collection[str] = ()) -> None:
+        self._allowed_origins = allowed_origins
         self._loop = asyncio.get_running_loop()
         self._front = front
         self._flusher = Flusher(self._loop)
@@ -148,7 +149,7 @@ class Listeners:
         if self._web is None:
             module = await asyncio.to_thread(importlib.import_module, "services.mqtt_gateway.network.websocket")
             if self._web is None:  # two may have waited
-                self._web = module.WebSocketServer(self._front, self._flusher)
+                self._web = module.WebSocketServer(self._front, self._flusher, self._allowed_origins)
         return self._web
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from enmasse import log as logs
+from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
 from services.mqtt_gateway.protocol.front import Front
@@ -57,20 +59,69 @@ class _Guest:
             transport.abort()
 
 
-class WebSocketServer:
-    """Makes the protocol of an accepted socket (`guest`)."""
+class _MaskedReader:
+    """aiohttp's reader of frames, behind the check of their masks. `close` closes the connection."""
 
-    def __init__(self, front: Front, flusher: Flusher) -> None:
+    def __init__(self, reader: Any, close: Callable[[], None]) -> None:
+        self._reader = reader
+        self._close = close
+        self._check = MaskCheck()
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        if not self._check.masked(data):
+            self._close()
+            return True, b""
+        found: tuple[bool, bytes] = self._reader.feed_data(data)
+        return found
+
+    def feed_eof(self) -> None:
+        self._reader.feed_eof()
+
+
+class _Protocol(web.RequestHandler):
+    __slots__ = ()
+
+    def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
+        super().set_parser(_MaskedReader(parser, self._close_unmasked), data_received_cb)  # type: ignore[arg-type]
+
+    def _close_unmasked(self) -> None:
+        log.info("mqtt.websocket.unmasked")
+        if self.transport is not None:
+            self.transport.close()
+
+
+def is_allowed(origin: str, host: str, allowed: Collection[str]) -> bool:
+    """Return True if a page of this origin may connect to a gateway that it reaches as `host` (RFC 6455, 10.2): pages
+    of the same host may, on any port, and of `allowed` origins; `*` is every origin."""
+    if origin in allowed or "*" in allowed:
+        return True
+    try:
+        return urlsplit(origin).hostname == urlsplit(f"//{host}").hostname is not None
+    except ValueError:
+        return False
+
+
+class WebSocketServer:
+    """Makes the protocol of an accepted socket (`guest`). `allowed_origins`: see `is_allowed`."""
+
+    def __init__(self, front: Front, flusher: Flusher, allowed_origins: Collection[str]) -> None:
         self._front = front
         self._flusher = flusher
-        self._server = web.Server(
-            self._handle, access_log=None, logger=_HTTP_LOG, max_line_size=4096, max_field_size=4096, max_headers=64
-        )
+        self._allowed_origins = allowed_origins
+        self._server = web.Server(self._handle)
         self._guests: dict[object, _Guest] = {}
 
     def guest(self, done: Callable[[], None]) -> tuple[asyncio.Protocol, Callable[[], None]]:
         """The protocol for a socket, and what drops it. `done` is called once the client is known, or gone."""
-        protocol = self._server()
+        protocol = _Protocol(
+            self._server,
+            loop=self._flusher.loop,
+            access_log=None,  # type: ignore[arg-type]
+            logger=_HTTP_LOG,
+            max_line_size=4096,
+            max_field_size=4096,
+            max_headers=64,
+        )
         guest = _Guest(self._front, protocol, lambda: self._known(protocol, done))
         self._guests[protocol] = guest
         return protocol, guest.drop
@@ -82,6 +133,10 @@ class WebSocketServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path != PATH:
             return self._refusal(404, f"MQTT over WebSocket is at {PATH}\n")
+        origin = request.headers.get("Origin")  # programs that are no browsers send none
+        if origin is not None and not is_allowed(origin, request.host, self._allowed_origins):
+            log.info("mqtt.origin.refused", origin=origin[:200], host=request.host[:200])
+            return self._refusal(403, "pages of this origin may not connect: see the option --allowed-origin\n")
         offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         if SUBPROTOCOL not in offered:  # v3.1.1 MQTT-6.0.0-3, v5 MQTT-6.0.0-3
             return self._refusal(400, f"the WebSocket subprotocol must be {SUBPROTOCOL}\n")

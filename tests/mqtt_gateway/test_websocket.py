@@ -1,0 +1,115 @@
+"""WebSocket clients that break RFC 6455, and web pages of other origins."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enmasse.mqtt import encode
+from enmasse.mqtt.packets import V311, Connect
+from services.mqtt_gateway.network.masking import MaskCheck
+from services.mqtt_gateway.network.websocket import is_allowed
+from tests.mqtt_gateway.live import Live, live
+
+CONNECT = encode.encode(Connect("c", version=V311), V311, of_client=True)
+BINARY = 0x82
+
+
+def _frame(payload: bytes, masked: bool = True) -> bytes:
+    size = len(payload)
+    if size < 126:
+        length = bytes((size,))
+    elif size < 0x10000:
+        length = b"\x7e" + size.to_bytes(2, "big")
+    else:
+        length = b"\x7f" + size.to_bytes(8, "big")
+    if not masked:
+        return bytes((BINARY,)) + length + payload
+    mask = os.urandom(4)
+    body = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+    return bytes((BINARY, length[0] | 0x80)) + length[1:] + mask + body
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Live]:
+    with live(allowed_origins=("https://example.org",)) as found:
+        yield found
+
+
+def _asked(gateway: Live, origin: str | None, behind: bytes = b"") -> socket.socket:
+    """A peer that has asked for a WebSocket as a page of this origin; `behind`: sent with the request."""
+    peer = socket.create_connection(("127.0.0.1", gateway.ports["ws"]))
+    peer.settimeout(60)
+    headers = [
+        "GET /mqtt HTTP/1.1", f"Host: localhost:{gateway.ports['ws']}", "Upgrade: websocket", "Connection: Upgrade",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: mqtt",
+        *([f"Origin: {origin}"] if origin is not None else []),
+    ]  # fmt: skip
+    peer.sendall("\r\n".join([*headers, "", ""]).encode() + behind)
+    return peer
+
+
+def _status(peer: socket.socket) -> int:
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += peer.recv(1)
+    return int(head.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (None, 101),
+        ("http://localhost", 101),
+        ("http://LOCALHOST:3000", 101),
+        ("https://example.org", 101),
+        ("http://example.org", 403),
+        ("https://example.org.evil.example", 403),
+        ("http://localhost.evil.example", 403),
+        ("http://evil.example", 403),
+        ("null", 403),
+        ("", 403),
+        ("http://[", 403),
+    ],
+)
+def test_a_page_may_connect_from_the_same_host_and_from_allowed_origins(
+    gateway: Live, origin: str | None, status: int
+) -> None:
+    with _asked(gateway, origin) as peer:
+        assert _status(peer) == status
+
+
+def test_all_origins_can_be_allowed() -> None:
+    assert is_allowed("http://evil.example", "localhost:8083", ["*"])
+    assert is_allowed("null", "localhost:8083", ["null"])
+    assert not is_allowed("null", "", [])
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_frame_that_is_not_masked_ends_the_connection(gateway: Live, connected: bool, behind: bool) -> None:
+    data = (_frame(CONNECT) if connected else b"") + _frame(CONNECT, masked=False)
+    with _asked(gateway, None, data if behind else b"") as peer:
+        assert _status(peer) == 101
+        if not behind:
+            peer.sendall(data)
+        while peer.recv(1000):
+            pass
+
+
+@given(st.lists(st.integers(0, 200) | st.sampled_from([125, 126, 65535, 65536])), st.lists(st.integers(1, 3000)))
+def test_masks_are_found_however_the_stream_is_cut(sizes: list[int], cuts: list[int]) -> None:
+    good = b"".join(_frame(bytes(size)) for size in sizes)
+    for stream, wanted in ((good, True), (good + _frame(b"", masked=False), False)):
+        check = MaskCheck()
+        found = True
+        at = 0
+        for cut in [*cuts, *[4000] * (len(stream) // 4000 + 1)]:
+            found = found and check.masked(stream[at : at + cut])
+            at += cut
+        assert found is wanted
