@@ -41,7 +41,10 @@ class Gateway:
         front.stopping = True
         self.listeners.stop_listening()
         for client in list(front.clients):
-            client.disconnect(reasons.SERVER_SHUTTING_DOWN, "this gateway ends")
+            try:
+                client.disconnect(reasons.SERVER_SHUTTING_DOWN, "this gateway ends")
+            except Exception as error:
+                client.failed(error)
         await asyncio.sleep(0)  # the turn in which it is written
         await self.listeners.close()
 

@@ -72,6 +72,9 @@ class Who:
     def proceed(self) -> None:
         self.holds.append(False)
 
+    def failed(self, error: Exception) -> None:
+        raise error
+
 
 class Rig:
     def __init__(self, type: AddressType | None = "anycast") -> None:

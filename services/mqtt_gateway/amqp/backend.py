@@ -143,14 +143,20 @@ class AmqpBackend:
         self.reader = Reader(self.topics)
         self.publishing.set_topics(self.topics)
         for session in list(self.sessions.values()):
-            session.set_topics(self.topics)
+            try:
+                session.set_topics(self.topics)
+            except Exception as error:
+                session.failed(error)
         self._complete.set()
 
     def _data_up(self, connection: Connection) -> None:
         self.publishing.up(connection)
         self._receiving = connection.begin()
         for session in list(self.sessions.values()):
-            session.attach()
+            try:
+                session.attach()
+            except Exception as error:
+                session.failed(error)
 
     def _services_up(self, connection: Connection) -> None:
         self.control.up(connection)
@@ -265,12 +271,23 @@ class AmqpBackend:
     def disconnect(self, client: str, epoch: int | None, reason: int, text: str = "") -> None:
         session = self.sessions.get(client)
         if session is not None and epoch in (None, session.epoch) and session.client is not None:
-            session.client.disconnect(reason, text)
+            try:
+                session.client.disconnect(reason, text)
+            except Exception as error:
+                session.failed(error)
 
     def sources(self, changed: SourcesChanged) -> None:
         session = self.sessions.get(changed.client)
         if session is not None and session.epoch == changed.epoch:
-            session.set_sources(changed.sources)
+            try:
+                session.set_sources(changed.sources)
+            except Exception as error:
+                session.failed(error)
+
+    def failed(self, client: str, epoch: int, error: Exception) -> None:
+        session = self.sessions.get(client)
+        if session is not None and session.epoch == epoch:
+            session.failed(error)
 
 
 def _reason(code: int) -> str:

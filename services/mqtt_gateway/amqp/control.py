@@ -74,6 +74,9 @@ class Sessions(Protocol):
 
     def sources(self, changed: SourcesChanged) -> None: ...
 
+    def failed(self, client: str, epoch: int, error: Exception) -> None:
+        """End the connection of this client: handling an answer for it has raised. Does not raise."""
+
 
 class _Request(NamedTuple):
     subject: str
@@ -290,7 +293,10 @@ class Control(LinkUser):
                 if change.op == "out" and (taken or left):
                     key = change.client, change.pid
                     verdict = Verdict.TAKEN if key in taken else Verdict.LEFT if key in left else Verdict.DONE
-                done(verdict)
+                try:
+                    done(verdict)
+                except Exception as error:  # of one client: the batch is for all
+                    self._sessions.failed(change.client, change.epoch, error)
 
     # messages
 

@@ -58,6 +58,9 @@ class Publisher(Protocol):
 
     def proceed(self) -> None: ...
 
+    def failed(self, error: Exception) -> None:
+        """End this client's connection: one of the calls above has raised. Does not raise."""
+
 
 class Entry(NamedTuple):
     """A message on its way. `since`: the tick at which it began to wait; `number`: its place among those of the lane;
@@ -196,7 +199,10 @@ class Lane(LinkUser):
         self._counts(who, -count, -size)
         if who.held and who.waiting <= MAX_WAITING // 2 and who.waiting_bytes <= MAX_WAITING_BYTES // 2:
             who.held = False
-            who.proceed()
+            try:
+                who.proceed()
+            except Exception as error:
+                who.failed(error)
 
     def _pump(self) -> None:
         """A few messages of each line in turn, while there is credit."""
@@ -267,7 +273,10 @@ class Lane(LinkUser):
             outcomes = self._counters.outcomes
             outcomes[0] = outcomes.get(0, 0) + len(tokens)
             for who, packet_id, qos, _, _, _, _, _ in tokens:
-                who.sent(packet_id, qos, 0, "")
+                try:
+                    who.sent(packet_id, qos, 0, "")
+                except Exception as error:  # of one client: the lane is for all
+                    who.failed(error)
         elif state is None:
             self._again([entry._replace(unknown=True) for entry in tokens], rest=False)
         elif isinstance(state, Rejected):
@@ -303,7 +312,10 @@ class Lane(LinkUser):
     def _done(self, entry: Entry, reason: int, text: str) -> None:
         outcomes = self._counters.outcomes
         outcomes[reason] = outcomes.get(reason, 0) + 1
-        entry.who.sent(entry.packet_id, entry.qos, reason, text)
+        try:
+            entry.who.sent(entry.packet_id, entry.qos, reason, text)
+        except Exception as error:
+            entry.who.failed(error)
 
     # time
 

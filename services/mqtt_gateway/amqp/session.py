@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import structs
 
+from enmasse import log as logs
 from enmasse.amqp.errors import AmqpError
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Outgoing, PacketChange
@@ -23,6 +24,8 @@ from services.mqtt_gateway.amqp.publishing import Publishing
 from services.mqtt_gateway.amqp.repeats import Repeats
 from services.mqtt_gateway.amqp.sources import SessionSource, Shared, held
 from services.mqtt_gateway.ports import Client, Delivery, Ending, Request
+
+log = logs.get(part="sessions")
 
 SUBSCRIBING: Final = 40.0
 """Seconds until a SUBSCRIBE or UNSUBSCRIBE is given up; a busy broker may have 30 of them."""
@@ -231,6 +234,18 @@ class MqttSession:
         self._once.lost(source.address)
         if self.client is not None:
             self._repeats.lost(source.address, self.client.unsettled())
+
+    def failed(self, error: Exception) -> None:
+        """End this client's connection after an unexpected error of its own; does not raise, so that other clients go
+        on."""
+        log.error("gateway.client.failed", client=self.client_id, exc_info=error)
+        try:
+            if self.client is not None:
+                self.client.disconnect(reasons.UNSPECIFIED_ERROR, "an unexpected error of the gateway")
+        except Exception as further:
+            log.error("gateway.client.failed", client=self.client_id, exc_info=further)
+            with contextlib.suppress(Exception):
+                self.close(Ending.LOST, None, ())
 
     # for Exchanges
 

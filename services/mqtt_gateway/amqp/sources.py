@@ -66,6 +66,9 @@ class Receives(Protocol):
     def source_lost(self, source: SessionSource) -> None:
         """Its link is gone, with what was not settled."""
 
+    def failed(self, error: Exception) -> None:
+        """End this client's connection: one of the calls above has raised. Does not raise."""
+
 
 class Shared(Protocol):
     """What all sources have in common."""
@@ -185,6 +188,9 @@ class SessionSource(LinkUser):
         if self._draining:
             self.link.drain_credit()
 
+    def failed(self, error: Exception) -> None:
+        self._who.failed(error)
+
     def make_final(self) -> bool:
         """From now on outcomes are to be final. False: what comes until `on_ready` is called comes without that: the
         link is drained and another one attached, by which what the client has not acknowledged comes again."""
@@ -274,71 +280,74 @@ class SessionSource(LinkUser):
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
         shared, who = self._shared, self._who
-        self._seen += 1
-        self._bytes += len(payload)
-        if self._seen == FULL:
-            self._fit_window(link)
         try:
-            if message_format:
-                raise AmqpError("amqp:not-implemented", f"message-format {message_format} is not known")
-            front, body = shared.reader.read(payload)
-            spellings = self.spellings(front)
-            if self._named and len(tag) == SIZE:
-                identity: str | None = tag.hex()
-            else:
-                identity = of_message(payload) if self.final else None
-        except AmqpError as error:
-            shared.rejected += 1
-            link.session.settle(
-                delivery_id, Rejected(error=Error(condition=Symbol(error.condition), description=error.description))
-            )
-            return
-        match = self.match(front, spellings)
-        message = b""
-        if front.qos == 2 and identity is not None and is_contended(self.address):
-            identity = f"{identity}.{_digest(payload)}"  # it is remembered longer than a broker may live
-            message = payload
-        expires = 0.0
-        over = False
-        if front.expires or front.ttl is not None:
-            now = shared.wall()
-            expires = front.expires_at(now)
-            over = expires <= now
-        if match is None or over:
-            # what is being sent is sent to its end (v3.1.1 MQTT-3.10.4-3; v5 MQTT-3.10.4-3, MQTT-4.3.3-7)
-            begun = who.under_way(self, identity) if identity is not None else 0
-            if not begun:
-                if over:
-                    shared.expired += 1
+            self._seen += 1
+            self._bytes += len(payload)
+            if self._seen == FULL:
+                self._fit_window(link)
+            try:
+                if message_format:
+                    raise AmqpError("amqp:not-implemented", f"message-format {message_format} is not known")
+                front, body = shared.reader.read(payload)
+                spellings = self.spellings(front)
+                if self._named and len(tag) == SIZE:
+                    identity: str | None = tag.hex()
                 else:
-                    shared.unmatched += 1
-                if not settled:
-                    self.accept(link, delivery_id)
+                    identity = of_message(payload) if self.final else None
+            except AmqpError as error:
+                shared.rejected += 1
+                link.session.settle(
+                    delivery_id, Rejected(error=Error(condition=Symbol(error.condition), description=error.description))
+                )
                 return
-            if match is None:
-                match = Match(spellings[-1], ())
-                match.qos = begun
-        shared.delivered += 1
-        if self.multicast and not settled:
-            # the sender and all other receivers wait for it: not for a client that does not read or acknowledge
-            self.accept(link, delivery_id)
-            settled = True
-        who.arrived(
-            self,
-            Delivery(
-                match.topic,
-                body,
-                front.qos if front.qos < match.qos else match.qos,
-                front.retained_for is not None or (front.retain and match.as_published),
-                _properties(front, match) if who.v5 else NONE,
-                expires,
-                identity,
-                self.address,
-                front.again,
-                (self, None if settled else link, delivery_id, message),
-                settled,
-            ),
-        )
+            match = self.match(front, spellings)
+            message = b""
+            if front.qos == 2 and identity is not None and is_contended(self.address):
+                identity = f"{identity}.{_digest(payload)}"  # it is remembered longer than a broker may live
+                message = payload
+            expires = 0.0
+            over = False
+            if front.expires or front.ttl is not None:
+                now = shared.wall()
+                expires = front.expires_at(now)
+                over = expires <= now
+            if match is None or over:
+                # what is being sent is sent to its end (v3.1.1 MQTT-3.10.4-3; v5 MQTT-3.10.4-3, MQTT-4.3.3-7)
+                begun = who.under_way(self, identity) if identity is not None else 0
+                if not begun:
+                    if over:
+                        shared.expired += 1
+                    else:
+                        shared.unmatched += 1
+                    if not settled:
+                        self.accept(link, delivery_id)
+                    return
+                if match is None:
+                    match = Match(spellings[-1], ())
+                    match.qos = begun
+            shared.delivered += 1
+            if self.multicast and not settled:
+                # the sender and all other receivers wait for it: not for a client that does not read or acknowledge
+                self.accept(link, delivery_id)
+                settled = True
+            who.arrived(
+                self,
+                Delivery(
+                    match.topic,
+                    body,
+                    front.qos if front.qos < match.qos else match.qos,
+                    front.retained_for is not None or (front.retain and match.as_published),
+                    _properties(front, match) if who.v5 else NONE,
+                    expires,
+                    identity,
+                    self.address,
+                    front.again,
+                    (self, None if settled else link, delivery_id, message),
+                    settled,
+                ),
+            )
+        except Exception as error:  # of one client: the connection is for all
+            who.failed(error)
 
     def spellings(self, front: Front) -> tuple[str, ...]:
         """Return the topics by which filters may match a message of this source, its full name last."""

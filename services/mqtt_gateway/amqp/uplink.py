@@ -44,6 +44,11 @@ class LinkUser:
     def on_drained(self, link: Receiver) -> None:
         """As Handler.on_drained."""
 
+    def failed(self, error: Exception) -> None:
+        """A callback has raised this error. If it is raised again, the engine ends the link; the owner of a link that
+        serves one client ends that client's connection instead."""
+        raise error
+
 
 class _Handler(Handler):
     def __init__(self, uplink: Uplink) -> None:
@@ -56,12 +61,19 @@ class _Handler(Handler):
         self._uplink.closed(error)
 
     def on_attached(self, link: Link) -> None:
-        link.context.on_attached(link)
+        user = link.context
+        try:
+            user.on_attached(link)
+        except Exception as error:
+            user.failed(error)
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
         user = link.context
         if user is not None:
-            user.on_detach(link, error)
+            try:
+                user.on_detach(link, error)
+            except Exception as failure:
+                user.failed(failure)
 
     def on_flow(self, link: Sender) -> None:
         if link.drain:
@@ -72,10 +84,18 @@ class _Handler(Handler):
         link.context.on_outcomes(link, tokens, state, settled)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
-        link.context.on_settled(link, delivery_ids)
+        user = link.context
+        try:
+            user.on_settled(link, delivery_ids)
+        except Exception as error:
+            user.failed(error)
 
     def on_drained(self, link: Receiver) -> None:
-        link.context.on_drained(link)
+        user = link.context
+        try:
+            user.on_drained(link)
+        except Exception as error:
+            user.failed(error)
 
 
 class Uplink:

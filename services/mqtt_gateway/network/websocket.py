@@ -51,6 +51,9 @@ class _Guest:
     def look(self, now: float) -> None:
         self.drop()
 
+    def failed(self, error: Exception) -> None:
+        log.error("mqtt.sweep.failed", exc_info=error)
+
     def drop(self) -> None:
         self._front.times.forget(self)
         self.done()
@@ -248,6 +251,9 @@ class WebSocketWire:
         self._readable.set()
         if self._transport is not None:
             self._transport.abort()
+
+    def failed(self, error: Exception) -> None:
+        self._connection.failed(error)
 
     def flush(self) -> None:
         if self._lost:

@@ -22,6 +22,9 @@ class Writes(Protocol):
     def flush(self) -> None:
         """Hand the connection's output to the socket."""
 
+    def failed(self, error: Exception) -> None:
+        """Close: `flush` has raised. Does not raise."""
+
 
 class Flusher:
     """Writes what connections have to send, once at the end of the turn in which they got it."""
@@ -43,7 +46,10 @@ class Flusher:
         self._scheduled = False
         dirty, self._dirty = self._dirty, []
         for wire in dirty:
-            wire.flush()
+            try:
+                wire.flush()
+            except Exception as error:  # of one client: the others get their output
+                wire.failed(error)
 
 
 LINGER: Final = 2.0
@@ -79,7 +85,7 @@ class TcpWire(asyncio.Protocol):
         try:
             connection.intake.data(data)
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
 
     def eof_received(self) -> bool:
         return False
@@ -100,7 +106,7 @@ class TcpWire(asyncio.Protocol):
             try:
                 self._connection.set_blocked(False)
             except Exception as error:
-                self._failed(error)
+                self.failed(error)
 
     # the connection's calls
 
@@ -164,12 +170,14 @@ class TcpWire(asyncio.Protocol):
             try:
                 self._connection.intake.go_on()
             except Exception as error:
-                self._failed(error)
+                self.failed(error)
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         """A fault of ours costs this client its connection and nobody else anything."""
-        log.error("mqtt.connection.failed", exc_info=error)
-        self.abort()
+        if self._connection is not None:
+            self._connection.failed(error)
+        else:
+            self.abort()
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:

@@ -190,6 +190,12 @@ class Connection:
         return self._front.times.now - began if began else 0.0
 
     def give_way(self) -> None:
+        try:
+            self._give_way()
+        except Exception as error:
+            self.failed(error)
+
+    def _give_way(self) -> None:
         log.info("mqtt.client.closed-for-memory", client=self.client_id, peer=self.peer, bytes=self.kept)
         if self._session is not None:
             self.fail(reasons.QUOTA_EXCEEDED, _NO_MEMORY)
@@ -387,7 +393,15 @@ class Connection:
             self._front.unanswered.answered(self)
 
     def subscribed_elsewhere(self) -> None:
-        self.intake.release(intake.ORDER)
+        try:
+            self.intake.release(intake.ORDER)
+        except Exception as error:  # of this client: the other one has only got its SUBACK
+            self.failed(error)
+
+    def failed(self, error: Exception) -> None:
+        """Close at once after an unexpected error of this connection; other clients go on."""
+        log.error("mqtt.connection.failed", client=self.client_id, peer=self.peer, exc_info=error)
+        self._wire.abort()
 
     def queue_full(self, full: bool) -> None:
         if full:

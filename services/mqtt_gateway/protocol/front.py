@@ -65,6 +65,8 @@ class FrontClient(Protocol):
 
     def disconnect(self, reason: int, text: str = "") -> None: ...
 
+    def failed(self, error: Exception) -> None: ...
+
 
 class Front:
     """`open` asks the backend for the session of a client, and answers by `opened` or `refused`. `wall` is the time in

@@ -15,6 +15,9 @@ class Timed(Protocol):
     def look(self, now: float) -> None:
         """What it waited for may be due. It plans its next one by itself."""
 
+    def failed(self, error: Exception) -> None:
+        """End it: `look` has raised. Does not raise."""
+
 
 class Timetable:
     """`now` is the time of the last sweep, in seconds."""
@@ -56,4 +59,7 @@ class Timetable:
             self._done += 1
             for who in self._steps.pop(self._done, ()):
                 who.due = 0
-                who.look(now)
+                try:
+                    who.look(now)
+                except Exception as error:  # of one: the others of this step are looked at
+                    who.failed(error)

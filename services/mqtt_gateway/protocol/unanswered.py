@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from enmasse import log as logs
 from enmasse.mqtt.topics import FilterTree, parse_share
 from services.mqtt_gateway.protocol.timetable import Timetable
+
+log = logs.get(part="mqtt")
 
 PATIENCE: Final = 0.5
 """Seconds after which a SUBSCRIBE is waited for no more."""
@@ -84,6 +87,9 @@ class Unanswered:
         if found:
             found[0].waiting.append(who)
         return bool(found)
+
+    def failed(self, error: Exception) -> None:
+        log.error("mqtt.sweep.failed", exc_info=error)
 
     def look(self, now: float) -> None:
         """They are in their order: so are those that have waited long enough."""

@@ -1,0 +1,154 @@
+"""An error of one client, injected at each place that serves all of them, ends that client's connection only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Rejected
+from enmasse.model.addresses import Address
+from enmasse.model.names import AddressName
+from enmasse.model.sessions import PacketChange, PacketsReply, Subscription
+from enmasse.model.topics import TopicMap
+from enmasse.mqtt.packets import V5, Disconnect, PingReq, PingResp, Publish, SubAck, Subscribe
+from enmasse.mqtt.packets import Subscription as Filter
+from services.mqtt_gateway.amqp.control import Control
+from services.mqtt_gateway.amqp.filters import Filters
+from services.mqtt_gateway.amqp.lanes import Counters, Entry, Lane
+from services.mqtt_gateway.amqp.mapping import Reader, Route
+from services.mqtt_gateway.amqp.sources import SessionSource
+from services.mqtt_gateway.network.wire import Flusher
+from tests.mqtt_gateway.peer import World
+from tests.mqtt_gateway.test_lanes import Who
+
+FAULT = RuntimeError("injected")
+
+
+def _fault(*_: Any, **__: Any) -> Any:
+    raise FAULT
+
+
+class _Faulty(Who):
+    def __init__(self) -> None:
+        super().__init__("faulty")
+        self.errors: list[Exception] = []
+
+    def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
+        _fault()
+
+    def proceed(self) -> None:
+        _fault()
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+@pytest.mark.parametrize(("state", "type"), [(ACCEPTED, "topic"), (Rejected(), "topic"), (RELEASED, "multicast")])
+def test_outcomes_reach_the_other_clients_of_a_lane(state: Any, type: Any) -> None:
+    lane, faulty, good = Lane(None, type, Counters()), _Faulty(), Who("good")
+    tokens = [Entry(who, packet_id, 1, b"", 0, packet_id) for packet_id, who in enumerate((good, faulty, good), 1)]
+    lane.on_outcomes(cast(Any, None), tokens, state, True)
+    assert [packet_id for packet_id, _ in good.outcomes] == [1, 3]
+    assert faulty.errors == [FAULT]
+
+
+def test_a_delivery_that_fails_ends_its_client() -> None:
+    topics = TopicMap({AddressName("t"): Address(type="topic")})
+    owner = topics.owner("t")
+    assert owner is not None
+    errors: list[Exception] = []
+
+    class Session:
+        window, v5 = 5, False
+        interest = Filters("c", topics, [Subscription(filter="#", qos=1)])
+        arrived = staticmethod(_fault)
+        rejected = expired = unmatched = delivered = 0
+        reader = Reader(topics)
+        failed = staticmethod(errors.append)
+
+    session = cast(Any, Session())
+    source = SessionSource(session, session, "q", final=False)
+    message = Route.of(owner).full(Publish("t", b"x"), topics, 0.0)
+    source.deliver(cast(Any, None), 1, True, message, b"", 0)
+    assert errors == [FAULT]
+
+
+def test_answers_of_a_batch_reach_the_other_clients() -> None:
+    failed: list[tuple[str, int]] = []
+    stored: list[Any] = []
+
+    class Sessions:
+        @staticmethod
+        def failed(client: str, epoch: int, error: Exception) -> None:
+            failed.append((client, epoch))
+
+    async def run() -> None:
+        control = Control("g", cast(Any, Sessions()))
+        callbacks: list[tuple[str, Callable[[Any], Any]]] = [("a", stored.append), ("b", _fault), ("c", stored.append)]
+        for epoch, (client, done) in enumerate(callbacks):
+            control.change(PacketChange(client, epoch, "out", 1, "k", "s", b""), done)
+        await asyncio.sleep(0)
+        (batch,) = control._batches
+        control._stored(batch, "packets", msgspec.json.encode(PacketsReply()))
+        assert not control.unanswered
+
+    asyncio.run(run())
+    assert len(stored) == 2
+    assert failed == [("b", 1)]
+
+
+def test_a_deadline_that_fails_leaves_those_of_others() -> None:
+    world = World()
+    faulty, good = world.connected("faulty", keep_alive=5), world.connected("good", keep_alive=5)
+    good.take()
+    world.backend.live["faulty"].close = _fault  # type: ignore[method-assign]
+    world.pass_time(20)
+    assert isinstance(good.take()[-1], Disconnect)
+    assert faulty.closed and good.closed
+
+
+def test_output_that_fails_leaves_that_of_others() -> None:
+    flushed: list[str] = []
+
+    class Wire:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def flush(self) -> None:
+            if self.name == "b":
+                _fault()
+            flushed.append(self.name)
+
+        def failed(self, error: Exception) -> None:
+            flushed.append(f"{self.name} failed")
+
+    async def run() -> None:
+        flusher = Flusher(asyncio.get_running_loop())
+        for name in "abc":
+            flusher.mark(Wire(name))
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert flushed == ["a", "b failed", "c"]
+
+
+def test_a_publisher_that_fails_does_not_keep_another_client_from_its_suback() -> None:
+    world = World()
+    subscriber, publisher = world.connected("sub"), world.connected("pub", V5)
+    for peer in (subscriber, publisher):
+        peer.take()
+    subscribe: list[Any] = []
+    session = world.backend.live["sub"]
+    session.subscribe, later = subscribe.append, session.subscribe  # type: ignore[method-assign, assignment]
+    subscriber.send(Subscribe(1, (Filter("a"),)))
+    publisher.send(Publish("a", b"waits"))
+    world.backend.live["pub"].publish = _fault  # type: ignore[method-assign]
+    later(subscribe[0])
+    subscriber.expect(SubAck)
+    assert publisher.closed
+    subscriber.send(PingReq())
+    subscriber.expect(PingResp)
