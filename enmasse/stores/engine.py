@@ -32,7 +32,7 @@ class EngineError(Exception):
     def __init__(self, reason: str, *, undone: bool = False, full: bool = False) -> None:
         super().__init__(reason)
         self.undone = undone
-        """Of a failed commit: nothing of it was stored, nor will be. False: unknown."""
+        """True if nothing of a failed commit was stored, nor will be. False: unknown."""
         self.full = full
         """There is no space for a write: an operator has to make room."""
 

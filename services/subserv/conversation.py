@@ -1,4 +1,4 @@
-"""What one broker is to hold for subscribers, and the conversation that brings it about (enmasse.reconcile.Managed).
+"""Desired entities of one broker for subscribers, and the conversation that makes them (enmasse.reconcile.Managed).
 
 The keys are ids of subscribers. Everything is computed from what is desired now and what the broker lists: a queue
 whose subscriber has gone, or whose mark names an earlier one of the same id, is deleted with what it holds; a queue to
@@ -31,14 +31,14 @@ OPERATIONS = 500
 """Under way together beside the urgent ones: whoever waits for the broker waits for no more than these, or those of one
 subscriber."""
 URGENT = 500
-"""Subscribers that somebody waits for, and that come before all others together."""
+"""Subscribers that a caller waits for, at most, in a portion; they come before all others."""
 
 
 _FEEDS = (names.FEED, names.EARLIER_FEED)
 
 
 class Claim(Enum):
-    """Whose a queue is. OTHERS: another suite's, on a broker that several may use. UNKNOWN: the store does not know it,
+    """Owner of a queue. OTHERS: another suite, on a broker that several may use. UNKNOWN: the store does not know it,
     and has not ended it: it is reported and kept."""
 
     OURS = "ours"
@@ -47,14 +47,14 @@ class Claim(Enum):
 
 
 class Want(NamedTuple):
-    """What a subscriber is to have on a broker: patterns that lead to its queue. None: only what it still holds."""
+    """Desired state of a subscriber on a broker: patterns that lead to its queue. None: only what it still holds."""
 
     created: int
     patterns: set[str]
 
 
 class Held:
-    """What a subscriber has on the broker. `created`: of the subscriber for which the queue was made."""
+    """Actual state of a subscriber on the broker. `created`: number of the subscriber for which the queue was made."""
 
     __slots__ = ("created", "patterns", "paused")
 
@@ -77,11 +77,11 @@ class Refused(Exception):
 
 
 class Owner(Protocol):
-    """Who knows what is desired."""
+    """Interface of the owner of the desired state."""
 
     @property
     def complete(self) -> bool:
-        """What is not desired by now is not desired at all."""
+        """True if the desired state is complete: everything else may be deleted."""
 
     def want(self, broker: str, id: str, *, held: bool) -> Want | None:
         """None: there is no such subscriber."""
@@ -95,16 +95,16 @@ class Owner(Protocol):
         """Whether there were queues without the suite's id in their names."""
 
     def claim(self, broker: str, id: str, created: int | None) -> Claim:
-        """Whose a queue with this id and number is; `created` None: a divert without a queue."""
+        """Return the owner of a queue with this id and number; `created` None: a divert without a queue."""
 
     def is_known(self, created: int) -> bool:
         """Whether this store has given the number out."""
 
     def ids(self) -> Iterable[str]:
-        """Of all subscribers."""
+        """Return the ids of all subscribers."""
 
-    def lies(self, ids: Iterable[str]) -> None:
-        """On which brokers these have queues has changed."""
+    def placement_changed(self, ids: Iterable[str]) -> None:
+        """The brokers that hold queues of these subscribers have changed."""
 
 
 class BrokerConversation:
@@ -119,7 +119,7 @@ class BrokerConversation:
         self.connected = False
         """Everything has been read over the connection there is."""
         self.was_connected = False
-        """It has been, since the service started: from then on no retained message passes it."""
+        """True once it was connected since the service started: from then on no retained message is missed."""
         self._owner = owner
         self._connection: ControlConnection
         self._management: BrokerManagement
@@ -134,7 +134,7 @@ class BrokerConversation:
         """Queues that an operation has paused."""
         self._reconciler: Reconciler[str] = Reconciler(
             self,
-            changed=owner.lies,
+            changed=owner.placement_changed,
             lost=lambda _: None,
             steps=(Step(self._retire_due, self._retire),),
             errors=ERRORS,
@@ -153,7 +153,7 @@ class BrokerConversation:
             self.feed.lost()
 
     def touch(self, ids: Iterable[str]) -> None:
-        """What these are to have here may have changed."""
+        """Note that the desired state of these subscribers may have changed."""
         self._reconciler.queue(ids)
 
     def doom(self, id: str) -> None:
@@ -179,7 +179,7 @@ class BrokerConversation:
         return await future
 
     async def pause(self, id: str) -> None:
-        """Its queue delivers nothing until `resume`. Raises ControlError."""
+        """Pause the queue until `resume`. Raises ControlError."""
         self._resuming.add(id)
         await outcomes([(id, self._management.pause(id))])
 
@@ -189,11 +189,11 @@ class BrokerConversation:
         self._resuming.discard(id)
 
     async def has_live(self, id: str, name: str) -> bool:
-        """Whether a message that was published to this name as retained lies in its queue. Raises ControlError."""
+        """Whether a message that was published to this name as retained is in its queue. Raises ControlError."""
         return await self._management.live(id, name) > 0
 
     def leave_paused(self, id: str) -> None:
-        """It could not be resumed: the next look at the broker does it."""
+        """Leave a queue paused that could not be resumed: the next reading of the broker resumes it."""
         self._resuming.discard(id)
         self._reconciler.read_again()
 
@@ -252,7 +252,7 @@ class BrokerConversation:
         self._reconciler.news(self.held)
 
     async def _take_earlier_feed(self) -> None:
-        """Store what is left in the feed that an earlier version has made, and delete it. The new one exists by now."""
+        """Store the rest of the feed that an earlier version has made, and delete it. The new one exists by now."""
         feed = names.EARLIER_FEED
         await outcomes([(feed, self._management.undivert(feed, "#"))])
         await self.feed.attach(self._connection, names.queue_name(self.broker, feed))
@@ -262,7 +262,7 @@ class BrokerConversation:
         self._earlier_feed = False
 
     async def apply(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """Those that somebody waits for first, and of the others as many as go together: the rest comes next."""
+        """Apply those with a waiting caller first, then as many others as go together: the rest follows."""
         urgent = dict.fromkeys(islice(self._waiting, URGENT))
         waiting: dict[str, list[asyncio.Future[Bound]]] = {}
         before = self.feed.mark() if urgent else None
@@ -304,11 +304,11 @@ class BrokerConversation:
         return refused
 
     async def verify(self, keys: Collection[str]) -> Mapping[str, str]:
-        """Each operation was confirmed after it was stored; what is lost later the sweep finds."""
+        """Each operation was confirmed after it was stored; the sweep finds later losses."""
         return {}
 
     async def reread(self, keys: Collection[str]) -> Iterable[str]:
-        await self._look()  # what was done of them is unknown
+        await self._look()  # their outcome is unknown
         return keys
 
     async def sweep(self) -> float:
@@ -321,7 +321,7 @@ class BrokerConversation:
     def _begin(
         self, key: str, want: Want | None, held: Held | None, under_way: list[tuple[str, asyncio.Future[Reply]]]
     ) -> Held | None:
-        """Sends what makes it as it should be, new before old; gives what is there then."""
+        """Send the changes to the desired state, new before old; return the resulting state."""
         management = self._management
         if held is not None and self._is_old(key, want, held):
             if want is None and not self._owner.complete:
@@ -447,8 +447,8 @@ class BrokerConversation:
                 self._retiring.add(id)
             elif self._is_retiring(id):
                 empty.append(id)
-                del self.held[id]  # nobody is led there any more; the broker is asked to delete it
-        self._owner.lies(empty)
+                del self.held[id]  # no pattern leads there; the broker is asked to delete it
+        self._owner.placement_changed(empty)
         await outcomes([(id, self._management.destroy(id)) for id in empty])
 
     def _is_retiring(self, id: str) -> bool:

@@ -19,7 +19,7 @@ DUPLICATE_ID = "_AMQ_DUPL_ID"
 MAX_TTL = 0xFFFFFFFF
 """Milliseconds that a header can say; what lasts longer has an absolute-expiry-time."""
 PRIORITY = 9
-"""Of a copy: it comes before what waits already."""
+"""Priority of a copy: it is delivered before waiting messages."""
 
 
 class Arrival(NamedTuple):
@@ -32,7 +32,7 @@ class Arrival(NamedTuple):
 
 
 def read(data: bytes, now: int) -> Arrival | None:
-    """What a message of the feed says; None: it is no retained publish to anything. Raises AmqpError."""
+    """Return the retained publish in a message of the feed; None if it is not one. Raises AmqpError."""
     sections = Sections(data)
     annotations = sections.annotations
     name = annotations.get(ORIGINAL_ADDRESS) or sections.to

@@ -1,6 +1,6 @@
-"""Where subscriptions belong: filters over the addresses, and the brokers that carry these. Pure.
+"""Placement of subscriptions: filters over the addresses, and the brokers that carry these. Pure.
 
-A `Subscriber` is whoever has a queue of its own: an MQTT session, a shared subscription, a subscription of an AMQP
+A `Subscriber` is the owner of a queue: an MQTT session, a shared subscription, a subscription of an AMQP
 client. Its filters together say which patterns lead to its queue on each broker.
 """
 
@@ -37,7 +37,7 @@ class Subscriber:
         self.amqp = amqp
         self.filters = frozenset(filters)
         self.placed: Placed | None = None
-        """Of Desired: what it has computed last."""
+        """Last result of `Desired`."""
 
 
 class _Change(NamedTuple):
@@ -92,7 +92,7 @@ class Desired:
         self.sources.deliver("placements")
 
     def set_unasked(self, brokers: Iterable[str]) -> None:
-        """These are of a product whose management is another: nothing can be kept there for a subscriber."""
+        """Set the brokers of products with another management: they cannot keep anything for a subscriber."""
         unasked = frozenset(brokers)
         if unasked != self._unasked:
             self._unasked = unasked
@@ -110,7 +110,7 @@ class Desired:
         return [wire_name(name) for name in self._names]
 
     def targets(self, filter: str, *, amqp: bool = False) -> list[FilterTarget]:
-        """What a filter covers. Raises FilterRefused."""
+        """Return the targets of a filter. Raises FilterRefused."""
         key = filter, amqp
         found = self._cached.get(key)
         if found is None:
@@ -166,8 +166,8 @@ class Desired:
         return [each.broker for each in placed if draining or not each.draining]
 
     def patterns(self, broker: str, subscriber: Subscriber, *, held: bool) -> set[str]:
-        """What is to lead to its queue on this broker. `held`: the queue is there already, so it stays bound to what
-        the broker is being emptied of."""
+        """Return the patterns that lead to its queue on this broker. `held`: the queue exists, so it stays bound to
+        addresses of which the broker is being emptied."""
         found = set(self._placed(subscriber).get(broker, ()))
         if not held or broker not in self._draining:
             return found

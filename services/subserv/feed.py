@@ -2,7 +2,7 @@
 
 A message is accepted when it is stored. If an unexpected error keeps it from being stored it is rejected, so that the
 broker keeps it among its dead letters if there is an address for them. `mark()` sends a message of our own through the
-queue: when it comes back, every retained message that was acknowledged to its publisher before has been stored.
+queue: when it returns, every retained message that was acknowledged to its publisher before has been stored.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RetainedFeed:
         self._task.add_done_callback(lambda task: self._ended(task, connection))
 
     def _ended(self, task: asyncio.Task[None], connection: ControlConnection) -> None:
-        """It never ends by itself: what happens then, nobody has foreseen. Everything begins anew."""
+        """Handle the unexpected end of the task: attach again and read everything from the beginning."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failures += 1
             log.get(broker=self.broker).error("subserv.feed.restarted", exc_info=error)
@@ -75,7 +75,7 @@ class RetainedFeed:
                 self._closed(connection)
 
     def _closed(self, connection: ControlConnection) -> None:
-        """Somebody has deleted the queue, say: everything begins anew."""
+        """Handle a lost link, as after a deletion of the queue: read everything from the beginning."""
         if self.attached:
             self.lost()
             connection.close()
@@ -88,7 +88,7 @@ class RetainedFeed:
         self.lost()
 
     def lost(self) -> None:
-        """The connection is of no use any more."""
+        """Note that the connection was lost."""
         self.attached = False
         if self._task is not None:
             self._task.cancel()
@@ -176,7 +176,7 @@ class RetainedFeed:
 
 
 def _marker(data: bytes) -> str | None:
-    """The number of a marker; None: it is none."""
+    """Return the number of a marker; None for another message."""
     try:
         properties = Sections(data).properties
     except AmqpError:

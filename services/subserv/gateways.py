@@ -1,4 +1,4 @@
-"""`$mqtt/sessions`: gateways attach through the router, ask, and are told (docs/contracts.md).
+"""`$mqtt/sessions`: gateways attach through the router, send requests, and get notifications (docs/contracts.md).
 
 A gateway's two links have the same name; its first request is `hello`. When they go the gateway counts as gone after
 GRACE seconds, of those in which the router can be reached.
@@ -24,9 +24,9 @@ GRACE = 5.0
 WINDOW = 500
 """Requests of a gateway that may be on their way."""
 OUTSTANDING = 20_000
-"""Requests of a gateway that are being served; with more it gets credit only as they are answered."""
+"""Requests of a gateway that are being served; beyond that, it gets credit only as they are answered."""
 UNREAD = 100_000
-"""Answers that a gateway has not read; with more it is detached."""
+"""Answers that a gateway has not read; beyond that, it is detached."""
 
 Handler = Callable[[Any], Awaitable[Any]]
 
@@ -61,7 +61,7 @@ class GatewayLinks:
         self._handlers: dict[str, tuple[type[Any], Handler]] = {}
 
     def serve(self, clients: Clients) -> None:
-        """Where requests go."""
+        """Set the handler of requests."""
         self._clients = clients
         self._handlers = {
             "open": (wire.Open, clients.open),
@@ -83,7 +83,7 @@ class GatewayLinks:
             self._await(gateway)
 
     def unreachable(self) -> None:
-        """The router is not connected: nobody can come, and no gateway counts as gone because of that."""
+        """Note that the router is not connected: no gateway can attach, and none counts as lost because of that."""
         self._reachable = False
         for gateway, timer in self._missing.items():
             if timer is not None:

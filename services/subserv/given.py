@@ -20,7 +20,7 @@ from services.subserv import records
 MOST_OF_SESSION = 8 * 1024 * 1024
 """Bytes of messages that are held for one session; what is beyond stays with the broker until PUBREC."""
 MOST = 1024 * 1024 * 1024
-"""The same of all sessions."""
+"""Bytes of held messages of all sessions, at most."""
 MOST_ENDED = 100_000
 """Messages that sessions have had, and the broker may have still: beyond, the oldest are forgotten."""
 
@@ -33,8 +33,8 @@ _ALL = ""
 
 
 class Given:
-    """`owners`: the client whose session has begun an exchange. `ended`: messages whose exchange is over, and which the
-    broker may have still, oldest first."""
+    """`owners`: the client whose session has begun an exchange. `ended`: messages whose exchange has ended, and which
+    the broker may still have, oldest first."""
 
     def __init__(self) -> None:
         self.owners: dict[Message, str] = {}
@@ -42,11 +42,11 @@ class Given:
         self.returning: dict[Message, None] = {}
         """Messages that go back to their queue; each is stored in `records.RETURNED`."""
         self._bytes: dict[str, int] = {}
-        """Of messages that are held, by client."""
+        """Bytes of held messages, by client."""
 
     @property
     def bytes(self) -> int:
-        """Of all messages that are held."""
+        """Return the bytes of all held messages."""
         return self._bytes.get(_ALL, 0)
 
     def has_room(self, client: str, size: int) -> bool:
@@ -55,7 +55,7 @@ class Given:
         return held.get(client, 0) + size <= MOST_OF_SESSION and held.get(_ALL, 0) + size <= MOST
 
     def hold(self, client: str, more: int, undo: list[Undo]) -> None:
-        """So many bytes more are held for it, or less."""
+        """Count `more` bytes as held for a client (negative: fewer)."""
         for key in (client, _ALL):
             old = self._bytes.get(key)
             undo.append((self._bytes, key, old))
@@ -71,7 +71,7 @@ class Given:
         return message in self.ended or self.owners.get(message, client) != client
 
     def end(self, messages: Iterable[Message]) -> list[Change]:
-        """What stores that these are over."""
+        """Return the changes that store the end of these exchanges."""
         return [Change(records.ENDED, records.ended_key(*message), b"1") for message in messages]
 
     def over(self, client: str, messages: Iterable[Message]) -> None:
@@ -96,7 +96,7 @@ class Given:
         return [records.remove(records.ENDED, records.ended_key(*message)) for message in gone]
 
     def too_many(self) -> list[Message]:
-        """The oldest of those that are over, beyond the limit."""
+        """Return the oldest ended exchanges beyond the limit."""
         beyond = len(self.ended) - MOST_ENDED
         return list(islice(self.ended, beyond)) if beyond > 0 else []
 

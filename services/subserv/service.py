@@ -82,7 +82,7 @@ class SubscriptionService:
         self.unreadable = ""
         """Why the last attempt to read the store failed; empty while one is under way."""
         self.failures = 0
-        """Unexpected errors besides those that packets, gateways and the brokers' feeds count."""
+        """Unexpected errors, apart from those that packets, gateways and the brokers' feeds count."""
         self.configured = False
         """The configuration service is connected."""
         self._changed = asyncio.Event()
@@ -136,7 +136,7 @@ class SubscriptionService:
 
     @property
     def complete(self) -> bool:
-        """What is not desired by now is not desired at all."""
+        """True if the desired state is complete: everything else may be deleted."""
         return self.loaded and self.desired.sources.complete
 
     def subscriber(self, id: str) -> Subscriber | None:
@@ -173,13 +173,13 @@ class SubscriptionService:
     def ids(self) -> Iterable[str]:
         return [each.id for each in self.subscribers()]
 
-    def lies(self, ids: Iterable[str]) -> None:
-        self.session_sources.lies(ids)
+    def placement_changed(self, ids: Iterable[str]) -> None:
+        self.session_sources.placement_changed(ids)
 
     # the configuration service
 
     async def follow(self, connection: ControlConnection) -> None:
-        """What keep_connected runs on a connection to the configuration service."""
+        """Follow the feeds over a connection to the configuration service; run by keep_connected."""
         ended = asyncio.Event()
         receivers = (
             follow(connection, "addresses/changes", feeds.completed(self._on_addresses), feeds.AddressChanges),
@@ -227,7 +227,7 @@ class SubscriptionService:
             try:
                 ids = [each.id for each in self.subscribers()]
                 async for some in portions(ids):
-                    self.session_sources.lies(some)
+                    self.session_sources.placement_changed(some)
                     self.brokers.touch(some)
             except Exception as error:
                 self._went_wrong("follow a change of addresses", error)
@@ -235,7 +235,7 @@ class SubscriptionService:
             await asyncio.sleep(SETTLE)
 
     async def _forget(self) -> None:
-        """Forget messages of contended sources that brokers cannot deliver any more: their queue was empty, twice.
+        """Forget messages of contended sources that brokers can no longer deliver: their queue was empty, twice.
 
         At the first look the broker may have removed a message in memory only, at the second it has on disk.
         """
@@ -305,7 +305,7 @@ class SubscriptionService:
         if new := sorted(b.name for b in brokers if not b.conversation.was_connected and not b.by_hand):
             return False, f"no connection to broker {', '.join(new)} yet"
         if away := sorted(broker.name for broker in brokers if not broker.conversation.connected):
-            return True, f"not connected to broker {', '.join(away)}: what is there can be neither made nor ended"
+            return True, f"not connected to broker {', '.join(away)}: its subscriptions can be neither made nor ended"
         parts = [
             counted(len(self.sessions.by_client), "session"),
             counted(self.retained.index.count, "retained message"),
@@ -329,7 +329,7 @@ class SubscriptionService:
         )
 
     def counts(self) -> dict[str, int]:
-        """What the suite's status shows."""
+        """Return the counts for the suite's status."""
         return {
             "sessions": len(self.sessions.by_client),
             "connected": self.sessions.connected,

@@ -51,7 +51,7 @@ class SessionSources:
         session.told = [source.address for source in sources]
         return sources
 
-    def lies(self, ids: Iterable[str]) -> None:
+    def placement_changed(self, ids: Iterable[str]) -> None:
         """Queues of these have come or gone: tells gateways what they do not know yet."""
         clients: dict[str, None] = {}
         for id in ids:
@@ -66,7 +66,7 @@ class SessionSources:
     async def tell_in_portions(self, ids: list[str]) -> None:
         """As `lies`, of many."""
         async for some in portions(ids):
-            self.lies(some)
+            self.placement_changed(some)
 
     def _tell_changes(self, session: Session) -> None:
         record = session.record

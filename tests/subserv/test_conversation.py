@@ -100,7 +100,7 @@ class Owner:
     def ids(self) -> Iterable[str]:
         return list(self.wants)
 
-    def lies(self, ids: Iterable[str]) -> None: ...
+    def placement_changed(self, ids: Iterable[str]) -> None: ...
 
 
 class Connection:
