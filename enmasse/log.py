@@ -162,7 +162,8 @@ class _Lines:
 
 
 def _lost(count: int) -> None:
-    get().warning("log.lines.dropped", count=count)
+    log = get()
+    log.warning("log.lines.dropped", count=count)
 
 
 class _FromLogging(logging.Handler):
