@@ -1,8 +1,7 @@
-"""Accepting sockets a few at a time: what a storm of connects may cost those who are connected already.
+"""Acceptor: takes new sockets a few at a time, so that many connects at once do not stop open connections.
 
-The loops' own servers accept as long as somebody waits, and make each of them a connection at once. Here a turn of the
-loop accepts a few, and the number of those who have connected and not opened yet is bounded; the others wait in the
-kernel's queue.
+The servers of asyncio and uvloop accept until the kernel's queue is empty. Here a turn of the loop accepts a few, and
+the number of peers that have connected and not opened yet is bounded; the others wait in the kernel's queue.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Acceptor:
             self._resume()
 
     def close(self) -> None:
-        """Listen no more. What was accepted stays."""
+        """Stop listening. Accepted sockets stay open."""
         self._pause()
         for sock in self._sockets:
             sock.close()
@@ -99,7 +98,7 @@ class Acceptor:
                 self._loop.add_reader(sock, self._readable, sock)
 
     def _pause(self, seconds: float | None = None) -> None:
-        """Accept nothing, for some time or until somebody is done."""
+        """Accept nothing for `seconds`; None: until a peer has opened or has gone."""
         if self._accepting:
             self._accepting = False
             for sock in self._sockets:
@@ -129,7 +128,8 @@ class Acceptor:
             self._under_way[sock] = (self._loop.time(), self._take(sock))
 
     def _room(self) -> bool:
-        """One more may be accepted. Otherwise it goes on when somebody is done, or the oldest has had its time."""
+        """Return whether one more socket may be accepted. If not, accepting resumes when a peer has opened, or when the
+        oldest that has not is dropped."""
         if len(self._under_way) < HANDSHAKES:
             return True
         sock, (since, drop) = next(iter(self._under_way.items()))

@@ -1,4 +1,4 @@
-"""A small asyncio client: what an application wants of AMQP, and no more. It does not reconnect.
+"""A small asyncio client: the part of AMQP that an application needs. It does not reconnect.
 
     async with connect("amqp://user:secret@localhost:5672") as c:
         sender = await c.sender("orders")
@@ -212,7 +212,7 @@ class Client:
         return receiver
 
     async def subscription(self, name: str, *, timeout: float = 10.0) -> ClientReceiver:
-        """Attach to the durable subscription of this name as it is, by a null source (as JMS unsubscribes). `detach`
+        """Attach to the existing durable subscription of this name, by a null source (as JMS unsubscribes). `detach`
         leaves it, `close` deletes it. Raises AmqpError: amqp:not-found if this client's container_id has none."""
         receiver = ClientReceiver(self._loop, None, self.session.attach_receiver(name, None, Target()), 0)
         await receiver.wait_attached(timeout)
@@ -284,7 +284,7 @@ def connect(
 
     `url` is "amqp://user:password@host:port" or "amqps://…", or just a host; times are seconds. `hostname` (default:
     the host) goes into open and SASL and names the virtual host; `external` authenticates by the certificate in `ssl`.
-    Raises ValueError for a URL that is none.
+    Raises ValueError if it is not a URL of AMQP.
     """
     name = host or "localhost"
     if url is not None:

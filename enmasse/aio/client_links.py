@@ -1,4 +1,4 @@
-"""What an application holds of a link: ClientSender, ClientReceiver, and the Delivery it received."""
+"""ClientSender and ClientReceiver, by which an application uses a link, and the Delivery that it has received."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Delivery:
 
 
 class ClientLink:
-    """What sender and receiver have in common: attaching and leaving."""
+    """Base of sender and receiver: attaching and leaving."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, address: str | None, link: Link) -> None:
         self._loop = loop
@@ -110,7 +110,7 @@ class ClientLink:
         self.closed = True
         if not self._attached.done():
             self._attached.set_exception(self.error)
-            self._attached.exception()  # known to those who wait; no complaint if nobody does
+            self._attached.exception()  # marks it as retrieved: asyncio would log it otherwise
         if not self._gone.done():
             self._gone.set_result(None)
         self.wake()
@@ -205,7 +205,7 @@ class ClientSender(ClientLink):
             lost, self._lost = self._lost, []
             for outcome in lost:
                 outcome.set_exception(self.error or AmqpError(errors.DETACH_FORCED))
-                outcome.exception()  # known to those who wait; no complaint if nobody does
+                outcome.exception()  # marks it as retrieved: asyncio would log it otherwise
         room = len(self._waiters) if self.closed else self.link.credit
         while self._waiters and room > 0:
             waiter = self._waiters.popleft()
@@ -279,7 +279,7 @@ class ClientReceiver(ClientLink):
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
                 elif queue and not waiter.cancelled():
-                    self.wake()  # cancelled after it was woken: somebody else may take the message
+                    self.wake()  # cancelled after it was woken: another call may take the message
         return self._take()
 
     def receive_nowait(self) -> Delivery | None:
@@ -299,7 +299,9 @@ class ClientReceiver(ClientLink):
         self.link.grant(n)
 
     async def drain(self, timeout: float = 10.0) -> None:
-        """Get what is there now and give the rest of the credit back. Afterwards credit is granted by hand."""
+        """Receive the messages that wait now and give the rest of the credit back.
+
+        Afterwards credit is granted by hand. Raises TimeoutError."""
         self.credit = 0
         self._drained = self._loop.create_future()
         self.link.drain_credit()

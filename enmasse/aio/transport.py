@@ -3,7 +3,7 @@
 A Hub belongs to one loop. It knows which connections have output, writes each once at the end of the read (or of the
 turn) in which it got some, and gives all of them the time by one coarse timer.
 
-A turn of the loop does a bounded amount of work for one connection. What is left of the bytes it sent waits for later
+A turn of the loop does a bounded amount of work for one connection. The rest of the bytes it sent waits for later
 turns, and its socket is not read meanwhile; those that wait take turns, the others are read before them. A connection
 that has not opened yet always waits, so that many that come at once share what one may take.
 """
@@ -83,7 +83,7 @@ class Hub:
 
     @property
     def deadlines(self) -> int:
-        """Entries that are kept of when connections are to be given the time, those that do not count any more too."""
+        """Entries of the heap of deadlines, void ones included."""
         return len(self._deadlines)
 
     def flush(self) -> None:
@@ -148,7 +148,7 @@ class Hub:
         self._arm()
 
     def _forget(self, wire: Wire) -> None:
-        """Its deadline counts no more. Nothing refers to the wire any longer."""
+        """Void the deadline of a wire, so that it no longer refers to the wire."""
         deadline, wire.deadline = wire.deadline, None
         if deadline is None or deadline.wire is None:
             return
@@ -187,7 +187,7 @@ class Hub:
 
 
 class _Deadline:
-    """When a wire is to be ticked. Without a wire: it is not, any more."""
+    """Time at which a wire is to be ticked; void without a wire."""
 
     __slots__ = ("at_ms", "number", "wire")
 
@@ -224,7 +224,7 @@ class Wire(asyncio.Protocol):
     # --- asyncio ------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+        transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
         self.transport = transport
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
@@ -322,7 +322,7 @@ class Wire(asyncio.Protocol):
     # --- the hub's calls ----------------------------------------------------------------------------------------------
 
     def proceed(self) -> None:
-        """It is this wire's turn again."""
+        """Process the rest of the input: it is this wire's turn again."""
         self._waiting = False
         if self.transport is None:
             return
@@ -359,7 +359,7 @@ class Wire(asyncio.Protocol):
                 log.warning("amqp.peer.stalled", peer=self.peer, buffered=size)
                 self._drop(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, f"the peer leaves {size} bytes unread"))
         if connection.finished and self._closing is None:
-            # a peer that does not read what is left must not keep the socket
+            # a peer that does not read the last output must not keep the socket
             self._closing = self.hub.loop.call_later(connection.limits.close_timeout_ms / 1000, self._abort)
             transport.close()
 
@@ -387,7 +387,7 @@ class Wire(asyncio.Protocol):
             self.transport.abort()
 
     def _broken(self, error: Exception) -> None:
-        """The engine itself has raised: the connection cannot be trusted any more."""
+        """The engine itself has raised: the state of the connection is unknown, so it is closed."""
         try:
             self.connection.close(self.connection.handler.reason(error))
         except Exception as further:
@@ -483,7 +483,7 @@ async def serve(
 
 
 class Peer:
-    """Who has connected, as far as the socket knows."""
+    """Peer of an accepted socket: its address, and the certificate that it has shown."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.address = _peer_name(transport)
@@ -499,7 +499,7 @@ class Peer:
 
 
 class _Accepting(asyncio.Protocol):
-    """Until the factory can be asked: it wants to know the peer, who is known once the socket is there."""
+    """Protocol of a socket until its peer is known, and the factory can be asked for a connection."""
 
     def __init__(self, server: Server, sock: socket.socket) -> None:
         self._server = server
@@ -540,7 +540,7 @@ class _ServedWire(Wire):
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """It takes too long to open, and others wait."""
+        """Drop the connection: it takes too long to open, and others wait."""
         self._drop(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "too many connections that have not opened yet"))
 
     def _plan_tick(self) -> None:

@@ -171,7 +171,7 @@ class Connection:
 
     def begin(self) -> Session:
         """Begin a session on an open connection; links may be attached at once. Raises AmqpError if the connection
-        is not open, or the peer allows no more channels."""
+        is not open, or the peer allows no further channel."""
         if self.state != "open":
             raise AmqpError(errors.ILLEGAL_STATE, f"a session needs an open connection, this one is {self.state}")
         session = self._new_session()

@@ -58,7 +58,7 @@ class Outgoing:
 
     @property
     def blocked(self) -> bool:
-        """True while something written still waits for the peer's window or its reading: write no more.
+        """True while something written still waits for the peer's window or its reading: stop writing.
         `on_flow(link)` or `on_writable(connection)` is called when it has left."""
         return self.link.held_back(self._bytes > 0)
 

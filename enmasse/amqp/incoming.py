@@ -136,8 +136,8 @@ class IncomingWindow(Generic[L]):
         self._set_stop()
 
     def _set_stop(self) -> None:
-        """Set the id at which the fast path must stop: at half of the window, at its end once a flow is due, at the
-        wrap."""
+        """Set the id at which the fast path must stop: at half of the window, at the full window once a flow is due,
+        at the wrap."""
         if self.next_id >= 0:
             if self.due:
                 left = serial_difference(self._furthest, self.next_transfer_id)

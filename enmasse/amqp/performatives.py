@@ -69,7 +69,7 @@ DELETE_ON_NO_LINKS_OR_MESSAGES: Final = Described(ULong(0x2E), [])
 
 @composite(0x1D, "amqp:error:list")
 class Error:
-    """Error, as it is sent (2.8.14)."""
+    """Error of a detach, end, close or outcome (2.8.14)."""
 
     condition: Symbol = field(SYMBOL, mandatory=True)
     description: str | None = field(STRING, default=None)

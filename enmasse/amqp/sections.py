@@ -193,7 +193,7 @@ def _encode_field(section: str, name: str, kind: Kind, value: Any) -> bytes:
 
 
 def encode_properties(values: tuple[Any, ...]) -> bytes:
-    """The properties section from its thirteen values; empty when all are None."""
+    """The properties section from its thirteen values; empty without any value."""
     try:
         elements = [
             NULL if value is None else encode(value) for value, encode in zip(values, _PROPERTIES_ENCODERS, strict=True)

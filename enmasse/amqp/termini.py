@@ -20,7 +20,7 @@ def passed_on_name(link: str, container: str) -> str:
     """Return the name of a link that a router passes on for a client: `<link>@<container>`.
 
     `%` and `@` in the container-id are escaped as `%25` and `%40`, so that the last `@` separates the two. A
-    container-id without them is as it is.
+    container-id without them is unchanged.
     """
     return f"{link}@{container.replace('%', '%25').replace('@', '%40')}"
 

@@ -29,7 +29,7 @@ def families(router: Router) -> Iterator[Metric]:
         yield gauge(f"qdr_{name}_total", help_text, single(value))
     for name, help_text, value in (
         ("presettled_deliveries", "Deliveries that arrived settled.", total.presettled),
-        ("dropped_presettled_deliveries", "Deliveries that arrived settled and reached nobody.", total.dropped),
+        ("dropped_presettled_deliveries", "Deliveries that arrived settled and reached no receiver.", total.dropped),
         ("accepted_deliveries", "Deliveries whose outcome is accepted.", total.accepted),
         ("released_deliveries", "Deliveries whose outcome is released.", total.released),
         ("rejected_deliveries", "Deliveries whose outcome is rejected.", total.rejected),

@@ -111,7 +111,7 @@ def check_listener(kind: EntityType, where: str, body: Body, profile: Callable[[
     if body["authenticatePeer"] and not offered_mechanisms(listener_config("", body), certificates=certificates):
         raise _wrong(
             where,
-            "authenticatePeer would let nobody in: it needs EXTERNAL among saslMechanisms, requireSsl, and an "
+            "authenticatePeer would let no client in: it needs EXTERNAL among saslMechanisms, requireSsl, and an "
             "sslProfile with caCertFile",
         )
 

@@ -157,7 +157,7 @@ class BrokerFeed(InLink):
         learns this from the end of its link with the delivery unsettled."""
         out: LinkRecord | None = sender.context
         if out is not None:
-            what = "the broker of this address went away before it had settled what this receiver accepted"
+            what = "the broker of this address was lost before it had settled what this receiver accepted"
             out.connection.detach(out, AmqpError(DETACH_FORCED, what))
 
 
@@ -275,7 +275,7 @@ class LiveAutoLink:
             self.link_detached(error)
 
     def _make(self, maker: Maker, address: RoutedAddress) -> BrokerLink:
-        """Attach a link. Raises AmqpError if the peer allows no more."""
+        """Attach a link. Raises AmqpError if the peer allows no further one."""
         connection = self._connection
         incoming = self.config.direction == "in"
         name = "qdlink." + secrets.token_urlsafe(11)

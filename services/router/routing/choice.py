@@ -27,9 +27,8 @@ class Choice:
     """Destinations of one address to which a producer may send.
 
     `only` is the single one; of several, `choose` picks: the ring is a round of those that had the least load when it
-    was built, and is rebuilt at its end. `nearer`: those that are preferred by the treatment `closest`; empty if all
-    are
-    equally near.
+    was built, and is rebuilt when it is used up. `nearer`: those that the
+    treatment `closest` prefers; empty if all are equally near.
     """
 
     __slots__ = ("_at", "_limits", "_ring", "nearer", "only", "outs")
@@ -79,8 +78,8 @@ class Choice:
         outs = self.outs
         if len(outs) < 2:
             return outs[0] if outs else None
-        # Who has a whole window outstanding, or its share of a broker's, gets nothing while another has room, however
-        # much it asks for.
+        # A destination that has a whole window outstanding, or its share of a broker's, gets nothing while another has
+        # room, however much it asks for.
         share = self._limits.share
         room = (
             outs if self._limits.treatment == CLOSEST else [out for out in outs if out.load < min(out.capacity, share)]
@@ -98,7 +97,7 @@ class Choice:
             loads = [out.load for out in ready]
             least = min(loads)
             # When much is under way, nearly the least counts as the least, and each gets a few in a row: a round is
-            # worth its making, and outcomes come back in ranges.
+            # worth its making, and outcomes arrive in ranges.
             limit = least + (least >> 3)
             turns = 1 + (least >> 2) if least > 3 else 1
             ring = [

@@ -91,7 +91,7 @@ class Taker(Protocol):
     """Outgoing end of a delivery in pieces: a destination, or a routed link."""
 
     stream: Any
-    """The partially sent delivery; None if there is none."""
+    """The partially sent delivery, or None."""
 
     @property
     def stream_limit(self) -> int:

@@ -43,8 +43,8 @@ class _Names:
 
 
 class _Turns:
-    """What one client has asked of one container: `unanswered` links, of which `leaving` are left by the client, and
-    attaches in `waiting`, each with what makes its link."""
+    """Links of one client at one container: `unanswered` attaches, links that the client is `leaving` and whose detach
+    the container has not answered, and attaches in `waiting`, each with the function that makes its link."""
 
     __slots__ = ("leaving", "unanswered", "waiting")
 
@@ -218,7 +218,7 @@ class PassingOn:
 
 
 def _wanted(link: Link) -> dict[str, Any]:
-    """What a client's attach asks for beside its termini, for the attach to a container."""
+    """Return the fields of a client's attach, beside its termini, that the attach to a container repeats."""
     attach = link.remote_attach
     if attach is None:
         return {}

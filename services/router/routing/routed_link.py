@@ -231,7 +231,7 @@ class RoutedLink:
         return 0
 
     def look(self, now: float) -> None:
-        """Nothing is broken off here: the sender waits for nobody but the receiver."""
+        """Do nothing: the sender of a routed link waits for its one receiver only."""
 
     def stream_sent(self, token: Token | None) -> None:
         self.presettled += token is None
@@ -344,14 +344,15 @@ class RoutedLink:
         self.flow()
 
     def _remember(self, container: RouterConnection, terminus: Any) -> None:
-        """If this is a temporary queue or topic that has been made: everybody reaches it from now on."""
+        """Make a temporary queue or topic, if this is one, reachable for all clients."""
         if terminus is not None and terminus.dynamic and terminus.address:
             name = strip(terminus.address)
             if self.temporaries.made(name, container):
                 self.temporary = name
 
     def _offered(self, container: RoutedHalf) -> tuple[Symbol, ...] | None:
-        """Capabilities of the link: what the container offers on it, and what was asked for and all its links have."""
+        """Capabilities of the link: those that the container offers on it, and those asked for that all its links
+        have."""
         opened, answer = container.connection.amqp.remote_open, container.link.remote_attach
         asked = self.client.link.remote_attach
         everywhere = (opened.offered_capabilities if opened is not None else None) or ()

@@ -129,7 +129,7 @@ class Router:
             if phase != config.egress_phase:
                 wrong += [out for out in address.outs if out not in address.stores]
             for link in wrong:
-                link.detach(AmqpError(RESOURCE_DELETED, "the address has been configured anew"))
+                link.detach(AmqpError(RESOURCE_DELETED, "the address has a new configuration"))
         return config
 
     # Messages of its own
@@ -164,7 +164,7 @@ class Router:
         if not self.auto_links.by_name and not self.link_routes.any_broker:
             return None
         raise AmqpError(
-            NO_ROUTE, f"a temporary {kind} lies at a broker, and none is connected at the moment: try again"
+            NO_ROUTE, f"a temporary {kind} is stored at a broker, and none is connected at the moment: try again"
         )
 
     # Connections and links

@@ -1,6 +1,6 @@
 """Deliveries of several frames, forwarded while they arrive (cut-through), in bounded memory.
 
-A stream keeps the bytes that its slowest receiver has not taken; at `HIGH_WATER` it takes no more from the engine,
+A stream keeps the bytes that its slowest receiver has not taken; at `HIGH_WATER` it takes no further from the engine,
 whose session window then blocks the sender, and with it the other links of that session. A broker's session is shared
 by many queues: a stream of an auto-link that fills it and that no consumer has begun to take is given back.
 

@@ -47,4 +47,4 @@ class Temporaries:
             address.temporary = False
             others: list[Producer | Destination] = [*address.ins, *address.outs]
             for other in others:
-                other.detach(AmqpError(RESOURCE_DELETED, "whoever made this address has gone"))
+                other.detach(AmqpError(RESOURCE_DELETED, "the client that made this address has gone"))

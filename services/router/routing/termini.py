@@ -59,7 +59,7 @@ def check(kind: str, name: str, terminus: Any, *, incoming: bool) -> None:
     if kind != QUEUE and any(is_selector(key, value) for key, value in (terminus.filter or {}).items()):
         raise AmqpError(
             NOT_IMPLEMENTED,
-            f"{name} is of type {kind}, whose messages nobody looks into: selectors need a queue or a topic",
+            f"{name} is of type {kind}, whose messages the router does not read: selectors need a queue or a topic",
         )
     if kind == ANYCAST and terminus.distribution_mode == "copy":
         raise AmqpError(
