@@ -75,7 +75,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         raise process.cannot_listen(config.listen, error, "listen") from None
     health.endpoints = lambda: {"amqp": f"{host}:{port}"}
     health.set(True)
-    health.check = lambda: health_of(broker)
+    health.check = lambda: health_of(broker, server.hub.trouble)
     try:
         await stop.wait()
     finally:
@@ -116,13 +116,13 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
         gc.enable()
 
 
-def health_of(broker: Broker) -> tuple[bool, str]:
-    """Whether all is well, and what a person should know."""
+def health_of(broker: Broker, note: str = "") -> tuple[bool, str]:
+    """Return whether all is well, and what a person should know, with a `note` on connections."""
     store = broker.store
     troubles = [store.trouble] if store is not None and store.trouble else []
     stalled = [f"queue {name}: {reason}" for name, reason in broker.stalls.reasons().items()]
     troubles += stalled[:3] + ([f"{len(stalled) - 3} more queues stand still"] if len(stalled) > 3 else [])
-    notes = [store.losses.report()] if store is not None else []
+    notes = [note, store.losses.report() if store is not None else ""]
     unknown = [
         f"{queue.count} in {name}" for name, queue in broker.catalogue.queues.items() if queue.id in broker.unknown
     ]
