@@ -114,7 +114,7 @@ def measure(port: int) -> None:
         if operation:
             management.ask(resource, operation, parameters)
         took = time.perf_counter() - began
-        time.sleep(1)  # the work may go on after the answer
+        time.sleep(1)  # the broker may continue to work after its answer
         found = others.stop()
         p99 = found[len(found) * 99 // 100]
         print(f"{name:22} {took:6.2f} s   others: p99 {1000 * p99:7.1f} ms, longest {1000 * found[-1]:7.1f} ms")

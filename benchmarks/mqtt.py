@@ -189,16 +189,16 @@ def compare(
     print(title)
     for name, found in {**results, **(known or {})}.items():
         values = {key: summary([one[key] for one in found]) for key in (found[0] if found else {})}
-        said = "  ".join(f"{key} {value}" for key, value in values.items())
+        shown = "  ".join(f"{key} {value}" for key, value in values.items())
         again = "  (not run again: to it this is the same as over anycast)" if known and name in known else ""
-        print(f"  {name:<12} {said}{again}{failures.get(name, '')}")
+        print(f"  {name:<12} {shown}{again}{failures.get(name, '')}")
     ours = results[OURS]
     for name, found in {**results, **(known or {})}.items():
         if name != OURS and found and len(found) == len(ours):
             ratios = [one["rate"] / other["rate"] for one, other in zip(ours, found, strict=True)]
             median, aim = statistics.median(ratios), aims.get(name)
-            said = "" if aim is None else f"   aim {aim:g}: {'reached' if median >= aim else 'MISSED'}"
-            print(f"  of {name:<10} {summary(ratios, 2)}{said}")
+            shown = "" if aim is None else f"   aim {aim:g}: {'reached' if median >= aim else 'MISSED'}"
+            print(f"  of {name:<10} {summary(ratios, 2)}{shown}")
     sys.stdout.flush()
     return results
 
@@ -213,7 +213,7 @@ def flows(peers: Sequence[Peer], scale: float, sizes: Sequence[tuple[int, int]] 
                 known: Results = {}
                 for peer in peers:
                     if peer.name == AMQTT and connections == 5000 and not aimed:
-                        # it takes minutes, and topics are all the same to it
+                        # it takes minutes, and a topic is the same to it as anycast
                         known = {AMQTT: before[qos, connections][AMQTT]}
                         continue
                     less = AMQTT_SHARE if peer.name == AMQTT else 1
@@ -306,8 +306,8 @@ def subscriptions(ours: Peer, most: int = 10_000) -> None:
             add(f"news/more/{wanted}/{number}")
             times.append((time.monotonic() - began) * 1000)
         kib = (ours.memory() - before) / have / 1024
-        said = f"{summary(times, 1)} ms; {kib:.1f} KiB each, all processes"
-        print(f"one more subscription at {wanted:,}: {said}", flush=True)
+        shown = f"{summary(times, 1)} ms; {kib:.1f} KiB each, all processes"
+        print(f"one more subscription at {wanted:,}: {shown}", flush=True)
     for raw in clients:
         raw.leave()
 

@@ -1,7 +1,7 @@
 """An archive of the classes that Artemis loads, shared by its processes: nearly half of the work of a start is saved.
 
 Made once by a start that is thrown away, for one distribution and one Java; kept in the user's cache beside the
-distribution. It is an optimisation: without it, or with one that Java does not take, a broker starts all the same.
+distribution. It is an optimisation: without it, or with one that Java rejects, a broker starts more slowly.
 """
 
 from __future__ import annotations

@@ -139,9 +139,9 @@ def _maven(command: list[str]) -> None:
         ) from None
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        said = next((line for line in lines if "ERROR" in line), lines[0] if lines else f"status {done.returncode}")
+        shown = next((line for line in lines if "ERROR" in line), lines[0] if lines else f"status {done.returncode}")
         raise Unavailable(
-            f"mvn cannot fetch {COORDINATE}: {said[:300].rstrip('.')}. Look at the network, or at ~/.m2/settings.xml"
+            f"mvn cannot fetch {COORDINATE}: {shown[:300].rstrip('.')}. Look at the network, or at ~/.m2/settings.xml"
         )
 
 

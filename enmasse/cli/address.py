@@ -269,4 +269,4 @@ def _write(folder: Path, text: str) -> None:
     try:
         write_text(path.resolve(), text, mode=path.stat().st_mode & 0o777, durable=True)
     except OSError as error:
-        end(f"{path}: cannot be written: {error.strerror}; it is as it was.")
+        end(f"{path}: cannot be written: {error.strerror}; nothing was changed.")

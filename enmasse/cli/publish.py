@@ -104,7 +104,7 @@ class Tally:
     topic: str
     sent: int = 0
     acknowledged: int = 0
-    nobody: int = 0
+    unsubscribed: int = 0
     """Acknowledged with reason 0x10: no matching subscribers."""
     refused: int = 0
     error: str | None = None
@@ -114,7 +114,7 @@ class Tally:
             "topic": self.topic,
             "sent": self.sent,
             "acknowledged": self.acknowledged,
-            "no_subscribers": self.nobody,
+            "no_subscribers": self.unsubscribed,
             "refused": self.refused,
             "error": self.error,
         }
@@ -123,8 +123,8 @@ class Tally:
         if not qos:
             return "not acknowledged at QoS 0"
         found = [f"{self.acknowledged} acknowledged"]
-        if self.nobody:
-            found.append(f"{self.nobody} of them had no subscriber")
+        if self.unsubscribed:
+            found.append(f"{self.unsubscribed} of them had no subscriber")
         if self.refused:
             found.append(f"{self.refused} refused")
         unknown = self.sent - self.acknowledged - self.refused
@@ -227,7 +227,7 @@ class _Publisher:
         tally, answer = self._tally, future.result()
         if answer.reason < 0x80:
             tally.acknowledged += 1
-            tally.nobody += answer.reason == reasons.NO_MATCHING_SUBSCRIBERS
+            tally.unsubscribed += answer.reason == reasons.NO_MATCHING_SUBSCRIBERS
             return
         tally.refused += 1
         if tally.error is None:

@@ -90,7 +90,7 @@ def delete(id_: str, force: bool, offset: int) -> None:
     if not force:
         row = _row(offset, id_)
         if row.connected:
-            end(f"{id_}: its client is connected; nothing was deleted. --force deletes it all the same.")
+            end(f"{id_}: its client is connected; nothing was deleted. --force deletes it.")
         if row.depth:
             end(f"{id_}: it holds {counted(row.depth, 'message')}; nothing was deleted. --force deletes them too.")
     ask(offset, "delete", ById(id=id_), Done)

@@ -57,7 +57,7 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
     if not status["ready"]:
         click.secho("not ready", fg="red")
     elif missing:
-        click.secho(f"not ready with the files as they are: {missing[0]}", fg="red")
+        click.secho(f"not ready with the present files: {missing[0]}", fg="red")
     elif exceptions := _exceptions(status):
         click.secho(f"ready, but {exceptions}", fg="yellow")
     else:

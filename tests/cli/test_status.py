@@ -131,7 +131,7 @@ def test_wait_is_for_the_files_as_they_are(empty_config: Path, tmp_path: Path) -
         assert "not applied yet: addresses.json" in late.stderr
         late = enmasse("status", "--wait", "0.5", "--port-offset", up.offset)
         assert late.returncode == 1
-        assert late.stdout.endswith("\nnot ready with the files as they are: not applied yet: addresses.json\n")
+        assert late.stdout.endswith("\nnot ready with the present files: not applied yet: addresses.json\n")
         waiting = subprocess.Popen([ENMASSE, "status", "--wait", "60", "--port-offset", str(up.offset)])
         up.feed(address("b", ready=False, phase="Pending"), config=file_hashes(empty_config))
         wait_for(lambda: not up.status()["ready"])
