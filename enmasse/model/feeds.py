@@ -163,7 +163,7 @@ def completed(received: Callable[[W], None]) -> Callable[[Changes[W]], None]:
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """Report of one reporter about one address. `messages` and `consumers` are None if it does not know."""
+    """Report of one reporter about one address. `messages` and `consumers`: None if unknown."""
 
     ready: bool
     failed: bool = False

@@ -100,7 +100,7 @@ class ByHand:
 
 
 class HandMadeBroker:
-    """One broker. `offer` is None while its contents are unknown; `detail` is the reason. `is_unasked`: it answers, but
+    """One broker. `offer`: None while its contents are unknown; `detail` is the reason. `is_unasked`: it answers, but
     is of another product, whose contents cannot be read."""
 
     def __init__(

@@ -148,7 +148,7 @@ class Desired:
         return entities.listeners(each for each in self._listeners if each.router in (None, router))
 
     def expected(self, router: str, type_: str, name: str) -> Entity | None:
-        """Return the desired entity of this name; None if there is none, or the agent cannot have given this name."""
+        """Return the desired entity of this name; None if it is not desired, or if the agent gives no such name."""
         owner = entities.owner(name)
         if owner is None or owner.type != type_:
             return None
