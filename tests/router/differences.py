@@ -41,7 +41,7 @@ RELAY = "does not relay to link routes: an anonymous sender does not reach topic
 TEMPORARY = "makes no temporary queues or topics on brokers"
 SUBSCRIPTIONS = "does not ask brokers for a subscription whose name alone is known (null source)"
 ANSWERS = "answers some requests otherwise, or not at all, none of which the agent or `qdstat` makes"
-COUNTED = "counts settled deliveries that nobody got otherwise, and keeps them longer"
+COUNTED = "counts settled deliveries without a receiver otherwise, and keeps them longer"
 GONE = "may lose messages that a client sent settled and then left at once, if it was to a topic"
 
 DISPATCH_DIFFERS: Final = {
