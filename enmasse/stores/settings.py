@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from enmasse import process
 from enmasse.stores.store import Store
 
 
@@ -29,11 +30,21 @@ StoreSettings = SqliteSettings | RedisSettings
 
 
 def make_store(settings: StoreSettings) -> Store:
-    """The store; `start` it. Raises ValueError if the url cannot be understood."""
+    """Return the store; `start` it.
+
+    Raises process.Fatal if the URL is invalid, or the package `redis` is missing.
+    """
     if isinstance(settings, SqliteSettings):
         from enmasse.stores.sqlite import SqliteEngine
 
         return Store(SqliteEngine(settings.path))
-    from enmasse.stores.redis import RedisEngine
-
-    return Store(RedisEngine(settings.url, settings.prefix))
+    try:
+        from enmasse.stores.redis import RedisEngine
+    except ImportError:
+        raise process.Fatal(
+            "setting 'store': a store in Redis needs the package `redis`; install it with: pip install 'enmasse[redis]'"
+        ) from None
+    try:
+        return Store(RedisEngine(settings.url, settings.prefix))
+    except ValueError as error:
+        raise process.Fatal(f"setting 'store': {error}") from None

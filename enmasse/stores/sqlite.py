@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 
 class SqliteEngine:
-    """`path`: the file; beside it lies its write-ahead log, `<path>-wal`. All work is done in a thread of its own."""
+    """`path`: the file; beside it is its write-ahead log, `<path>-wal`. All work is done in a thread of its own."""
 
     def __init__(self, path: str) -> None:
         self.place = path

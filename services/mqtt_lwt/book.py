@@ -172,7 +172,7 @@ class WillBook:
             self._schedule(will, now + self.grace)
 
     def next_time(self) -> float | None:
-        """Return the time at which `pass_time` has work next; None if there is none."""
+        """Return the time at which `pass_time` has work next; None if no work is scheduled."""
         times = self._times
         while times:
             at, id = times[0]

@@ -51,7 +51,7 @@ class Links:
         elif link.name in self._own:
             link.accept()
         elif len(self._open) >= MAX_LINKS:
-            link.refuse(RESOURCE_LIMIT, f"{MAX_LINKS} links are attached to {ADDRESS}; there may be no more")
+            link.refuse(RESOURCE_LIMIT, f"{MAX_LINKS} links are attached to {ADDRESS}; that is the limit")
         else:
             self._accept(link)
 

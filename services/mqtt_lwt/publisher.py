@@ -155,7 +155,7 @@ def _owner(topics: TopicMap, to: str) -> TopicOwner | None:
 
 
 class _Lane:
-    """Wills of one link, to `target` or, if that is None, to topics by the anonymous terminus."""
+    """Wills of one link, to `target`, or to topics by the anonymous terminus (`target` None)."""
 
     def __init__(self, publisher: Publisher, name: str, type: AddressType, target: str | None) -> None:
         self.name = name

@@ -222,10 +222,7 @@ class _Life:
 
 async def serve(config: LastWillSettings, stop: asyncio.Event, clock: Clock | None = None) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if a port cannot be opened, or for a bad store URL."""
-    try:
-        service = LastWillService(config, clock or asyncio.get_running_loop())
-    except ValueError as error:
-        raise process.Fatal(f"setting 'store': {error}") from None
+    service = LastWillService(config, clock or asyncio.get_running_loop())
     state = health.Health(config.health, service.metrics, check=service.healthy, counts=service.counts)
     await state.start()
     work = process.spawn(service.run(), "wills")

@@ -144,7 +144,7 @@ class Clients:
             ended = old if old is not None and not present else None
             session = sessions.put(fresh)
             if ended is not None:
-                self._doom(ended)
+                self._remove_queues(ended)
             sources = self._sources.tell(session)
             return wire.OpenReply(
                 epoch=epoch,
@@ -223,9 +223,9 @@ class Clients:
             session.record = record
             raise
         self.sessions.remove(session)
-        self._doom(session)
+        self._remove_queues(session)
 
-    def _doom(self, session: Session) -> None:
+    def _remove_queues(self, session: Session) -> None:
         """Let the brokers delete the session's entities."""
         self._touch(session, session.subscriptions)
 
@@ -233,7 +233,7 @@ class Clients:
         for id in shares:
             if id not in self.sessions.shares:
                 for broker in self._brokers:
-                    broker.conversation.doom(id)
+                    broker.conversation.subscriber_ended(id)
 
     async def end_over(self, now: float) -> None:
         """End expired sessions, and disconnect those that no gateway holds. Raises StoreError."""

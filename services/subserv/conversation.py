@@ -28,7 +28,7 @@ RETIRE_EVERY = 1.0
 """Seconds between two looks at queues that are kept until they are empty."""
 RETIRE_BATCH = 100
 OPERATIONS = 500
-"""Under way together beside the urgent ones: whoever waits for the broker waits for no more than these, or those of one
+"""Operations under way together beside the urgent ones: a request waits for at most these, or for those of one
 subscriber."""
 URGENT = 500
 """Subscribers that a caller waits for, at most, in a portion; they come before all others."""
@@ -128,7 +128,7 @@ class BrokerConversation:
         self._earlier_feed = False
         """There is a feed of retained messages that an earlier version has made."""
         self._retiring: set[str] = set()
-        self._doomed: set[str] = set()
+        self._ended: set[str] = set()
         self._retire_at = NEVER
         self._resuming: set[str] = set()
         """Queues that an operation has paused."""
@@ -156,10 +156,10 @@ class BrokerConversation:
         """Note that the desired state of these subscribers may have changed."""
         self._reconciler.queue(ids)
 
-    def doom(self, id: str) -> None:
+    def subscriber_ended(self, id: str) -> None:
         """The subscriber has ended: its queue goes even if one of the same id comes."""
         if id in self.held:
-            self._doomed.add(id)
+            self._ended.add(id)
         self._reconciler.queue((id,))
 
     def read_again(self) -> None:
@@ -298,7 +298,7 @@ class BrokerConversation:
                 self.held.pop(key, None)
             else:
                 self.held[key] = result
-            self._doomed.discard(key)
+            self._ended.discard(key)
         self._answer(waiting, refused, before)
         self._reconciler.news(changed)
         return refused
@@ -347,7 +347,7 @@ class BrokerConversation:
 
     def _is_old(self, key: str, want: Want | None, held: Held) -> bool:
         """Whether the subscriber for which the queue was made has ended."""
-        if want is None or key in self._doomed:
+        if want is None or key in self._ended:
             return True
         return held.created < want.created and self._owner.is_known(held.created)
 

@@ -42,7 +42,7 @@ class Subscriber:
 
 class _Change(NamedTuple):
     """A change of the feeds, which led to this state. `names`: levels of the names of the addresses that it concerns,
-    as they are written and as routers read them; None: all."""
+    in their written form and in the form of routers; None: all."""
 
     state: int
     names: list[list[str]] | None

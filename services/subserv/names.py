@@ -42,7 +42,7 @@ def amqp_id(subscription: str) -> str:
 
 
 def of_suite(id: str, suite: str) -> str:
-    """Return the id with the suite's at its end; an escaped id has no `@`."""
+    """Return `<id>@<suite>`; an escaped id has no `@`."""
     return f"{id}@{suite}"
 
 

@@ -161,7 +161,7 @@ def _owned(record: OutgoingRecord) -> Message | None:
 class Session(Subscriber):
     """A client's session. `filters` are those of its own queues: neither shared nor of other addresses than topics."""
 
-    __slots__ = ("packets", "record", "shares", "subscriptions", "told")
+    __slots__ = ("announced", "packets", "record", "shares", "subscriptions")
 
     def __init__(self, id: str, record: SessionRecord, given: Given) -> None:
         super().__init__(id, record.created)
@@ -171,7 +171,7 @@ class Session(Subscriber):
         self.shares: set[str] = set()
         """Ids of the shared subscriptions of which it is a member."""
         self.packets = PacketTable(given)
-        self.told: list[str] | None = None
+        self.announced: list[str] | None = None
         """Addresses of the sources that its gateway knows of; None: none yet."""
 
 

@@ -1,4 +1,4 @@
-"""Addresses from which gateways receive for their sessions, as last sent to them (`Session.told`)."""
+"""Addresses from which gateways receive for their sessions, as last sent to them (`Session.announced`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SessionSources:
     def tell(self, session: Session) -> list[wire.Source]:
         """Return the sources of a session and note them as known to its gateway; the caller sends them."""
         sources = self.of(session)
-        session.told = [source.address for source in sources]
+        session.announced = [source.address for source in sources]
         return sources
 
     def placement_changed(self, ids: Iterable[str]) -> None:
@@ -64,7 +64,7 @@ class SessionSources:
             self._tell_changes(self._sessions.by_client[client])
 
     async def tell_in_portions(self, ids: list[str]) -> None:
-        """As `lies`, of many."""
+        """As `placement_changed`, of many."""
         async for some in portions(ids):
             self.placement_changed(some)
 
@@ -72,11 +72,11 @@ class SessionSources:
         record = session.record
         if not record.connected or self._turns.busy(record.client):
             return  # who serves a request of the client tells with its reply
-        before, sources = session.told, self.tell(session)
-        if session.told != before:
+        before, sources = session.announced, self.tell(session)
+        if session.announced != before:
             command = wire.SourcesChanged(client=record.client, epoch=record.epoch, sources=sources)
             if not self._gateways.command(record.gateway, "sources", command):
-                session.told = None  # its hello will have it told
+                session.announced = None  # announced with its hello
 
 
 def _holds(broker: Broker, subscriber: Subscriber) -> bool:

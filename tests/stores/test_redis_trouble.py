@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from enmasse.process import Fatal
 from enmasse.stores import Change, RedisSettings, Store, StoreError, make_store
 from enmasse.stores.redis import RedisEngine
 from tests.cli.small_disk import small_disk
@@ -229,5 +230,5 @@ def test_suites_with_prefixes_of_their_own_share_a_server(redis_server: RedisSer
 
 
 def test_a_url_that_cannot_be_understood() -> None:
-    with pytest.raises(ValueError, match="port"):
+    with pytest.raises(Fatal, match="port"):
         make_store(RedisSettings("redis://host:port/0"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from enmasse.process import Fatal
 from enmasse.stores import Change, RedisSettings, SqliteSettings, StoreError, StoreSettings, make_store
 from tests.kit.running import run
 from tests.redis_server import RedisServer
@@ -174,3 +176,12 @@ def test_it_is_what_a_dictionary_is(
             lives[-1].append(step)
     for one in lives:
         run(life(one))
+
+
+def test_a_missing_redis_package_is_one_sentence_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "enmasse.stores.redis", raising=False)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(Fatal, match=r"needs the package `redis`; install it with: pip install 'enmasse\[redis\]'"):
+        make_store(RedisSettings("redis://127.0.0.1"))

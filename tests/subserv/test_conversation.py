@@ -22,7 +22,7 @@ DONE = Message("null").encode()
 
 
 class Management:
-    """Takes note of what is asked, and answers when it is told to."""
+    """Takes note of what is asked, and answers when `answer` is called."""
 
     def __init__(self, *_: Any) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -121,7 +121,7 @@ async def test_who_waits_comes_before_what_others_have_left_behind(monkeypatch: 
         await asyncio.sleep(0)
     owner.wants = {}
     for id in gone:
-        talk.doom(id)
+        talk.subscriber_ended(id)
     await until(lambda: management.asked)
     owner.wants["new"] = 1
     bound = asyncio.ensure_future(talk.bound("new"))
