@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.frames import NULL, pack_u32, performative, uint
 
+if TYPE_CHECKING:
+    from enmasse.amqp.sender import Sender
+
 Piece = bytes | memoryview
-
-
-class PiecesLink(Protocol):
-    """Interface of a sender for its delivery."""
-
-    def want_pump(self) -> None:
-        """Note that there may be a frame to send."""
-        ...
-
-    def held_back(self, waiting: bool) -> bool:
-        """True if no more is welcome: something of this delivery is `waiting`, or the peer does not read."""
-        ...
 
 
 class Outgoing:
@@ -42,7 +33,7 @@ class Outgoing:
     )
 
     def __init__(
-        self, link: PiecesLink, token: Any, settled: bool, tag: bytes | None, message_format: int, state: bytes
+        self, link: Sender, token: Any, settled: bool, tag: bytes | None, message_format: int, state: bytes
     ) -> None:
         self.link = link
         self.token = token

@@ -2,63 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import ACCEPTED, Attach, Detach, Error, Flow, Open
+from enmasse.amqp.performatives import Attach, Detach, Error, Flow
+
+if TYPE_CHECKING:
+    from enmasse.amqp.session import Session
 
 UNSETTLED, SETTLED, MIXED = 0, 1, 2  # snd-settle-mode (2.8.2)
 FIRST, SECOND = 0, 1  # rcv-settle-mode (2.8.3)
-
-
-class LinkConnection(Protocol):
-    """Interface of a connection for the owner of one of its links."""
-
-    context: Any
-    state: str
-
-    @property
-    def remote_open(self) -> Open | None: ...
-
-    @property
-    def remote_max_frame(self) -> int: ...
-
-    @property
-    def blocked(self) -> bool: ...
-
-    def wake(self) -> None: ...
-
-    def close(self, error: AmqpError | None = None) -> None: ...
-
-
-class LinkSession(Protocol):
-    """Interface of a session for a link and its owner."""
-
-    channel: int
-
-    @property
-    def connection(self) -> LinkConnection: ...
-
-    @property
-    def ended(self) -> bool: ...
-
-    @property
-    def crowded(self) -> bool: ...
-
-    def settle(self, delivery_id: int, state: Any = ACCEPTED) -> None: ...
-
-    def update(self, delivery_id: int, state: Any) -> None: ...
-
-    def send(self, performative: Any) -> None: ...
-
-    def send_flow(self, **link_fields: Any) -> None: ...
-
-    def send_credit(self, handle: int, delivery_count: int, credit: int) -> None: ...
-
-    def touch(self) -> None: ...
-
-    def flush(self) -> None: ...
 
 
 class SessionFault(AmqpError):
@@ -102,7 +56,7 @@ class Link:
     )
     is_sender = False
 
-    def __init__(self, session: LinkSession, name: str, handle: int) -> None:
+    def __init__(self, session: Session, name: str, handle: int) -> None:
         self.session = session
         self.name = name
         self.handle = handle  # ours, in frames we send

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.disposition import by_state, send_dispositions
@@ -13,25 +13,13 @@ from enmasse.amqp.output import Output
 from enmasse.amqp.performatives import ACCEPTED
 from enmasse.amqp.serial import U32, known, serial_difference
 
+if TYPE_CHECKING:
+    from enmasse.amqp.receiver import Receiver
+
 _ACCEPTED = encode(ACCEPTED)
 
 
-class IncomingLink(Protocol):
-    """Interface of receivers for the window that they use."""
-
-    def count_settled(self) -> None:
-        """Count a settled delivery."""
-        ...
-
-    def top_up(self) -> None:
-        """Send the credit that is due."""
-        ...
-
-
-L = TypeVar("L", bound=IncomingLink)
-
-
-class IncomingWindow(Generic[L]):
+class IncomingWindow:
     """A peer may send transfer frames up to the window that we have advertised; it is restored at half.
 
     Transfer-ids are delivery-ids plus `extra`. Three friends read and set these fields themselves, as they do it
@@ -72,9 +60,9 @@ class IncomingWindow(Generic[L]):
         self.stop = -1
         """The delivery-id that the fast path must not take: accounting is due."""
         self.extra = 0
-        self.unsettled: dict[int, L] = {}
+        self.unsettled: dict[int, Receiver] = {}
         """The receivers of what we have not settled, by delivery-id, the oldest first."""
-        self.receivers: dict[int, L] = {}
+        self.receivers: dict[int, Receiver] = {}
         """By the peer's handle: those the fast path may serve."""
         self.due = False
         """The window is to be restored at the next flush."""
@@ -84,7 +72,7 @@ class IncomingWindow(Generic[L]):
         self.others: list[tuple[int, Any]] = []
         self.updates: list[tuple[int, Any]] = []
         """Decided, to be sent at the next flush: accepted, settled otherwise, stated without settling."""
-        self.credit_due: list[L] = []
+        self.credit_due: list[Receiver] = []
         self._initial = 0  # next-incoming-id while next_id is -1
         self._advertised = size & U32  # transfer-id up to which the peer may send, as advertised last
         self._furthest = self._advertised  # ever: a smaller window crosses what is on its way
@@ -177,11 +165,11 @@ class IncomingWindow(Generic[L]):
 
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
-    def settled_by_sender(self, first: int, count: int, report: Callable[[L, Sequence[int]], None]) -> None:
+    def settled_by_sender(self, first: int, count: int, report: Callable[[Receiver, Sequence[int]], None]) -> None:
         """The peer's disposition of a range that it has sent: `report`, one call per run of one receiver."""
         unsettled = self.unsettled
         run: list[int] = []
-        receiver: L | None = None
+        receiver: Receiver | None = None
         for delivery_id in known(unsettled, first, count):
             link = unsettled.pop(delivery_id, None)
             if link is None:

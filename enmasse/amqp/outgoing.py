@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.disposition import send_dispositions
@@ -11,39 +11,15 @@ from enmasse.amqp.endpoint import SessionFault
 from enmasse.amqp.output import Output
 from enmasse.amqp.serial import U32, known, serial_difference
 
+if TYPE_CHECKING:
+    from enmasse.amqp.sender import Sender
+
 MAX_WINDOW = 0x7FFFFFFF
 PATIENCE = 1 << 18
 """Outgoing ids a peer may have looked at without settling any; each that it settles gives it 16 more, up to this."""
 
 
-class OutgoingLink(Protocol):
-    """Interface of senders for the window that they use."""
-
-    def pump(self) -> bool:
-        """Send what waits, as far as it may now. True: more is ready."""
-        ...
-
-    def failed(self, failure: Exception) -> None:
-        """Sending what waits has raised."""
-        ...
-
-    def room_again(self) -> None:
-        """There is room, which was denied."""
-        ...
-
-    def outcome_stated(self, token: Any, delivery_id: int) -> None:
-        """The peer has stated an outcome of an unsettled delivery without settling it."""
-        ...
-
-    def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
-        """The peer's outcome of deliveries."""
-        ...
-
-
-L = TypeVar("L", bound=OutgoingLink)
-
-
-class OutgoingWindow(Generic[L]):
+class OutgoingWindow:
     """Transfer-ids are delivery-ids plus `extra`: the frames beyond the first of each delivery.
 
     Two friends read and set these fields themselves, because they do it for every message: Sender, and the reader of
@@ -77,13 +53,13 @@ class OutgoingWindow(Generic[L]):
         self.extra = 0
         self.stop = 0
         """The delivery-id at which the peer's window is full."""
-        self.unsettled: dict[int, tuple[L, Any]] = {}
+        self.unsettled: dict[int, tuple[Sender, Any]] = {}
         """Sender and token by delivery-id, the oldest first."""
-        self.ready: deque[L] = deque()
+        self.ready: deque[Sender] = deque()
         """Senders with a frame that waits for the window or for the peer's reading."""
-        self.starved: dict[L, None] = {}
+        self.starved: dict[Sender, None] = {}
         """Senders that were denied credit for want of window, reading or settlements."""
-        self.halted: dict[L, None] = {}
+        self.halted: dict[Sender, None] = {}
         """Senders whose begun delivery was held back for want of window or reading."""
         self.settled: list[int] = []
         """Settled by us, to be sent at the next flush."""
@@ -141,7 +117,7 @@ class OutgoingWindow(Generic[L]):
                 link.room_again()
 
     def outcomes(self, first: int, count: int, settled: bool, state: Any) -> None:
-        """The peer's disposition of a range: `OutgoingLink.outcomes`, one call per run of one sender. Raises
+        """The peer's disposition of a range: `Sender.outcomes`, one call per run of one sender. Raises
         SessionFault if it settles nothing too often: a few bytes may name every unsettled delivery."""
         unsettled = self.unsettled
         ids = known(unsettled, first, count)
@@ -151,7 +127,7 @@ class OutgoingWindow(Generic[L]):
         if self._patience < 0:
             raise SessionFault(errors.RESOURCE_LIMIT_EXCEEDED, "too many dispositions that settle nothing")
         run: list[Any] = []
-        sender: L | None = None
+        sender: Sender | None = None
         for delivery_id in ids:
             entry = unsettled.pop(delivery_id, None) if settled else unsettled.get(delivery_id)
             if entry is None:
@@ -167,7 +143,7 @@ class OutgoingWindow(Generic[L]):
         if sender is not None:
             sender.outcomes(run, state, settled)
 
-    def oldest_of(self, first: int, count: int) -> L | None:
+    def oldest_of(self, first: int, count: int) -> Sender | None:
         """The sender of the first unsettled delivery of a range."""
         for delivery_id in known(self.unsettled, first, count):
             return self.unsettled[delivery_id][0]
@@ -185,10 +161,10 @@ class OutgoingWindow(Generic[L]):
             ids, self.settled = self.settled, []
             send_dispositions(self.output, self.channel, ids, False, True, b"\x40")
 
-    def close(self) -> dict[L, list[Any]]:
+    def close(self) -> dict[Sender, list[Any]]:
         """End with the session; return the tokens of unsettled deliveries, by sender."""
         self.shut = True
-        lost: dict[L, list[Any]] = {}
+        lost: dict[Sender, list[Any]] = {}
         for link, token in self.unsettled.values():
             lost.setdefault(link, []).append(token)
         self.unsettled.clear()

@@ -15,7 +15,7 @@ receiver itself, because a call for each would cost a tenth of what a message co
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
@@ -24,6 +24,9 @@ from enmasse.amqp.performatives import ACCEPTED, RELEASED, Disposition, Transfer
 from enmasse.amqp.receiver import Receiver
 from enmasse.amqp.sender import Sender
 from enmasse.amqp.session import Session
+
+if TYPE_CHECKING:
+    from enmasse.amqp.connection import Connection
 
 _HEAD = Struct(">IQBBBB").unpack_from  # size | doff, type, channel, 00 53 code c0 | list size, count | two bytes more
 _IDS = Struct(">BIBB").unpack_from  # code, delivery-id, code, size of the delivery-tag
@@ -54,17 +57,6 @@ _MAX_TAILS = 32
 _HANDLE_SIZE = {0x43: 1, 0x52: 2, 0x70: 5}
 
 
-class FrameTaker(Protocol):
-    """Interface of the connection, which takes the frames that go by the tables."""
-
-    state: str
-    finished: bool
-
-    def on_frame(self, frame_type: int, channel: int, data: bytes, start: int, end: int) -> bool:
-        """Return True if sessions and links are unchanged, so that the reader's notes stay valid."""
-        ...
-
-
 class Reader:
     """Reads the frames of one peer, and remembers how it encodes the ends of its transfers and dispositions."""
 
@@ -77,7 +69,7 @@ class Reader:
         self._transfer_tails: dict[bytes, tuple[int, bool, int]] = {}
         self._disposition_tails: dict[bytes, tuple[int, Any]] = {}
 
-    def read(self, connection: FrameTaker, data: bytes, pos: int) -> int:
+    def read(self, connection: Connection, data: bytes, pos: int) -> int:
         """Process whole frames of `data` from `pos` on, at most one slice; returns where the next one begins."""
         end = len(data)
         if end - pos > SLICE_BYTES + SLICE_BYTES // 2:  # a small rest goes with the last slice
@@ -88,7 +80,7 @@ class Reader:
         transfer_tails, disposition_tails = self._transfer_tails, self._disposition_tails
         transfer_key = disposition_key = -1
         wide_transfer = wide_disposition = False
-        window: IncomingWindow[Receiver] = cast("IncomingWindow[Receiver]", None)  # set together with transfer_key
+        window: IncomingWindow = cast("IncomingWindow", None)  # set together with transfer_key
         receivers: dict[int, Receiver] = {}
         incoming: dict[int, Receiver] = {}
         outgoing: dict[int, tuple[Sender, Any]] = {}

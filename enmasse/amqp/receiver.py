@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
-from enmasse.amqp.endpoint import SECOND, Link, LinkFault, LinkSession, SessionFault
+from enmasse.amqp.endpoint import SECOND, Link, LinkFault, SessionFault
 from enmasse.amqp.held import Held
 from enmasse.amqp.incoming import IncomingWindow
 from enmasse.amqp.performatives import Flow, TransactionalState, Transfer
@@ -14,6 +14,7 @@ from enmasse.amqp.serial import U32, serial_difference
 
 if TYPE_CHECKING:
     from enmasse.amqp.guard import Guard
+    from enmasse.amqp.session import Session
 
 NEVER = 1 << 62  # a counter never gets there
 PIECE_COST = 64  # what a received piece costs beside its bytes
@@ -121,11 +122,11 @@ class Receiver(Link):
 
     def __init__(
         self,
-        session: LinkSession,
+        session: Session,
         name: str,
         handle: int,
         handler: Guard,
-        incoming: IncomingWindow[Receiver],
+        incoming: IncomingWindow,
         held: Held,
     ) -> None:
         super().__init__(session, name, handle)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from enmasse.amqp import errors
 from enmasse.amqp.delivery import Outgoing, Piece
 from enmasse.amqp.encoder import encode
-from enmasse.amqp.endpoint import SETTLED, Link, LinkSession
+from enmasse.amqp.endpoint import SETTLED, Link
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.frames import HEADER, uint
 from enmasse.amqp.outgoing import OutgoingWindow
@@ -21,6 +21,7 @@ from enmasse.amqp.serial import U32, serial_difference
 
 if TYPE_CHECKING:
     from enmasse.amqp.guard import Guard
+    from enmasse.amqp.session import Session
 
 MAX_TAG = 32  # bytes of a delivery-tag (2.8.7)
 _RUN_BYTES = 64 << 10  # a run of messages stops here, so that the socket can block when it is too much
@@ -62,11 +63,11 @@ class Sender(Link):
 
     def __init__(
         self,
-        session: LinkSession,
+        session: Session,
         name: str,
         handle: int,
         handler: Guard,
-        window: OutgoingWindow[Sender],
+        window: OutgoingWindow,
         output: Output,
     ) -> None:
         super().__init__(session, name, handle)
@@ -426,12 +427,14 @@ class Sender(Link):
         self._gate = -1
 
     def held_back(self, waiting: bool) -> bool:
+        """Return whether no more is welcome: something of a delivery is `waiting`, or the peer does not read."""
         if waiting or self.output.blocked:
             self._window.halted[self] = None
             return True
         return False
 
     def want_pump(self) -> None:
+        """Send what waits on this link, if a frame can be made of it."""
         if self._queue and self._queue[0].ready:
             window = self._window
             if not self._queued_ready:
@@ -440,6 +443,7 @@ class Sender(Link):
             window.pump()
 
     def pump(self) -> bool:
+        """Send what waits, as far as it may leave now. True: more is ready. Raises AmqpError as `_send_frame`."""
         self._queued_ready = False
         if self.detached:
             return False
@@ -501,16 +505,20 @@ class Sender(Link):
         return last
 
     def failed(self, failure: Exception) -> None:
+        """Detach the link, on which sending has raised."""
         self._handler.link_failed(self, failure)
 
     def room_again(self) -> None:
+        """Report room that was denied before."""
         if self.attached and (self.granted or self._queue):
             self._handler.on_flow(self)
 
     def outcome_stated(self, token: Any, delivery_id: int) -> None:
+        """Remember that the peer has stated an outcome of an unsettled delivery without settling it."""
         self._stated.setdefault(id(token), {})[delivery_id] = None
 
     def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
+        """Report the peer's outcome of deliveries."""
         if settled:
             self._done += len(tokens)
             if self._stated:

@@ -49,13 +49,13 @@ class Session:
         self.remote_begin: Begin | None = None
         self.context: Any = None
         self.end_sent = False
-        self.incoming: IncomingWindow[Receiver] = IncomingWindow(
+        self.incoming: IncomingWindow = IncomingWindow(
             connection.output,
             channel,
             limits.incoming_window,
             limits.streaming_window // connection.max_frame_size,
         )
-        self.outgoing: OutgoingWindow[Sender] = OutgoingWindow(connection.output, channel, limits.max_unsettled)
+        self.outgoing: OutgoingWindow = OutgoingWindow(connection.output, channel, limits.max_unsettled)
         self._table = LinkTable(connection.names)
         self._made_names = 0
         self._over = False

@@ -8,7 +8,6 @@ from typing import Any
 
 from enmasse.amqp import errors as amqp
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.endpoint import LinkSession
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import INNER_LIMITS
@@ -101,7 +100,7 @@ class BrokerConnection(Handler):
         self.connection = None  # they refer to each other; without the cycle both are freed at once
         self._gone(self)
 
-    def _session_id(self, session: LinkSession) -> str:
+    def _session_id(self, session: Session) -> str:
         return f"{self.client.id}-{session.channel}"
 
     # -- links ---------------------------------------------------------------------------------------------------------
