@@ -36,7 +36,7 @@ class Gateway:
             await self.listeners.open(listener)
 
     async def close(self) -> None:
-        """Clients are told (MQTT 5), their sessions closed; their wills wait for them to come back elsewhere."""
+        """Disconnect all clients, with a reason for MQTT 5; wills wait for clients to connect elsewhere."""
         front = self.front
         front.stopping = True
         self.listeners.stop_listening()

@@ -1,4 +1,4 @@
-"""What the two halves of the gateway ask of each other.
+"""Interfaces between the two halves of the gateway.
 
 The MQTT half (`protocol`, `network`) has a `Client` for each MQTT connection: packets, packet ids, order, limits. The
 AMQP half (`amqp`) has a `Session` for each of them: addresses, links, credit, outcomes, and what the subscription
@@ -8,7 +8,7 @@ Everything runs in one event loop. Nothing that happens once a message is awaite
 the answer is a call of the other side, later or before the method has returned. So neither side may rely on its own
 state being untouched over a call. No method here raises, except `open`.
 
-After `Session.close` the session calls its client no more, and the client its session. A packet id means one exchange
+After `Session.close` session and client no longer call each other. A packet id means one exchange
 at a time: it is free again for the other side once the call that ends its exchange was made.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 UNKNOWN: Final = -1
-"""In place of a reason code: the message is neither taken nor refused, or nobody knows. The client's connection is
-closed, so that it sends the message again."""
+"""In place of a reason code: the message is neither taken nor refused, or its outcome is unknown. The client's
+connection is closed, so that it sends the message again."""
 
 
 class Request(Struct, kw_only=True):
@@ -36,7 +36,7 @@ class Request(Struct, kw_only=True):
 
     `client_id` is never empty. `expiry`: Session Expiry Interval in seconds (NEVER: it does not end; 3.1.1: 0 with
     Clean Session, else NEVER). `window`: how many deliveries of a source the client takes unsettled. `peer`: host:port.
-    The user name is what the client says, nobody has checked it.
+    The user name is the client's claim and is not checked.
     """
 
     client_id: str
@@ -67,9 +67,9 @@ class Ending(Enum):
     LOST = "lost"
     """Anything else on the client's side, DISCONNECT 0x04 too: the will is published (after its delay)."""
     TAKEN = "taken"
-    """The session said `disconnect` with 0x8E: the client is connected elsewhere, which decides about its will."""
+    """The session called `disconnect` with 0x8E: the client is connected elsewhere, which decides about its will."""
     STOPPED = "stopped"
-    """The gateway ends: the client may come back elsewhere within the grace time of the last-will service."""
+    """The gateway ends: the client may connect elsewhere within the grace time of the last-will service."""
 
 
 class Delivery(Struct, eq=False):
@@ -79,8 +79,8 @@ class Delivery(Struct, eq=False):
     matched; `properties` has no message expiry and no topic alias. `expires`: when it expires, in seconds since the
     epoch, 0 if it does not. `identity`: the same for the same message after a new `open`, None if there is no such
     thing; `source`: where from, with `identity` the key of the exchange. `again`: it has been delivered before, maybe
-    not to this connection. `handle` is the session's own. `fleeting`: nobody keeps it and its outcome is stated, so the
-    window does not bound it: it is dropped if the client does not take it.
+    not to this connection. `handle` is the session's own. `fleeting`: it is not stored and its outcome is stated, so
+    the window does not bound it: it is dropped if the client does not take it.
     """
 
     topic: str
@@ -134,7 +134,7 @@ class Client(Protocol):
         """`Session.complete` is durable (or handed on in order before anything later of this id): the id is free."""
 
     def unsettled(self) -> Sequence[Delivery]:
-        """Those of QoS 0 and 1 that were delivered and not settled."""
+        """Return the deliveries of QoS 0 and 1 that are not settled."""
 
     # subscriptions
 
@@ -152,7 +152,7 @@ class Client(Protocol):
 
 
 class Session(Protocol):
-    """What the AMQP half does for one MQTT connection."""
+    """AMQP half of one MQTT connection."""
 
     @property
     def present(self) -> bool:
@@ -218,11 +218,11 @@ class Session(Protocol):
 
     def close(self, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
         """The client's connection has ended. What it did not settle goes back. `expiry`: a new Session Expiry Interval
-        in seconds, None: as it was. `sent`: QoS 1 messages that were sent and not acknowledged, in order."""
+        in seconds, None: unchanged. `sent`: QoS 1 messages that were sent and not acknowledged, in order."""
 
 
 class Backend(Protocol):
-    """What opens sessions."""
+    """AMQP half of the gateway: opens sessions."""
 
     async def open(self, request: Request, client: Client) -> Session:
         """The session of a client whose CONNECT has come; its will is stored when this returns. Nothing is delivered
@@ -236,7 +236,7 @@ class Backend(Protocol):
         ...
 
     def families(self) -> Iterator[Metric]:
-        """Its metrics."""
+        """Return its metrics."""
         ...
 
     async def close(self) -> None:

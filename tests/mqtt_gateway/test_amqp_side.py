@@ -17,7 +17,7 @@ from services.mqtt_gateway.ports import UNKNOWN
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
-from tests.mqtt_gateway.house import ADDRESSES, Device, House, Router, house
+from tests.mqtt_gateway.environment import ADDRESSES, Device, Environment, Router, environment
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +37,19 @@ def router(tmp_path: Path) -> Iterator[Router]:
     router.kill()
 
 
-Test = Callable[[House], Awaitable[None]]
+Test = Callable[[Environment], Awaitable[None]]
 
 
 def inside(router: Router, configserv: Configserv, test: Test) -> None:
     @asyncio_test
     async def run() -> None:
-        async with house(router, configserv) as found:
+        async with environment(router, configserv) as found:
             await test(found)
 
     run()
 
 
-def amqp(found: House) -> Client:
+def amqp(found: Environment) -> Client:
     return connect(host="127.0.0.1", port=found.router.clients)
 
 
@@ -60,7 +60,7 @@ async def subscribed(device: Device, *filters: Subscription) -> None:
 
 
 def test_messages_both_ways(router: Router, configserv: Configserv) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         a, b = await found.device(backend, "a"), await found.device(backend, "b")
         await subscribed(b, Subscription("ask", 1), Subscription("news/+/x", 1))
@@ -89,7 +89,7 @@ def test_what_nobody_takes_has_a_reason(
     monkeypatch.setattr(lanes, "PATIENCE", 10)
     monkeypatch.setattr(lanes, "STORED_PATIENCE", 20)
 
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         a = await found.device(backend)
         a.publish("nowhere/x", qos=1, packet_id=1)  # rest has no broker here
@@ -105,14 +105,15 @@ def test_what_nobody_takes_has_a_reason(
         assert reasons[5] == 0x90
         assert reasons[1] == UNKNOWN, "a broker comes again: this is no refusal"
         assert (
-            next(text for packet_id, _, text in a.outcomes if packet_id == 2) == "nobody took a message to ask for 1 s"
+            next(text for packet_id, _, text in a.outcomes if packet_id == 2)
+            == "no receiver took a message to ask for 1 s"
         )
 
     inside(router, configserv, test)
 
 
 def test_a_request_from_amqp_is_answered(router: Router, configserv: Configserv) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         device = await found.device(backend)
         await subscribed(device, Subscription("ask", 1))
@@ -139,7 +140,7 @@ def test_a_request_from_amqp_is_answered(router: Router, configserv: Configserv)
 
 
 def test_nothing_of_qos_1_is_lost_with_the_router(router: Router, configserv: Configserv) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         a, b = await found.device(backend, "a"), await found.device(backend, "b")
         await subscribed(b, Subscription("ask", 1))

@@ -176,9 +176,9 @@ def test_without_an_identifier_3_1_1_gets_one_of_its_own_for_a_clean_session() -
 def test_without_an_identifier_5_is_told_the_one_it_got(clean: bool) -> None:
     world = World()
     first, second = world.connected("", clean=clean), world.connected("", clean=clean)
-    told = [peer.expect(ConnAck).properties.assigned_client_id for peer in (first, second)]
-    assert told == [each.client_id for each in world.backend.requests]
-    assert len(set(told)) == 2
+    assigned = [peer.expect(ConnAck).properties.assigned_client_id for peer in (first, second)]
+    assert assigned == [each.client_id for each in world.backend.requests]
+    assert len(set(assigned)) == 2
 
 
 @pytest.mark.clause("v3.1.1", "MQTT-3.1.3-4")
@@ -523,11 +523,11 @@ def test_a_packet_must_be_complete_in_time_without_keep_alive_too() -> None:
 
 
 @pytest.mark.clause("v5", "MQTT-3.1.2-21")
-@pytest.mark.parametrize(("asked", "told"), [(0, 60), (600, 60), (30, None)])
-def test_the_servers_keep_alive_overrules_the_clients(asked: int, told: int | None) -> None:
+@pytest.mark.parametrize(("asked", "granted"), [(0, 60), (600, 60), (30, None)])
+def test_the_servers_keep_alive_overrules_the_clients(asked: int, granted: int | None) -> None:
     world = World(Limits(keep_alive=60))
     peer = world.connected(keep_alive=asked)
-    assert peer.expect(ConnAck).properties.server_keep_alive == told
+    assert peer.expect(ConnAck).properties.server_keep_alive == granted
     world.pass_time(44)
     assert not peer.closed
     world.pass_time(50)

@@ -18,9 +18,9 @@ from services.mqtt_gateway.ports import Ending, Refused
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
-from tests.mqtt_gateway.house import ADDRESSES, House, Router, house
+from tests.mqtt_gateway.environment import ADDRESSES, Environment, Router, environment
 
-Test = Callable[[House], Awaitable[None]]
+Test = Callable[[Environment], Awaitable[None]]
 WILL = Will("news/gone", b"dead", 1)
 
 
@@ -40,7 +40,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Router, Co
 def inside(parts: tuple[Router, Configserv], test: Test) -> None:
     @asyncio_test
     async def run() -> None:
-        async with house(*parts) as found:
+        async with environment(*parts) as found:
             await test(found)
 
     run()
@@ -49,7 +49,7 @@ def inside(parts: tuple[Router, Configserv], test: Test) -> None:
 def test_a_will_is_stored_before_the_session_is_there_and_decided_upon_at_its_end(
     parts: tuple[Router, Configserv],
 ) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         for client, ending, subject in (
             ("clean", Ending.CLEAN, "will-clear"),
@@ -77,7 +77,7 @@ def test_a_will_is_stored_before_the_session_is_there_and_decided_upon_at_its_en
 
 
 def test_a_will_that_no_address_takes_or_that_cannot_be_retained_is_refused(parts: tuple[Router, Configserv]) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         with pytest.raises(Refused) as refused:
             await found.device(backend, will=Will("news", b"", 0, True))
@@ -95,7 +95,7 @@ def test_no_client_with_a_will_comes_in_while_it_cannot_be_stored(
 ) -> None:
     monkeypatch.setattr(backends, "OPENING", 0.5)
 
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         await until(lambda: backend.wills.ready)
         found.wills.silent = True
@@ -111,7 +111,7 @@ def test_no_client_with_a_will_comes_in_while_it_cannot_be_stored(
 def test_what_an_earlier_connection_left_as_its_will_is_decided_upon_by_whether_the_session_goes_on(
     parts: tuple[Router, Configserv],
 ) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         await until(lambda: backend.wills.ready)
         for present, will, expected in (
@@ -130,7 +130,7 @@ def test_what_an_earlier_connection_left_as_its_will_is_decided_upon_by_whether_
 
 
 def test_wills_are_told_again_to_a_service_that_was_away(parts: tuple[Router, Configserv]) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         await found.device(backend, "stays", will=WILL)
         leaves = await found.device(backend, "leaves", will=WILL)
@@ -150,7 +150,7 @@ def test_without_the_subscription_service_nobody_comes_in_and_those_inside_go_on
 ) -> None:
     monkeypatch.setattr(backends, "OPENING", 0.5)
 
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         a, b = await found.device(backend, "a"), await found.device(backend, "b")
         b.session.subscribe(Subscribe(1, (Subscription("ask", 1),)))
@@ -182,7 +182,7 @@ def test_a_session_that_is_opened_too_late_is_closed(
     """Else the service would take the client for connected, and its session would never expire."""
     monkeypatch.setattr(backends, "OPENING", 0.5)
 
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         found.sessions.answers["open"] = None
         with pytest.raises(Refused) as refused:
@@ -203,7 +203,7 @@ def test_a_session_that_is_opened_too_late_is_closed(
 
 
 def test_an_error_of_the_service_is_the_clients_reason(parts: tuple[Router, Configserv]) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         found.sessions.answers["open"] = Failure(condition="full", description="no more sessions", reason=0x97)
         with pytest.raises(Refused) as refused:
@@ -221,7 +221,7 @@ def test_an_error_of_the_service_is_the_clients_reason(parts: tuple[Router, Conf
 
 
 def test_a_task_that_ends_by_an_error_shows(parts: tuple[Router, Configserv], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         await until(lambda: backend.state()[0])
         monkeypatch.setattr(backend.publishing, "tick", lambda: 1 // 0)
@@ -232,7 +232,7 @@ def test_a_task_that_ends_by_an_error_shows(parts: tuple[Router, Configserv], mo
 
 
 def test_commands_reach_the_session_of_their_epoch_only(parts: tuple[Router, Configserv]) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         device = await found.device(backend, "a")
         other = await found.device(backend, "b")
@@ -249,7 +249,7 @@ def test_commands_reach_the_session_of_their_epoch_only(parts: tuple[Router, Con
 
 
 def test_qos_2_is_stored_before_it_is_sent_and_told_again_until_it_is_stored(parts: tuple[Router, Configserv]) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         a, b = await found.device(backend, "a"), await found.device(backend, "b")
         b.session.subscribe(Subscribe(1, (Subscription("ask", 1),)))
@@ -279,7 +279,7 @@ def test_qos_2_is_stored_before_it_is_sent_and_told_again_until_it_is_stored(par
 def test_wills_of_all_clients_are_bounded(parts: tuple[Router, Configserv], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wills, "MOST", 1500)
 
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         will = Will("news/gone", bytes(500), 1)
         a, _ = [await found.device(backend, client, will=will) for client in "ab"]
@@ -301,8 +301,8 @@ def test_wills_of_all_clients_are_bounded(parts: tuple[Router, Configserv], monk
     inside(parts, test)
 
 
-def test_a_session_is_freed_when_it_is_over(parts: tuple[Router, Configserv]) -> None:
-    async def test(found: House) -> None:
+def test_a_session_is_freed_when_it_has_ended(parts: tuple[Router, Configserv]) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         a = await found.device(backend, "a")
         a.session.subscribe(Subscribe(1, (Subscription("news/#", 2), Subscription("ask", 1))))
@@ -320,17 +320,17 @@ def test_a_session_is_freed_when_it_is_over(parts: tuple[Router, Configserv]) ->
     inside(parts, test)
 
 
-@pytest.mark.parametrize(("reason", "told"), [(0x88, 0x83), (0x80, 0x80)])
+@pytest.mark.parametrize(("reason", "answered"), [(0x88, 0x83), (0x80, 0x80)])
 def test_who_is_disconnected_because_nothing_can_be_stored_is_told_so(
-    parts: tuple[Router, Configserv], reason: int, told: int
+    parts: tuple[Router, Configserv], reason: int, answered: int
 ) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         a = await found.device(backend, "a")
         found.sessions.answers["packets"] = Failure(condition="amqp:internal-error", description="full", reason=reason)
         a.publish("ask", b"once", 2, 7)
         await until(lambda: a.disconnected)
-        assert a.disconnected == [(told, "packet identifiers could not be stored: full")]
+        assert a.disconnected == [(answered, "packet identifiers could not be stored: full")]
         assert not a.outcomes
 
     inside(parts, test)
@@ -339,7 +339,7 @@ def test_who_is_disconnected_because_nothing_can_be_stored_is_told_so(
 def test_a_publisher_is_told_that_the_store_is_full_and_publishes_again_when_it_is_not(
     parts: tuple[Router, Configserv],
 ) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         b = await found.device(backend, "b")
         b.session.subscribe(Subscribe(1, (Subscription("ask", 1),)))
@@ -367,7 +367,7 @@ def test_a_packet_id_of_before_is_the_same_message_if_the_content_is(
 ) -> None:
     """v5 MQTT-4.3.3-10: also without DUP. A device that has lost its state counts from 1 again."""
 
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         backend = await found.backend()
         b = await found.device(backend, "b")
         b.session.subscribe(Subscribe(1, (Subscription("ask", 1),)))
@@ -391,7 +391,7 @@ def test_a_packet_id_of_before_is_the_same_message_if_the_content_is(
 
 
 def test_two_gateways_have_links_of_their_own(parts: tuple[Router, Configserv]) -> None:
-    async def test(found: House) -> None:
+    async def test(found: Environment) -> None:
         one, two = await found.backend("one"), await found.backend("two")
         a, b = await found.device(one, "a"), await found.device(two, "b")
         b.session.subscribe(Subscribe(1, (Subscription("news/#", 0),)))

@@ -24,7 +24,7 @@ from enmasse.stores import StoreSettings
 from enmasse.testing import free_port, wait_for
 from tests.broker.harness import BrokerProcess
 from tests.configserv.running import Configserv
-from tests.mqtt_gateway.house import Router
+from tests.mqtt_gateway.environment import Router
 from tests.router.harness import pump
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,7 +4,7 @@
     uplink                      a connection to the router that keeps itself connected
     lanes, publishing           messages from clients: links, credit, outcomes
     filters, sources, exchanges messages to clients: what a session subscribes to, the links it receives from, QoS 2
-    repeats                     messages to clients that come again because their link was lost
+    repeats                     messages to clients that are redelivered because their link was lost
     control, wills              the conversations with the subscription service and the last-will service
     session, backend            `ports.Session` and `ports.Backend`, which put these together
 

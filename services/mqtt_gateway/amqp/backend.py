@@ -35,7 +35,7 @@ OPENING: Final = 8.0
 CLOSING: Final = 3.0
 """Seconds in which what sessions have asked for is done before the connections go."""
 TAKING: Final = 1.5
-"""Seconds that the last-will service has to take note of a client that is connected elsewhere, before that goes on."""
+"""Seconds that the last-will service has to note that a client is connected elsewhere, before it may continue there."""
 
 
 class AmqpBackend:
@@ -120,7 +120,9 @@ class AmqpBackend:
         )
         outcomes = [({"reason": _reason(code)}, count) for code, count in sorted(counters.outcomes.items())]
         yield counter("mqtt_publish_outcomes_total", "Messages of QoS 1 and 2 from clients.", outcomes)
-        yield counter("mqtt_not_taken_total", "Messages of QoS 0 that nobody took in time.", single(counters.dropped))
+        yield counter(
+            "mqtt_not_taken_total", "Messages of QoS 0 that no receiver took in time.", single(counters.dropped)
+        )
         yield counter("mqtt_repeated_total", "Messages that were sent once more.", single(counters.repeated))
         yield counter("mqtt_delivered_total", "Messages for clients.", single(self.delivered))
         yield counter(
@@ -206,7 +208,7 @@ class AmqpBackend:
             if will is not None:
                 await self.wills.put(request.client_id, will, OPENING)
             elif reply.previous_will:
-                # What is due by now is published all the same. The client of an orphan has come again.
+                # What is due by now is published all the same. The client of a lost gateway is connected again.
                 self.wills.clear(request.client_id)
         except (Refused, asyncio.CancelledError):
             self.control.close(Close(client=request.client_id, epoch=reply.epoch))
@@ -233,7 +235,7 @@ class AmqpBackend:
             raise Refused(reason, failed.text) from None
 
     def closed(self, session: MqttSession, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
-        """The session is over: its will is decided upon, then the subscription service learns of it."""
+        """Settle the will of a session that has ended, then close the session at the subscription service."""
         client = session.client_id
         if self.sessions.get(client) is session:
             del self.sessions[client]
@@ -256,12 +258,12 @@ class AmqpBackend:
             return
         closing = asyncio.get_running_loop().call_later(TAKING, self.control.close, body)
 
-        def told(_: Refused | None) -> None:
+        def published(_: Refused | None) -> None:
             if not closing.cancelled() and closing.when() > asyncio.get_running_loop().time():
                 closing.cancel()
                 self.control.close(body)
 
-        self.wills.publish(session.client_id, told)
+        self.wills.publish(session.client_id, published)
 
     # for Control
 

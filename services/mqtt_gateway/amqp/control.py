@@ -64,13 +64,13 @@ class RequestFailed(Exception):
 
 
 class Sessions(Protocol):
-    """What is held here, and what the service asks of it."""
+    """Sessions of this gateway, and what the subscription service asks of them."""
 
     def held(self) -> list[tuple[str, int]]:
         """Client and epoch of each session."""
 
     def disconnect(self, client: str, epoch: int | None, reason: int, text: str = "") -> None:
-        """Of this epoch, None: any."""
+        """Disconnect the client's session of this epoch; None: of any."""
 
     def sources(self, changed: SourcesChanged) -> None: ...
 
@@ -341,8 +341,8 @@ class Control(LinkUser):
             taken = decode(body, Takeover)
             self._sessions.disconnect(taken.client, taken.epoch, reasons.SESSION_TAKEN_OVER)
         elif subject == "disconnect":
-            told = decode(body, Disconnect)
-            self._sessions.disconnect(told.client, told.epoch, told.reason)
+            order = decode(body, Disconnect)
+            self._sessions.disconnect(order.client, order.epoch, order.reason)
         elif subject == "sources":
             self._sessions.sources(decode(body, SourcesChanged))
 
@@ -354,7 +354,7 @@ class Control(LinkUser):
                     self._stored(batch, subject, body)
                     return
             client = self._late.pop(key, None)
-            if client is not None and subject == "open":  # it is not connected here any more
+            if client is not None and subject == "open":  # it is no longer connected here
                 self.close(Close(client=client, epoch=decode(body, OpenReply).epoch))
             return
         if request.reply.done():
@@ -376,7 +376,7 @@ def _of_refusal(failure: Failure) -> int:
 
 
 class _Unavailable(RequestFailed):
-    """Nobody knows what became of the request."""
+    """Failure of a request whose outcome is unknown."""
 
 
 def _unavailable(why: str) -> _Unavailable:

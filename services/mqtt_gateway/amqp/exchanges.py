@@ -1,7 +1,7 @@
 """QoS 2 to the client: each message is an exchange, which ends once the client has completed it and the broker has
-forgotten the message (4.3.3). Whatever is lost in between, the same message goes on where it was.
+forgotten the message (4.3.3). Whatever is lost in between, the exchange continues where it was.
 
-A message is known by its identity, the delivery-tag of a session's queue. Where there is none (anycast, multicast),
+A message is known by its identity, the delivery-tag of a session's queue. Without one (anycast, multicast),
 nothing is stored: there it is at least once.
 
 A message of a contended source (a queue address, the queue of a shared subscription) is stored with its packet id, then
@@ -20,13 +20,13 @@ from enmasse.model.sessions import MOST_HELD, Outgoing, is_contended
 from services.mqtt_gateway.ports import Delivery
 
 MOST_ENDED = 1024
-"""Messages of one session that have ended and may come again, because the broker does not settle."""
+"""Messages of one session that are complete and may be redelivered, because the broker does not settle."""
 
 Op: TypeAlias = Literal["in", "in-", "out", "rel", "out-", "end"]
 
 
 class Step(Enum):
-    """What the client's connection is told of an exchange (ports.Client)."""
+    """Step of an exchange that is reported to the client's connection (ports.Client)."""
 
     ASSIGNED = "assigned"
     RECEIVED = "received"
@@ -35,7 +35,7 @@ class Step(Enum):
 
 
 class Verdict(Enum):
-    """What became of a change."""
+    """Outcome of a change of a packet id."""
 
     DONE = "done"
     TAKEN = "taken"
@@ -83,7 +83,7 @@ _NOBODY: Final = _Nobody()
 
 
 def accept(delivery: Delivery) -> bool:
-    """States to the broker that the client has it. False: the delivery was lost, the message comes again."""
+    """States to the broker that the client has it. False: the delivery was lost, the message will be redelivered."""
     source, link, delivery_id, _ = delivery.handle
     return link is not None and bool(source.accept(link, delivery_id))
 
@@ -92,7 +92,7 @@ class _Exchange:
     """A QoS 2 message to the client. `delivery` None: it was under way when the session was opened and has not come
     again. `packet_id` 0: none yet. `taken`: PUBREC or the message is stored, the broker may forget it. `settled`: it
     has. `finished`: PUBCOMP has come. `contended`: from such a source; whether the broker has settled is known
-    only if it says so, because the message may come to others again."""
+    only if it confirms that, because the message may be redelivered to others."""
 
     __slots__ = ("contended", "delivery", "finished", "key", "packet_id", "settled", "source", "taken")
 
@@ -108,7 +108,7 @@ class _Exchange:
 
 
 class Exchanges:
-    """Of one session. `sent`: what was under way when it was opened."""
+    """Exchanges of one session. `sent`: those under way when it was opened."""
 
     __slots__ = ("_by_id", "_ended", "_host", "_once", "_stated")
 
@@ -130,7 +130,7 @@ class Exchanges:
         self._once[key] = exchange
 
     def let_go(self) -> None:
-        """The session has ended: nobody is told any more."""
+        """Report nothing further: the session has ended."""
         self._host = _NOBODY
 
     # messages
@@ -153,12 +153,12 @@ class Exchanges:
         else:
             known.delivery.handle = delivery.handle
         if known.taken:
-            known.settled = False  # it has come again
+            known.settled = False  # it was redelivered
             self._accept(known)
         return True
 
     def forget(self, delivery: Delivery) -> None:
-        """It is no exchange: the client cannot get it."""
+        """Drop a message that is not an exchange, because the client cannot get it."""
         if delivery.identity is not None and self._once:
             self._once.pop((delivery.source, delivery.identity), None)
 
@@ -227,7 +227,7 @@ class Exchanges:
         self._end(exchange)
 
     def completed(self) -> list[Outgoing]:
-        """What the client has completed, and of which nobody knows whether the broker has settled it."""
+        """Return the exchanges that the client has completed and that the broker may not have settled."""
         return [
             Outgoing(packet_id, 2, each.key[1], each.key[0], "completed")
             for packet_id, each in self._by_id.items()
@@ -268,18 +268,18 @@ class Exchanges:
             self._stated[source.address, delivery_id] = exchange
 
     def settled(self, source: str, delivery_ids: Sequence[int]) -> None:
-        """The broker has settled: what was accepted does not come again."""
+        """Forget deliveries that the broker has settled: they are not redelivered."""
         for delivery_id in delivery_ids if self._stated else ():
             exchange = self._stated.pop((source, delivery_id), None)
             if exchange is not None:
                 self._gone(exchange)
 
     def unsure(self, source: str) -> bool:
-        """Was something accepted of which nobody knows whether the broker has settled it?"""
+        """Return True if the broker may not have settled a message that was accepted."""
         return not is_contended(source) and any(each.taken and each.source == source for each in self._once.values())
 
     def drained(self, source: str) -> None:
-        """Everything that the queue has came again: what did not come, the broker has settled."""
+        """The queue has redelivered all its messages: those that are missing were settled."""
         if is_contended(source):
             return  # it may have come to others
         stated = set(map(id, self._stated.values()))
@@ -288,7 +288,7 @@ class Exchanges:
                 self._gone(exchange)
 
     def lost(self, source: str) -> None:
-        """What was not settled comes again, and so may what was accepted."""
+        """The link is lost: unsettled messages will be redelivered, accepted ones may be."""
         for key in [key for key in self._stated if key[0] == source]:
             self._end(self._stated.pop(key))
         for exchange in self._once.values():
@@ -305,7 +305,7 @@ class Exchanges:
     def _end(self, exchange: _Exchange) -> None:
         """End the exchange once the client is done and the broker has settled, in either order.
 
-        That of a contended source ends as well when the broker's settlement cannot come any more.
+        That of a contended source ends as well when the broker's settlement can no longer come.
         """
         if not exchange.finished:
             return
@@ -317,7 +317,7 @@ class Exchanges:
             if exchange.key is not None:
                 self._once.pop(exchange.key, None)
         elif exchange.key is not None and self._once.pop(exchange.key, None) is not None:
-            # The broker was told and does not say whether it has heard it. More than are ever under way are remembered.
+            # The acceptance was sent and the broker does not confirm it. More than are ever under way are remembered.
             self._ended[exchange.key] = None
             if len(self._ended) > MOST_ENDED:
                 del self._ended[next(iter(self._ended))]

@@ -1,4 +1,4 @@
-"""What a session subscribes to: which subscriptions a message matches, and with which options it goes out. Pure."""
+"""Subscriptions of a session: which subscriptions a message matches, and with which options it goes out. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST: Final = 256
 
 
 class Match:
-    """What a message of this topic goes out with."""
+    """Options with which a message of this topic goes to the client."""
 
     __slots__ = ("as_published", "properties", "qos", "topic")
 
@@ -43,7 +43,7 @@ class Filters:
     def __init__(self, client: str, topics: TopicMap, subscriptions: Iterable[Subscription]) -> None:
         self.subscriptions: dict[str, Subscription] = {}
         self.wants_no_local = False
-        """Some subscription is No Local: what this client publishes has to say so."""
+        """Some subscription is No Local: its client's messages must name it as their publisher."""
         self._client = client
         self._topics = topics
         self._tree: FilterTree[str] = FilterTree()
@@ -110,8 +110,8 @@ class Filters:
         return Match(topic, [subscription])
 
     def addresses(self) -> dict[str, tuple[FilterTarget, str | None]]:
-        """What the session receives from without a queue of its own: address → target, and the shared subscription's
-        filter if it is by that."""
+        """Return the addresses from which the session receives without a queue of its own: address → target, and the
+        filter of the shared subscription, if it is one."""
         found: dict[str, tuple[FilterTarget, str | None]] = {}
         for filter in self.subscriptions:
             share = parse_share(filter)

@@ -1,4 +1,4 @@
-"""What a message is known by over redelivery, if the delivery-tag does not name it (docs/engines.md).
+"""Identity of a message that survives redelivery, if the delivery-tag does not name it (docs/engines.md).
 
 Apache ActiveMQ Artemis annotates what a divert copies with the id of the message and the divert: a number that it gives
 once. What was sent with a duplicate id it has once in a queue. Anything else it shows is not the message's own.
@@ -19,7 +19,7 @@ _DUPLICATE_ID = "_AMQ_DUPL_ID"
 
 def of_message(payload: bytes) -> str | None:
     """Hexadecimal; None: nothing names it. The bare message is part of it, because a broker that keeps messages in
-    memory counts anew after its end. Raises AmqpError."""
+    memory counts from the beginning after its end. Raises AmqpError."""
     sections = Sections(payload)
     annotations = sections.annotations
     number = annotations.get(MESSAGE_ID)
@@ -36,7 +36,7 @@ def of_message(payload: bytes) -> str | None:
 
 
 def _bare(payload: bytes) -> int:
-    """Where the bare message begins (part 3.2): what is before it may differ at the next delivery."""
+    """Return where the bare message begins (part 3.2); the bytes before it may differ at the next delivery."""
     at, end = 0, len(payload)
     while at < end:
         section, value = section_at(payload, at, end)

@@ -1,9 +1,10 @@
 """A lane: messages from clients that leave on one link, the anonymous relay or the link to one address.
 
 What has no credit waits, each client in its own line, and the lines take turns of a few messages; so a client that
-sends too much waits for itself. What is lost with the link is sent again, in its order, before what came later.
+sends too much waits for itself. Messages that are lost with the link are sent again, in their order,
+before later ones.
 
-Only the address can use up a message's patience: ticks count in which nobody gives the lane credit, and tries that were
+Only the address can use up a message's patience: ticks count in which the lane has no credit, and tries that were
 given back. A message that is on its way may take as long as it takes, and so may a machine that is busy.
 """
 
@@ -22,34 +23,34 @@ from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import UNKNOWN
 
 TICK: Final = 0.1
-"""Seconds between two ticks of a lane; more if the machine is busy. What was given back is sent again at the next."""
+"""Seconds between two ticks of a lane; more if the machine is busy. Returned messages are sent again at the next."""
 PATIENCE: Final = 50
-"""Ticks in which nobody gives credit, and tries that were given back, until a message of QoS 1 or 2 is given up."""
+"""Ticks without credit, and tries that were returned, until a message of QoS 1 or 2 is given up."""
 STORED_PATIENCE: Final = 300
-"""The same where a broker takes it, which may have to start again and read what it has stored. Nobody has refused
-the message then: the client is disconnected, and sends it again."""
+"""Ticks where a broker takes it, which may have to restart and read its store first. The message is not refused
+then: the client is disconnected, and sends it again."""
 MULTICAST_PATIENCE: Final = 5
 """Ticks until a multicast address without credit is known to have no receivers."""
 AT_ONCE: Final = 16
 """Messages of a client that go before it is the turn of the next. What goes together is handled together."""
 AT_ONCE_BYTES: Final = 16 * 1024
-"""And bytes: of large messages one goes."""
+"""Bytes of a client that go before it is the turn of the next; at least one message goes."""
 MAX_WAITING: Final = 256
 """Messages of one client that wait; at it the client is not read."""
 MAX_WAITING_BYTES: Final = 4 << 20
-"""The same in bytes."""
+"""Bytes of one client that wait; at it the client is not read."""
 MAX_ALL: Final = 64 << 20
 """Bytes of all clients that wait; beyond it whoever adds to them is not read, and QoS 0 is dropped."""
 
 
 class Publisher(Protocol):
-    """Who publishes: a session."""
+    """Session of a client that publishes."""
 
     waiting: int
     """Messages in lanes."""
     waiting_bytes: int
     held: bool
-    """Its client is not read for now."""
+    """True while its client is not read."""
 
     def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
         """The outcome of a message: a reason code, or UNKNOWN."""
@@ -77,22 +78,22 @@ class Entry(NamedTuple):
 
 
 class Counters:
-    """What became of the messages from clients, since the start."""
+    """Outcomes of the messages from clients since the start."""
 
     def __init__(self) -> None:
         self.outcomes: dict[int, int] = {}
         """Reason code, or UNKNOWN → messages of QoS 1 and 2."""
         self.waiting_bytes = 0
-        """Of messages that wait, of all lanes."""
+        """Bytes of the messages that wait, in all lanes."""
         self.dropped = 0
-        """Messages of QoS 0 that nobody took."""
+        """Messages of QoS 0 that no receiver took."""
         self.repeated = 0
-        """Messages sent again because their outcome was lost, or nobody took them yet."""
+        """Messages sent again because their outcome was lost, or no receiver took them yet."""
 
 
 class Lane(LinkUser):
     """`address` None: the anonymous relay. `type` None: reply addresses of AMQP clients. At those and at multicast
-    addresses it is no failure if nobody receives."""
+    addresses a message without a receiver is no failure."""
 
     def __init__(self, address: str | None, type: AddressType | None, counters: Counters) -> None:
         self.address = address
@@ -102,7 +103,7 @@ class Lane(LinkUser):
         """When it was used last, as its owner counts."""
         self._counters = counters
         self._lines: OrderedDict[Publisher, deque[Entry]] = OrderedDict()
-        self._resting: dict[Publisher, deque[Entry]] = {}  # lines that begin with what was given back
+        self._resting: dict[Publisher, deque[Entry]] = {}  # lines that begin with a returned message
         self._number = 0
         self._tick = 0
         self._fed = 0  # the last tick at which it had credit, or messages were on their way
@@ -145,15 +146,15 @@ class Lane(LinkUser):
             if link.credit > 0:
                 link.send(payload, settled=True)
                 return
-        if not qos and (self._counters.waiting_bytes >= MAX_ALL or self._hopeless()):
+        if not qos and (self._counters.waiting_bytes >= MAX_ALL or self._without_receiver()):
             self._counters.dropped += 1
             return
         self._number += 1
         self._wait(Entry(who, packet_id, qos, payload, self._tick, self._number))
 
-    def _hopeless(self) -> bool:
-        """Nobody has taken anything for so long that nobody is there. It is not so if credit was just used up:
-        more is on its way."""
+    def _without_receiver(self) -> bool:
+        """Return True if the lane has had no credit for so long that there is no receiver. Credit that was just used
+        up does not count: more is on its way."""
         dry = self._tick - max(self._fed, self._asked)
         return not self._credit() and dry >= (MULTICAST_PATIENCE if self._multicast else PATIENCE)
 
@@ -173,8 +174,8 @@ class Lane(LinkUser):
             who.hold()
 
     def _again(self, entries: list[Entry], rest: bool) -> None:
-        """Back into the lines of their clients, in the order in which they were sent first: what came later may have
-        come back before. `rest`: the lines wait for the next tick."""
+        """Back into the lines of their clients, in the order in which they were sent first: later ones may have been
+        returned before. `rest`: the lines wait for the next tick."""
         self._counters.repeated += len(entries)
         lines = self._lines
         back: dict[Publisher, list[Entry]] = {}
@@ -195,7 +196,7 @@ class Lane(LinkUser):
         self._counters.waiting_bytes += size
 
     def _left(self, who: Publisher, count: int, size: int) -> None:
-        """So many messages and bytes of a client wait no longer."""
+        """Count `count` messages of `size` bytes of a client that no longer wait."""
         self._counts(who, -count, -size)
         if who.held and who.waiting <= MAX_WAITING // 2 and who.waiting_bytes <= MAX_WAITING_BYTES // 2:
             who.held = False
@@ -320,14 +321,14 @@ class Lane(LinkUser):
     # time
 
     def tick(self) -> None:
-        """Each TICK: what waited long enough is given up, what was given back is sent again."""
+        """Each TICK: messages that waited long enough are given up, returned ones are sent again."""
         self._tick += 1
         link = self.link
         if link is not None and (link.granted or link.unsettled):
             self._fed = self._tick
         for lines in (self._lines, self._resting):
             for who, line in list(lines.items()):
-                while line and self._is_over(line[0]):
+                while line and self._is_expired(line[0]):
                     entry = line.popleft()
                     if not line:
                         del lines[who]
@@ -338,10 +339,10 @@ class Lane(LinkUser):
             self._resting = {}
             self._pump()
 
-    def _is_over(self, entry: Entry) -> bool:
+    def _is_expired(self, entry: Entry) -> bool:
         if self._tick - max(entry.since, self._fed) >= self._patience or entry.tries >= self._patience:
             return True
-        return self._multicast and self.link is not None and not entry.unknown and self._hopeless()
+        return self._multicast and self.link is not None and not entry.unknown and self._without_receiver()
 
     def _give_up(self, entry: Entry) -> None:
         if not entry.qos:
@@ -361,7 +362,7 @@ class Lane(LinkUser):
             return f"{self.address or 'the topic'} takes no messages now: {self._error.description}"
         if self.link is None:
             return "the router is not reached"
-        return f"nobody took a message to {self.address or 'the topic'} for {self._patience * TICK:g} s"
+        return f"no receiver took a message to {self.address or 'the topic'} for {self._patience * TICK:g} s"
 
     def _fail_all(self, error: AmqpError) -> None:
         lines = [*self._lines.values(), *self._resting.values()]

@@ -40,7 +40,7 @@ CONTENT_TYPE: Final = Symbol("x-opt-mqtt-content-type")
 USER_PROPERTIES: Final = Symbol("x-opt-mqtt-user-properties")
 PAYLOAD_FORMAT: Final = Symbol("x-opt-mqtt-payload-format")
 RETAINED_FOR: Final = "x-opt-retained-for"
-"""Of a copy of a retained message that the subscription service made: the filter of the subscription it is for."""
+"""Annotation of a copy of a retained message that the subscription service made: the filter it is for."""
 ORIGINAL_ADDRESS: Final = "x-opt-ORIG-ADDRESS"
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 REPLY: Final = "$reply/"
@@ -60,14 +60,14 @@ _FRONT_CODES = frozenset(range(0x70, 0x75))
 
 # -- MQTT to AMQP -----------------------------------------------------------------------------------------------------
 class Route:
-    """Where the messages of one topic go. `to` is their properties.to; `link` the address of the link they go on, None:
+    """Route of the messages of one topic. `to` is their properties.to; `link` the address of the link they go on, None:
     the anonymous relay."""
 
     __slots__ = ("_fronts", "link", "name", "to", "type")
 
     def __init__(self, name: str, type: AddressType | None, link: str | None, to: str) -> None:
         self.name = name
-        """Of the address, for people."""
+        """Name of the address, for messages to users."""
         self.type = type
         """None: an AMQP client's reply address."""
         self.link = link
@@ -111,7 +111,8 @@ class Route:
         further: Mapping[Any, Any] | None = None,
     ) -> bytes:
         """The message of any PUBLISH. `now`: seconds since the epoch, None if it expires after its sending only;
-        `publisher`: the client's id, if somebody wants to know it; `duplicate_id`: of QoS 2; `further`: annotations."""
+        `publisher`: the client's id, if a subscription asks for it; `duplicate_id`: of QoS 2; `further`:
+        annotations."""
         given = publish.properties
         annotations: dict[Any, Any] = {QOS: Int(publish.qos), **(further or {})}
         if publish.retain:
@@ -177,7 +178,7 @@ def _joined(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 
 def reply_address(topic: str) -> str | None:
-    """The AMQP address that a topic `$reply/…` stands for; None if it is none that clients may send to by it."""
+    """The AMQP address that a topic `$reply/…` stands for; None if clients may not send there."""
     address = _without_scheme(unescape(topic[len(REPLY) :]))
     if not address or (address[0] in "$_" and not address.startswith("_topo/")) or _CONTROL.search(address):
         return None
@@ -186,7 +187,7 @@ def reply_address(topic: str) -> str | None:
 
 def _without_scheme(address: str) -> str:
     """`amqp:/name` and `amqp://host/name`, as routers write addresses, are `name`; so is `/name`. The router takes a
-    scheme away too: what is left has none, nor anything else that hides how the name begins."""
+    scheme away too: the result has none, nor anything else that hides how the name begins."""
     while True:
         shorter = address.lstrip("./")
         if shorter.startswith(("amqp:", "amqps:")):
@@ -213,7 +214,7 @@ def _response_topic(reply_to: str, topics: TopicMap) -> str:
 
 # -- AMQP to MQTT -----------------------------------------------------------------------------------------------------
 class Front:
-    """What the sections before the body say. `name`: the AMQP name under which the message was sent, None if it does
+    """Meaning of the sections before the body. `name`: the AMQP name under which the message was sent, None if it does
     not say; `spellings`: the topics of this name. Times in milliseconds; `ttl` None: none, `expires` 0: none."""
 
     __slots__ = (
@@ -257,7 +258,7 @@ class Reader:
         self._fronts: dict[bytes, Front] = {}
 
     def read(self, payload: bytes) -> tuple[Front, bytes]:
-        """What is before the body, and the payload for MQTT."""
+        """Return the meaning of the sections before the body, and the payload for MQTT. Raises AmqpError."""
         at = front_end(payload)
         head = payload[:at]
         front = self._fronts.get(head)
@@ -355,7 +356,7 @@ class Reader:
 
 
 def front_end(payload: bytes) -> int:
-    """Where the body begins. Raises AmqpError."""
+    """Return where the body begins. Raises AmqpError if the sections before it are malformed."""
     at, end = 0, len(payload)
     try:
         while payload[at] == 0 and payload[at + 1] == 0x53 and payload[at + 2] in _FRONT_CODES:
@@ -394,7 +395,7 @@ def _text(value: Any) -> str | None:
 
 
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
-    """User properties as they were, from the annotation that keeps what a map cannot."""
+    """Return the original user properties from the annotation that keeps what a map cannot."""
     if not isinstance(value, list) or len(value) % 2 or not all(_text(part) is not None for part in value):
         return ()
     return tuple((str(value[at]), str(value[at + 1])) for at in range(0, len(value), 2))

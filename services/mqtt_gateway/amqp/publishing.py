@@ -1,4 +1,4 @@
-"""Messages from clients: which topic goes on which lane, and the lanes that there are."""
+"""Messages from clients: the lane of each topic, and all lanes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Publishing:
                 lane.attach(self._session)
 
     def way(self, topic: str) -> Way | None:
-        """Where a topic goes; None: no address takes it."""
+        """Return the route and lane of a topic; None: no address takes it."""
         try:
             way = self._ways[topic]
         except KeyError:

@@ -1,4 +1,4 @@
-"""QoS 0 and 1 to the client over the loss of a link: what the client has, or is about to get, comes again from the
+"""QoS 0 and 1 to the client over the loss of a link: what the client has, or is about to get, is redelivered by the
 broker, and is not sent to it twice on one connection (v5 MQTT-4.4.0-1). QoS 2 is the business of `exchanges`."""
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from services.mqtt_gateway.ports import Delivery
 
 
 class Repeats:
-    """Of one session."""
+    """Deliveries of one session whose link was lost."""
 
     __slots__ = ("_expected",)
 
     def __init__(self) -> None:
-        # by source and identity: what comes again; None: the client is done with it
+        # by source and identity: what will be redelivered; None: the client is done with it
         self._expected: dict[tuple[str, str], Delivery | None] = {}
 
     def lost(self, source: str, unsettled: Iterable[Delivery]) -> None:
@@ -49,6 +49,6 @@ class Repeats:
         return any(key[0] == source for key in self._expected)
 
     def drained(self, source: str) -> None:
-        """All that the broker has came: what did not come again is gone."""
+        """The broker has redelivered all its messages: forget those that are missing."""
         for key in [key for key in self._expected if key[0] == source]:
             del self._expected[key]

@@ -1,4 +1,4 @@
-"""What the AMQP half does for one MQTT connection: `ports.Session`."""
+"""AMQP half of one MQTT connection: `ports.Session`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ATTACHING: Final = 2.0
 """Seconds that SUBACK waits for links to addresses."""
 
 
-class House(Shared, Protocol):
+class SharedBackend(Shared, Protocol):
     """The backend, as its sessions see it."""
 
     topics: TopicMap
@@ -51,7 +51,7 @@ class House(Shared, Protocol):
 class MqttSession:
     """Made by the backend's `open`."""
 
-    def __init__(self, house: House, request: Request, client: Client, reply: wire.OpenReply) -> None:
+    def __init__(self, backend: SharedBackend, request: Request, client: Client, reply: wire.OpenReply) -> None:
         self.client_id = request.client_id
         self.epoch = reply.epoch
         self.present = reply.present
@@ -62,12 +62,12 @@ class MqttSession:
         self.has_will = request.will is not None
         self.will_delay = 0 if request.will is None else request.will.properties.will_delay or 0
         self.client: Client | None = client
-        self.interest = Filters(request.client_id, house.topics, reply.subscriptions)
+        self.interest = Filters(request.client_id, backend.topics, reply.subscriptions)
         self.filters: Mapping[str, wire.Subscription] = self.interest.subscriptions
         self.waiting = 0
         self.waiting_bytes = 0
         self.held = False
-        self._house = house
+        self._backend = backend
         self._duplicates: dict[int, str] = dict(reply.received)
         self._once = Exchanges(self, reply.sent)
         self._repeats = Repeats()
@@ -81,21 +81,21 @@ class MqttSession:
     def start(self, sources: Sequence[wire.Source]) -> None:
         """From now on messages may come."""
         if self._held:
-            self._house.later(0, self._deliver_held)
+            self._backend.later(0, self._deliver_held)
         self.set_sources(sources)
         self.set_addresses()
 
     def _deliver_held(self) -> None:
-        """What is under way to the client and held by the subscription service, not by a queue."""
+        """Deliver the messages under way to the client that the subscription service holds, not a queue."""
         messages, self._held = self._held, []
         sources = {source.address: source for source in (*self._queues.values(), *self._addresses.values())}
         for each in messages:
             if self.client is None:
                 return
             try:
-                delivery = held(self._house, self, each, sources.get(each.source))
+                delivery = held(self._backend, self, each, sources.get(each.source))
             except AmqpError:
-                self._house.rejected += 1
+                self._backend.rejected += 1
                 self.change("end", each.pid, None, "", None)
                 continue
             self._once.hold(delivery, each.pid)
@@ -104,8 +104,8 @@ class MqttSession:
     # messages from the client
 
     def publish(self, publish: Publish) -> None:
-        house = self._house
-        way = house.publishing.way(publish.topic)
+        backend = self._backend
+        way = backend.publishing.way(publish.topic)
         qos = publish.qos
         if way is None:
             self._refuse(publish, reasons.TOPIC_NAME_INVALID, f"no address takes the topic {publish.topic[:100]!r}")
@@ -121,7 +121,7 @@ class MqttSession:
         if publish.properties is NONE and not self.interest.wants_no_local:
             payload = route.plain(qos, publish.retain, publish.payload)
         else:
-            payload = route.full(publish, house.topics, house.wall(), self._publisher())
+            payload = route.full(publish, backend.topics, backend.wall(), self._publisher())
         way.lane.send(self, publish.packet_id, qos, payload)
 
     def _refuse(self, publish: Publish, reason: int, text: str) -> None:
@@ -148,7 +148,7 @@ class MqttSession:
         if known is not None and known.endswith(mark):
             self._send_once(publish, known)
             return
-        key = self._duplicates[packet_id] = self._house.duplicate_id() + mark
+        key = self._duplicates[packet_id] = self._backend.duplicate_id() + mark
         self.change("in", packet_id, key, "", lambda verdict: self._begun_once(publish, key, verdict))
 
     def _begun_once(self, publish: Publish, key: str, verdict: Verdict) -> None:
@@ -160,11 +160,11 @@ class MqttSession:
             self.client.published(publish.packet_id, reasons.QUOTA_EXCEEDED, "there is no space to store the message")
 
     def _send_once(self, publish: Publish, key: str) -> None:
-        way = self._house.publishing.way(publish.topic)
+        way = self._backend.publishing.way(publish.topic)
         if way is None:
             self._refuse(publish, reasons.TOPIC_NAME_INVALID, "no address takes the topic")
             return
-        payload = way.route.full(publish, self._house.topics, self._house.wall(), self._publisher(), key)
+        payload = way.route.full(publish, self._backend.topics, self._backend.wall(), self._publisher(), key)
         way.lane.send(self, publish.packet_id, 2, payload)
 
     def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
@@ -258,7 +258,9 @@ class MqttSession:
         done: Callable[[Verdict], None] | None,
         message: bytes = b"",
     ) -> None:
-        self._house.control.change(PacketChange(self.client_id, self.epoch, op, packet_id, key, source, message), done)
+        self._backend.control.change(
+            PacketChange(self.client_id, self.epoch, op, packet_id, key, source, message), done
+        )
 
     def step(self, packet_id: int, step: Step) -> None:
         client = self.client
@@ -276,7 +278,7 @@ class MqttSession:
     # subscriptions
 
     def subscribe(self, subscribe: Subscribe) -> None:
-        self._house.spawn(self._subscribe(subscribe))
+        self._backend.spawn(self._subscribe(subscribe))
 
     async def _subscribe(self, subscribe: Subscribe) -> None:
         ids = subscribe.properties.subscription_ids
@@ -300,7 +302,7 @@ class MqttSession:
         codes: Sequence[int]
         text = ""
         try:
-            reply = await self._house.control.request("subscribe", body, wire.SubscribeReply, SUBSCRIBING)
+            reply = await self._backend.control.request("subscribe", body, wire.SubscribeReply, SUBSCRIBING)
             codes, text = reply.codes, reply.reason
             sources: Sequence[wire.Source] | None = reply.sources
         except RequestFailed as failed:
@@ -327,7 +329,7 @@ class MqttSession:
         await self._attached([each for each in self._queues.values() if not each.make_final()])
 
     async def _attached(self, sources: Sequence[SessionSource]) -> None:
-        """Who has got SUBACK gets what is published from then on: also at addresses that store nothing."""
+        """Wait for links: after SUBACK a client gets what is published, also at addresses that store nothing."""
         ready = [asyncio.Event() for _ in sources]
         for source, event in zip(sources, ready, strict=True):
             source.on_ready = event.set
@@ -339,7 +341,7 @@ class MqttSession:
             source.on_ready = None
 
     def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
-        self._house.spawn(self._unsubscribe(unsubscribe))
+        self._backend.spawn(self._unsubscribe(unsubscribe))
 
     async def _unsubscribe(self, unsubscribe: Unsubscribe) -> None:
         filters = list(unsubscribe.filters)
@@ -347,7 +349,7 @@ class MqttSession:
         codes: Sequence[int]
         text = ""
         try:
-            reply = await self._house.control.request("unsubscribe", body, wire.UnsubscribeReply, SUBSCRIBING)
+            reply = await self._backend.control.request("unsubscribe", body, wire.UnsubscribeReply, SUBSCRIBING)
             codes, text = reply.codes, reply.reason
             if self.client is not None:
                 self.set_sources(reply.sources)
@@ -369,7 +371,7 @@ class MqttSession:
         for address, each in wanted.items():
             if address not in self._queues:
                 source = self._queues[address] = SessionSource(
-                    self._house, self, address, filter=each.filter, final=self._final
+                    self._backend, self, address, filter=each.filter, final=self._final
                 )
                 source.attach()
 
@@ -384,7 +386,7 @@ class MqttSession:
             if address not in self._addresses:
                 once = target.type == "queue" and self.interest.most(address) == 2
                 source = self._addresses[address] = SessionSource(
-                    self._house,
+                    self._backend,
                     self,
                     target.pattern,
                     filter=filter,
@@ -424,7 +426,7 @@ class MqttSession:
         self._addresses.clear()
         completed = self._once.completed()
         self._once.let_go()
-        self._house.closed(self, ending, expiry, [*sent, *completed])
+        self._backend.closed(self, ending, expiry, [*sent, *completed])
 
 
 def _mark(publish: Publish) -> str:

@@ -34,15 +34,15 @@ AT_MOST: Final = 3.0
 _DELIVERY: Final = (b"\x70", b"\x71")
 """Sections header and delivery-annotations."""
 FULL: Final = 256
-"""A window that the client has not made smaller. After so many messages their size is looked at."""
+"""A window that the client has not made smaller. After this number of messages their size is examined."""
 SMALL: Final = 1024
 """Bytes. If they are not larger on average, the window is wider."""
 WIDER: Final = 4
-"""So many times: a subscriber gets no more than one window in the time that credit takes to the broker and back."""
+"""Factor of that: a subscriber gets at most one window in the time that credit takes to the broker and back."""
 
 
 class Receives(Protocol):
-    """Who receives: a session."""
+    """Session of a client that receives."""
 
     window: int
     v5: bool
@@ -57,21 +57,20 @@ class Receives(Protocol):
         """The broker has settled deliveries whose outcome was stated."""
 
     def unsure(self, source: SessionSource) -> bool:
-        """Does something come again, or was something accepted of which nobody knows whether the broker has settled
-        it?"""
+        """Return True if messages may be redelivered, or the broker may not have settled one that was accepted."""
 
     def drained(self, source: SessionSource) -> None:
-        """All that the queue has came."""
+        """The queue has delivered all its messages."""
 
     def source_lost(self, source: SessionSource) -> None:
-        """Its link is gone, with what was not settled."""
+        """The link of the source is lost, with its unsettled deliveries."""
 
     def failed(self, error: Exception) -> None:
         """End this client's connection: one of the calls above has raised. Does not raise."""
 
 
 class Shared(Protocol):
-    """What all sources have in common."""
+    """Parts of the backend that all sources use."""
 
     reader: Reader
 
@@ -193,7 +192,7 @@ class SessionSource(LinkUser):
 
     def make_final(self) -> bool:
         """From now on outcomes are to be final. False: what comes until `on_ready` is called comes without that: the
-        link is drained and another one attached, by which what the client has not acknowledged comes again."""
+        link is drained and another one attached, by which the queue redelivers what the client has not acknowledged."""
         link = self.link
         if self.final or link is None or (link.attached and not self._named):
             self.final = True
@@ -257,7 +256,7 @@ class SessionSource(LinkUser):
             self._who.settled(self, delivery_ids)
 
     def accept(self, link: Receiver, delivery_id: int) -> bool:
-        """The outcome of a delivery of this link. False: the link is another one by now, the message comes again."""
+        """The outcome of a delivery of this link. False: the link was replaced, the message will be redelivered."""
         if link is not self.link:
             return False
         if link.second:
@@ -266,8 +265,8 @@ class SessionSource(LinkUser):
         return True
 
     def _fit_window(self, link: Receiver) -> None:
-        """Small messages, which the client takes: more of them may be on their way. Not if what was lost is to be found
-        again within the window."""
+        """Widen the window while messages are small and the client takes them, but not if lost messages are to be
+        found again within it."""
         small = self._bytes <= FULL * SMALL and self._who.window >= FULL and not self.final
         window = self._who.window * WIDER if small else self._who.window
         self._seen = self._bytes = 0
@@ -372,7 +371,7 @@ class SessionSource(LinkUser):
 def held(shared: Shared, who: Receives, sent: Outgoing, source: SessionSource | None) -> Delivery:
     """Return a message that the subscription service holds for the client as it would come from its `source`.
 
-    `source` None: the client is not subscribed to it any more. Raises AmqpError: MQTT cannot carry the message.
+    `source` None: the client is no longer subscribed to it. Raises AmqpError: MQTT cannot carry the message.
     """
     front, body = shared.reader.read(sent.message)
     if source is not None:
@@ -403,7 +402,7 @@ def _spellings(front: Front) -> tuple[str, ...]:
 
 
 def _digest(payload: bytes) -> str:
-    """Of a message, without what changes when it is delivered again."""
+    """Return the digest of a message without the sections that change when it is redelivered."""
     at, end = 0, len(payload)
     while payload[at : at + 2] == b"\0\x53" and payload[at + 2 : at + 3] in _DELIVERY:
         at = after(payload, at + 3, end)
@@ -419,6 +418,6 @@ def _properties(front: Front, match: Match) -> Properties:
 
 
 def _refuse(link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int) -> None:
-    """What comes after the session has ended."""
+    """Release a delivery that arrives after the session has ended."""
     if not settled:
         link.session.settle(delivery_id, RELEASED)

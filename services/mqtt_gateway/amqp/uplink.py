@@ -24,13 +24,13 @@ OPENING = 10.0
 
 
 class LinkUser:
-    """Who holds a link (it is the link's `context`): what happens to it."""
+    """Callbacks for the owner of a link (the link's `context`)."""
 
     def on_attached(self, link: Link) -> None:
         """The peer has answered. A null terminus: a detach with the reason follows."""
 
     def on_detach(self, link: Link, error: AmqpError | None) -> None:
-        """The link is over; the connection may be."""
+        """The link has ended, possibly with the connection."""
 
     def on_flow(self, link: Sender) -> None:
         """There may be credit."""

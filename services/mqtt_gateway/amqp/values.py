@@ -21,8 +21,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text_of(value: Any) -> str:
-    """A value as the text of a user property: a string as it is, numbers in decimal, times as ISO 8601 (UTC), binary as
-    text if it is UTF-8, else in Base64, null as empty text, lists and maps as JSON."""
+    """Return a value as the text of a user property: a string unchanged, numbers in decimal, times as ISO 8601 (UTC),
+    binary as text if it is UTF-8, else in Base64, null as empty text, lists and maps as JSON."""
     if isinstance(value, str):
         return str(value)
     if value is None:
@@ -84,7 +84,7 @@ def legal(text: str) -> bool:
 
 
 # Correlation data. Text is a string on AMQP, other bytes are binary. What else AMQP has begins with a zero byte and a
-# letter, so that it comes back as what it was: L a ulong in decimal, U a UUID, B binary that looks like text.
+# letter, so that it keeps its type: L a ulong in decimal, U a UUID, B binary that looks like text.
 
 
 def correlation_id(data: bytes) -> Any:
@@ -121,7 +121,7 @@ def correlation_data(value: Any) -> bytes | None:
 
 
 def _marked(binary: bytes) -> bool:
-    """Without the mark it would come back as something else."""
+    """Without the mark it would return as another type."""
     return _like_text(binary) or (binary[:1] == b"\0" and binary[1:2] in (b"L", b"U", b"B"))
 
 

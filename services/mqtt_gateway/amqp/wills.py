@@ -50,7 +50,7 @@ class _Op:
 
 
 def _nothing(_: Refused | None) -> None:
-    """Nobody waits for it."""
+    """Ignore the outcome."""
 
 
 def will_message(client: str, will: Will, topics: TopicMap, expiry: int) -> bytes:
@@ -86,7 +86,7 @@ class Wills(LinkUser):
         self._link: Sender | None = None
         self._attached = False
         self._failing = False
-        self._held: dict[str, bytes] = {}  # client → its will, as it was accepted
+        self._held: dict[str, bytes] = {}  # client → its accepted will
         self._bytes = 0  # of these, and of those that are being stored
         self._waiting: deque[_Op] = deque()
         self._log = log.get(part="wills")
@@ -141,7 +141,7 @@ class Wills(LinkUser):
         self._tell(_Op(client, "will-clear", _about(client, "will-clear"), done))
 
     def session_ended(self, client: str) -> None:
-        """A session of the client was there and is over: the delay of its will is over too."""
+        """An earlier session of the client has ended, and with it the delay of its will."""
         self._tell(_Op(client, "session-ended", _about(client, "session-ended"), _nothing))
 
     def publish(self, client: str, done: Callable[[Refused | None], None] = _nothing) -> None:
@@ -150,7 +150,7 @@ class Wills(LinkUser):
         self._tell(_Op(client, "will-publish", _about(client, "will-publish"), done))
 
     def forget(self, client: str) -> None:
-        """What becomes of the will is decided elsewhere."""
+        """Drop the will here: another gateway decides about it."""
         self._drop(client)
 
     def _drop(self, client: str) -> None:

@@ -1,4 +1,4 @@
-"""Ports for MQTT clients, by the settings; and what goes on beside messages: the sweep."""
+"""Ports for MQTT clients, by the settings; and the sweep, which checks deadlines."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Listeners:
         self._renewals.clear()
 
     async def close(self) -> None:
-        """What is connected is closed by its connections, before this."""
+        """Close the listeners; connections were closed before."""
         self.stop_listening()
         self._timer.cancel()
         for task in list(self._connecting):
@@ -144,8 +144,8 @@ class Listeners:
         return drop
 
     async def _web_server(self) -> WebSocketServer:
-        """aiohttp costs a fifth of a second and 12 MiB: it is imported with the first peer that needs it, and nobody
-        else waits for that."""
+        """aiohttp costs a fifth of a second and 12 MiB: it is imported with the first peer that needs it, and no
+        other connection waits for that."""
         if self._web is None:
             module = await asyncio.to_thread(importlib.import_module, "services.mqtt_gateway.network.websocket")
             if self._web is None:  # two may have waited

@@ -24,11 +24,11 @@ SUBPROTOCOL: Final = "mqtt"
 UNSUPPORTED_DATA: Final = 1003
 """RFC 6455, 7.4.1."""
 MESSAGE_TOO_BIG_BYTES: Final = 4 * 1024 * 1024
-"""Of a WebSocket message, which may hold many packets, or parts of them."""
+"""Bytes of a WebSocket message, which may hold many packets, or parts of them."""
 
 
 def _is_own(record: logging.LogRecord) -> bool:
-    """Not what a peer sent that is no HTTP: it is answered, and aiohttp logs a traceback for each besides."""
+    """Drop aiohttp's tracebacks for malformed HTTP requests."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 

@@ -73,7 +73,7 @@ class TcpWire(asyncio.Protocol):
     # asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+        transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         self._connection = Connection(self._front, self, peer_name(transport))
@@ -162,7 +162,7 @@ class TcpWire(asyncio.Protocol):
             transport.close()
             return
         transport.write_eof()
-        transport.resume_reading()  # what comes now is not for anybody
+        transport.resume_reading()  # what comes now is discarded
         self._flusher.loop.call_later(LINGER, transport.close)
 
     def _go_on(self) -> None:
@@ -173,7 +173,7 @@ class TcpWire(asyncio.Protocol):
                 self.failed(error)
 
     def failed(self, error: Exception) -> None:
-        """A fault of ours costs this client its connection and nobody else anything."""
+        """Close this connection after an unexpected error; other clients are unaffected."""
         if self._connection is not None:
             self._connection.failed(error)
         else:

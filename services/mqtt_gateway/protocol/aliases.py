@@ -7,7 +7,7 @@ from enmasse.mqtt.errors import ProtocolError
 
 
 class AliasesIn:
-    """Those that the client has set; `most` is what it was told in CONNACK."""
+    """Aliases that the client has set; `most` is the maximum in CONNACK."""
 
     __slots__ = ("_topics", "most")
 
@@ -33,7 +33,7 @@ class AliasesIn:
 
 
 class AliasesOut:
-    """Those that are set towards the client, at most `most`."""
+    """Aliases that are set towards the client, at most `most`."""
 
     __slots__ = ("_missed", "_most", "_numbers")
 

@@ -15,7 +15,7 @@ from services.mqtt_gateway.protocol.limits import Limits
 
 
 class Terms(NamedTuple):
-    """What holds on a connection. `keep_alive` in seconds, 0: none; `receive_maximum`, `maximum_packet_size`,
+    """Agreed parameters of a connection. `keep_alive` in seconds, 0: none; `receive_maximum`, `maximum_packet_size`,
     `aliases`: what the client takes. `assigned`: its identifier is the gateway's, `overruled`: so is its keep alive."""
 
     request: Request

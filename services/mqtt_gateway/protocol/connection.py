@@ -48,7 +48,7 @@ from services.mqtt_gateway.protocol.unanswered import REST
 log = logs.get(part="mqtt")
 
 LINGER: Final = 5.0
-"""Seconds in which a peer may take what is left for it after the end."""
+"""Seconds in which a peer may read its last output after the end."""
 PACKET_RATE: Final = 32 * 1024
 """Bytes per second: a packet of this size may take one second longer than an empty one."""
 _NO_MEMORY: Final = "the gateway's memory for clients is used up, and this client holds most of it"
@@ -106,7 +106,7 @@ class Connection:
     # --- the network's calls ------------------------------------------------------------------------------------------
 
     def set_blocked(self, blocked: bool) -> None:
-        """The client leaves much unread, or does so no more."""
+        """The client leaves much unread, or reads again."""
         if self.intake.closed:
             return
         self._unread = self._front.times.now if blocked else 0.0
@@ -131,7 +131,7 @@ class Connection:
         self._front.memory.change(self, -self.kept)
         self._unread = self._unsent = 0
         self.output.take()
-        # its parts know it: let go, they and what they hold are freed now, not when the collector looks (rarely)
+        # its parts refer to it: released here, they are freed now, not when the garbage collector runs (rarely)
         self._inbound = self._outbound = self._subscribing = _NOTHING
         self._session = None
         self.intake.let_go()
@@ -436,7 +436,7 @@ class Connection:
             self._refuse(error.reason, str(error))
 
     def _refuse(self, reason: int, text: str) -> None:
-        """Of a peer that has not sent a good CONNECT."""
+        """Refuse a peer that has not sent a valid CONNECT."""
         if self.output.v5:
             self.refused(reason, text)
             return
@@ -446,7 +446,7 @@ class Connection:
         self._wire.end()
 
     def _end(self, ending: Ending, reason: int, text: str) -> None:
-        """Closes from this side; a client of MQTT 5 is told why (v5 4.13)."""
+        """Closes from this side; a client of MQTT 5 gets the reason (v5 4.13)."""
         if self.intake.closed:
             return
         log.debug(
@@ -459,7 +459,7 @@ class Connection:
         self._wire.end()
 
     def _close(self, ending: Ending, reason: int, expiry: int | None = None) -> None:
-        """Nothing is read and nothing processed any more."""
+        """Stop reading and processing, and close the session."""
         self.intake.close()
         self._ending = ending
         front = self._front
@@ -467,7 +467,7 @@ class Connection:
         front.clients.discard(self)
         front.unanswered.answered(self)
         front.times.forget(self)
-        front.times.plan(self, front.times.now + LINGER)  # a peer that does not read what is left must not stay
+        front.times.plan(self, front.times.now + LINGER)  # a peer that does not read the rest must not stay
         session = self._session
         if session is not None:
             sent = self._outbound.sent()

@@ -1,4 +1,4 @@
-"""What all connections of a gateway share: limits, time, who is connected, and what has been counted."""
+"""State that all connections of a gateway share: limits, time, connected clients, counters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Wire(Protocol):
         """There is output, where there was none: take it before the turn ends."""
 
     def pause(self) -> None:
-        """Read no more."""
+        """Stop reading."""
 
     def resume(self) -> None:
         """Read again."""
@@ -37,7 +37,7 @@ class Wire(Protocol):
         """Bytes of output that the operating system has not taken."""
 
     def end(self) -> None:
-        """Send what is left, then close."""
+        """Send the remaining output, then close."""
 
     def abort(self) -> None:
         """Close now."""
@@ -85,7 +85,7 @@ class Front:
         self.wall = wall
         self.open = open_session
         self.clients: set[FrontClient] = set()
-        """Those that have sent a CONNECT which was not refused, and are connected."""
+        """Clients with an accepted CONNECT."""
         self.opening: dict[str, FrontClient] = {}
         """By client identifier: those that wait for their session."""
         self.stopping = False
@@ -98,5 +98,5 @@ class Front:
         self.closed: Counter[int] = Counter()
         """Connections by the reason code they were closed with, those that the client ended with 0 as well."""
         self.dropped = 0
-        """Messages that a client could not get: too large for it, expired while they waited for it, or kept by nobody
+        """Messages that a client could not get: too large for it, expired while they waited for it, or not stored
         and not taken."""

@@ -155,7 +155,7 @@ class Inbound:
     def published(self, packet_id: int, reason: int, text: str) -> None:
         state = self._states.get(packet_id)
         if reason < 0 or (reason >= 0x80 and not self._v5):
-            # 3.1.1 has no way to refuse a message, and of an unknown outcome nothing can be said
+            # 3.1.1 has no way to refuse a message, and an unknown outcome cannot be reported
             if reason == UNKNOWN:
                 text = text or "whether a message has arrived is unknown"
             self._host.fail(reasons.UNSPECIFIED_ERROR if reason < 0 else reason, text)

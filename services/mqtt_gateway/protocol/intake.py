@@ -1,4 +1,4 @@
-"""What a client sends: bytes become packets, as long as nothing holds them up, and not too many in one turn."""
+"""Input of a client: bytes become packets, as long as nothing holds them up, and not too many in one turn."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from services.mqtt_gateway.protocol.memory import Holder
 OPENING: Final = 1
 """The session is being opened: what the client sends after CONNECT waits (3.1.4)."""
 NO_ROOM: Final = 2
-"""The session has said so."""
+"""The session has no room for more messages."""
 WINDOW: Final = 4
 """The client has as many messages under way as it may."""
 REQUESTS: Final = 8
-"""It has as many SUBSCRIBEs and UNSUBSCRIBEs under way as it may."""
+"""The client has as many SUBSCRIBEs and UNSUBSCRIBEs under way as it may."""
 UNREAD: Final = 16
-"""It does not read what it gets: it need not get more answers."""
+"""The client does not read its output, so no packets that need answers are processed."""
 ORDER: Final = 32
 """A SUBSCRIBE of another client came before."""
 _TURN: Final = 64
-"""It has done as much as one turn allows."""
+"""The connection has used up its share of this turn of the loop."""
 _CLOSED: Final = 128
 
 SLICE: Final = 16 * 1024
@@ -54,7 +54,7 @@ Handlers = Mapping[type[Packet], tuple[int, Callable[[Any, Any], None]]]
 
 class Intake:
     """`data` and `go_on` are the network's. `seen`: when a packet came last; `since`: when the one began that is not
-    complete, 0 if there is none."""
+    complete, or 0."""
 
     __slots__ = (
         "_again",
@@ -90,7 +90,7 @@ class Intake:
         self._raw = b""  # read, not looked at
         self._packets: list[Packet] = []  # looked at, not processed
         self._again: Packet | None = None  # to be processed once more, before these
-        self._fault: MqttError | None = None  # to be told after them
+        self._fault: MqttError | None = None  # to be reported after them
         self._kept = 0  # bytes that wait, as the front knows it
 
     @property
@@ -103,7 +103,7 @@ class Intake:
         return bool(self._held)
 
     def close(self) -> None:
-        """Nothing is read and nothing processed any more."""
+        """Stop reading and processing."""
         self._held |= _CLOSED
         self._raw, self._packets, self._again, self._fault = b"", [], None, None
         self.reader.clear()
@@ -111,7 +111,7 @@ class Intake:
         self._kept = 0
 
     def let_go(self) -> None:
-        """After `close`, last of all: the host is not called any more."""
+        """After `close`, last of all: release the host, which is no longer called."""
         self._host = _NOBODY
 
     def hold_back(self, packet: Packet, why: int) -> None:
@@ -132,7 +132,7 @@ class Intake:
                 self._work()
 
     def data(self, data: bytes) -> None:
-        """What was read."""
+        """Take bytes that were read."""
         if self._held or self._working or self._raw:
             if not self._held & _CLOSED:
                 self._raw = self._raw + data if self._raw else data
@@ -154,7 +154,7 @@ class Intake:
         self.release(_TURN)
 
     def _work(self) -> None:
-        """Goes on with what was read, as long as nothing holds it up."""
+        """Process the bytes that were read until something holds them up."""
         self._working = True
         if self._packets:
             packets, self._packets = self._packets, []
@@ -184,7 +184,7 @@ class Intake:
             self._wire.resume()
 
     def _count(self) -> None:
-        """What waits here counts against what all clients may keep waiting."""
+        """Count the bytes that wait here against the memory of all clients."""
         if self._held & _CLOSED:
             return
         kept = self.reader.held + len(self._raw)

@@ -1,4 +1,4 @@
-"""What a client may cost: the setting `limits` of the gateway."""
+"""Limits of what clients may use: the setting `limits` of the gateway."""
 
 from __future__ import annotations
 

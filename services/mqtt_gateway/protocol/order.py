@@ -27,7 +27,7 @@ class InOrder(Generic[V]):
         self._waiting.append(packet_id)
 
     def is_next(self, packet_id: int) -> bool:
-        """This id is the first and nothing waits behind its answer: the quick way. It is expected no more then."""
+        """This id is the first and nothing waits behind its answer: the quick way. It is then no longer expected."""
         waiting = self._waiting
         if not self._answers and waiting and waiting[0] == packet_id:
             waiting.popleft()

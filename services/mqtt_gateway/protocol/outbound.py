@@ -1,4 +1,4 @@
-"""Messages to the client: packet ids, QoS 0, 1 and 2 (4.3), what was under way before it came back (4.4), its receive
+"""Messages to the client: packet ids, QoS 0, 1 and 2 (4.3), what was under way before it reconnected (4.4), its receive
 maximum (v5 4.9), its largest packet, topic aliases."""
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def topic_field(topic: str) -> bytes:
 
 
 class _Exchange:
-    """Of QoS 2. Without a delivery: it was released on an earlier connection. `data`: the PUBLISH, until it is sent."""
+    """Exchange of QoS 2. Without a delivery: it was released on an earlier connection. `data`: the PUBLISH, until it
+    is sent."""
 
     __slots__ = ("data", "delivery", "state")
 
@@ -146,7 +147,7 @@ class Outbound:
         ]
 
     def unsettled(self) -> list[Delivery]:
-        """Of QoS 0 and 1."""
+        """Return the deliveries of QoS 0 and 1 that are not settled."""
         return [*self._one.values(), *(each for each in self._waiting or () if each.qos < 2)]
 
     def close(self) -> None:
@@ -296,15 +297,16 @@ class Outbound:
         return True
 
     def _forget_earlier(self, source: str) -> None:
-        """Messages of this source come that were never sent: those of QoS 1 that were have come again, or are gone. (An
-        id of QoS 2 is kept until the session ends: a broker that was killed may call everything new.)"""
+        """Forget the messages of QoS 1 of a source that now delivers messages which were never sent: the sent ones have
+        been redelivered, or are gone. (An id of QoS 2 is kept until the session ends: a broker that was killed may call
+        everything new.)"""
         for key in [key for key, each in self._earlier.items() if each.qos == 1 and each.source == source]:
             packet_id = self._earlier.pop(key).pid
             if self._reserved is not None:
                 self._reserved.discard(packet_id)
 
     def _send_again(self, delivery: Delivery, known: Outgoing) -> None:
-        """It was under way on an earlier connection, and its id is stored."""
+        """Send a message that was under way on an earlier connection, with its stored id."""
         if self._reserved is not None:
             self._reserved.discard(known.pid)
         delivery.qos = known.qos
@@ -324,8 +326,8 @@ class Outbound:
             self._output.write(3, data)
 
     def _encoded(self, delivery: Delivery, flags: int, packet_id: int, alias: bool = False) -> bytes | None:
-        """The PUBLISH; None if the client can never get it. What was sent before (DUP) does not expire any more. QoS 2
-        has a topic alias only if `alias` says so: what is sent at once must not build on one that waits. With `alias`,
+        """The PUBLISH; None if the client can never get it. A repeated one (DUP) no longer expires. QoS 2
+        has a topic alias only if `alias` is set: what is sent at once must not build on one that waits. With `alias`,
         None: not with one."""
         if delivery.retain:
             flags |= 1

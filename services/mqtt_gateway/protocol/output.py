@@ -1,4 +1,4 @@
-"""What a client gets: encoded packets until the end of the turn, and reason strings as far as it wants them."""
+"""Output to a client: encoded packets until the end of the turn, and reason strings as far as it wants them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _KINDS: Final[dict[type[Packet], int]] = {PubAck: 4, PubRec: 5, PubRel: 6, PubCo
 
 
 class Output:
-    """`v5`, `largest` (bytes of a packet that the client takes) and `problems` (it wants reason strings) are what its
-    CONNECT has said."""
+    """`v5`, `largest` (bytes of a packet that the client takes) and `problems` (it wants reason strings) are from its
+    CONNECT."""
 
     __slots__ = ("_counts", "_parts", "_wire", "largest", "problems", "v5")
 

@@ -13,7 +13,7 @@ class Timed(Protocol):
     """The step at which it is looked at; 0: never. Only the timetable writes it."""
 
     def look(self, now: float) -> None:
-        """What it waited for may be due. It plans its next one by itself."""
+        """Check what is due, and plan the next check."""
 
     def failed(self, error: Exception) -> None:
         """End it: `look` has raised. Does not raise."""

@@ -1,6 +1,6 @@
 """SUBSCRIBEs that have no answer yet, of all clients: a message that was read after one, and that it will match, waits
-for it. Who publishes as soon as another client has sent SUBSCRIBE expects that it gets the message. No specification
-asks for it, so it is limited: nobody waits long, or often.
+for it. A client that publishes as soon as another one has sent SUBSCRIBE expects that it gets the message. No
+specification asks for it, so it is limited: no client waits long, or often.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from services.mqtt_gateway.protocol.timetable import Timetable
 log = logs.get(part="mqtt")
 
 PATIENCE: Final = 0.5
-"""Seconds after which a SUBSCRIBE is waited for no more."""
+"""Seconds that messages wait for a SUBSCRIBE at most."""
 REST: Final = 2.0
-"""Seconds after a wait in which the same client does not wait: who subscribes again and again holds up nobody."""
+"""Seconds after a wait in which the same client does not wait: repeated SUBSCRIBEs do not hold it up."""
 MOST: Final = 1000
-"""SUBSCRIBEs; in a storm of them nobody waits for the others."""
+"""SUBSCRIBEs that are waited for; with more, messages do not wait."""
 MOST_FILTERS: Final = 20
-"""Of one SUBSCRIBE; nobody waits for those with more."""
+"""Filters of a SUBSCRIBE that is waited for."""
 
 
 class Waits(Protocol):
@@ -73,7 +73,7 @@ class Unanswered:
         self._times.plan(self, new.since + PATIENCE)
 
     def answered(self, client: object) -> None:
-        """It was answered, or its client has gone."""
+        """Release the messages that wait for a SUBSCRIBE: it was answered, or its client is gone."""
         old = self._by_client.pop(client, None)
         if old is not None:
             for filter in old.filters:
@@ -82,7 +82,7 @@ class Unanswered:
                 each.subscribed_elsewhere()
 
     def waits(self, who: Waits, topic: str, last: int) -> bool:
-        """Whether a message to this topic has to wait for a SUBSCRIBE up to number `last`: it is told when."""
+        """Return True if a message to this topic has to wait for a SUBSCRIBE up to number `last`; `who` is notified."""
         found = [each for each in self._filters.match(topic) if each.number <= last]
         if found:
             found[0].waiting.append(who)
@@ -92,7 +92,7 @@ class Unanswered:
         log.error("mqtt.sweep.failed", exc_info=error)
 
     def look(self, now: float) -> None:
-        """They are in their order: so are those that have waited long enough."""
+        """Release messages whose SUBSCRIBE has been waited for long enough."""
         for client, each in list(self._by_client.items()):
             if each.since + PATIENCE > now:
                 self._times.plan(self, each.since + PATIENCE)

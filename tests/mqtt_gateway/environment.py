@@ -96,7 +96,7 @@ class Router:
 
 
 class Device:
-    """An MQTT client as its session sees it: it writes down what it is told, and acknowledges what it is given."""
+    """An MQTT client as its session sees it: it records its callbacks, and acknowledges its messages."""
 
     def __init__(self, acknowledge: bool = True) -> None:
         self.acknowledge = acknowledge
@@ -160,7 +160,7 @@ class Device:
         self.session.close(ending, None, [])
 
 
-class House:
+class Environment:
     """Router, configuration service, toys of the two services, and backends."""
 
     def __init__(self, router: Router, configserv: Configserv) -> None:
@@ -195,8 +195,8 @@ class House:
 
 
 @asynccontextmanager
-async def house(router: Router, configserv: Configserv) -> AsyncIterator[House]:
-    found = House(router, configserv)
+async def environment(router: Router, configserv: Configserv) -> AsyncIterator[Environment]:
+    found = Environment(router, configserv)
     await found.sessions.connect(router.services)
     await found.wills.connect(router.services)
     try:
