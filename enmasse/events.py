@@ -93,7 +93,6 @@ EVENTS = (
     Event("broker.segment.summary-failed", "warning", "file reason", "The summary of a segment could not be written; the next start reads the whole segment.", "Check the disk."),
     Event("broker.store.failed", "warning", "reason", "The data directory cannot be used: messages are refused until it can.", "Correct the reason."),
     Event("broker.store.recovered", "warning", "directory", "The data directory can be used again.", NOTHING),
-    Event("broker.store.upgrade-failed", "warning", "directory reason", "The version of the store's format could not be written; the next start tries again.", "Check the disk."),
     Event("broker.subscription.taken-over", "warning", "queue client by consumer", "A newer link of the same client took a subscription over; the older link ended with `amqp:link:stolen`.", "Give each client its own container id if both are to run."),
     Event("broker.tick.failed", "error", "", "A round of timed work (expiry, redelivery) failed.", REPORT),
     Event("component.process.ended", "error", "reason restart_after restarts", "A process ended unexpectedly; it is restarted after `restart_after` seconds.", "Read its log."),

@@ -135,11 +135,12 @@ def test_a_data_directory_in_use_is_refused(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
 
 
-def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", [1, 3])
+def test_another_format_is_refused_and_left_alone(tmp_path: Path, format: int) -> None:
     Store.open(tmp_path).close()
-    (tmp_path / "FORMAT").write_text(json.dumps({"format": 3}))
+    (tmp_path / "FORMAT").write_text(json.dumps({"format": format}))
     before = sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir())
-    with pytest.raises(StoreError, match="has format 3, this version reads 1 and 2"):
+    with pytest.raises(StoreError, match=f"has format {format}, this version reads 2"):
         Store.open(tmp_path)
     assert sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir()) == before
     (tmp_path / "FORMAT").write_text("garbage")

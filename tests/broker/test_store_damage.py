@@ -17,7 +17,7 @@ from services.broker.storage import compaction, journal
 from services.broker.storage.files import RealFiles
 from services.broker.storage.losses import Losses
 from services.broker.storage.records import COPY, DEFINE, DUPLICATE, MESSAGE, MOVE, REF, REMOVE, REMOVES, UNDEFINE
-from services.broker.storage.segment import BATCH, FIRST, FOOTER, HEAD_SIZE, decode_head, encode_head, walk
+from services.broker.storage.segment import BATCH, FIRST, FOOTER, HEAD_SIZE, walk
 from services.broker.storage.store import Store
 
 from .disks import DeafFiles, KillableFiles, LossyFiles, PowerCutError
@@ -329,44 +329,6 @@ def test_messages_of_an_unknown_queue_are_kept_until_it_is_known(tmp_path: Path)
     assert [r.message for r in store.recovered.references(lost)] == messages[1::2]
     assert all(store.load(m) == b"%04d" % n * 50 for n, m in enumerate(messages) if n % 2)
     store.close()
-
-
-def as_format_1(directory: Path) -> None:
-    """What an older version would have left: no footers, summaries and catalogue."""
-    ends: dict[int, int] = {}
-    for path in sorted(directory.glob("*.journal")):
-        number = int(path.stem)
-        data = path.read_bytes()
-        *_, (kind, offset, _) = records(path)
-        assert kind == FOOTER
-        head = decode_head(data, number)
-        assert head is not None
-        ends[number] = offset
-        path.write_bytes(encode_head(number, head[0], ends.get(head[0], 0)) + data[FIRST:offset])
-    for path in (*directory.glob("*.summary"), directory / "CATALOGUE"):
-        path.unlink()
-    (directory / "FORMAT").write_text('{"format": 1}')
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_directory_of_format_1_is_brought_up_to_date(worked: Worked, tmp_path: Path, seed: int) -> None:
-    expected = worked(tmp_path, seed, close=True)
-    as_format_1(tmp_path)
-    for _ in range(2):
-        store = Store.open(tmp_path, segment_size=2048)
-        assert found_in(store) == expected and not store.recovered.damaged
-        for _ in range(100):
-            store.tick()
-            store.flush()
-        closed = [s for n, s in store.journal.segments.items() if n < store.journal.tail and n != store.journal.current]
-        assert all(segment.summarised for segment in closed)
-        store.close()
-        assert '"format": 2' in (tmp_path / "FORMAT").read_text()
-    for path in sorted(tmp_path.glob("*.journal"))[:3]:
-        directory = tmp_path / f"damaged-{path.stem}"
-        shutil.copytree(tmp_path, directory, ignore=shutil.ignore_patterns("damaged*"))
-        (directory / path.name).unlink()
-        compare(directory, expected)
 
 
 @pytest.mark.parametrize("seed", range(3))

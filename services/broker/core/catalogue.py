@@ -102,19 +102,6 @@ class Catalogue:
         self._table.bindings.kinds_changed(address)
         self._table.changed_below(address.name)
 
-    def update_address(self, name: str, routing_types: frozenset[str]) -> BrokerAddress:
-        address = self.addresses.get(name)
-        if address is None:
-            raise errors.no_address(name)
-        in_use = {queue.routing_type for queue in self.queues_of(address).values()}
-        if not in_use <= routing_types:
-            raise errors.address_in_use(name)
-        address.routing_types = routing_types
-        self._define_address(address)
-        self._find_roots(name)
-        self._kinds_changed(address)
-        return address
-
     def _define_address(self, address: BrokerAddress) -> None:
         if self._store is None or not address.explicit:
             return

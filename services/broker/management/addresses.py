@@ -18,12 +18,6 @@ def create_address(c: Context, name: str, kinds: str) -> str:
     return f"Address [name={name}, routingTypes={{{', '.join(sorted(address.routing_types))}}}, autoCreated=false]"
 
 
-@broker.add("updateAddress", "ss")
-def update_address(c: Context, name: str, kinds: str) -> str:
-    address = c.broker.catalogue.update_address(name, routing_types(kinds))
-    return f"Address [name={name}, routingTypes={{{', '.join(sorted(address.routing_types))}}}, autoCreated=false]"
-
-
 @broker.add("deleteAddress", "s")
 def delete_address(c: Context, name: str) -> None:
     c.broker.catalogue.delete_address(name)

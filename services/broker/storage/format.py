@@ -9,7 +9,6 @@ from enmasse.decoding import decode_any
 from services.broker.storage.files import Files, write_anew
 
 FORMAT = 2
-OLD = 1  # without footers, summaries and catalogue: read, and brought up to date
 
 
 class StoreError(Exception):
@@ -17,16 +16,16 @@ class StoreError(Exception):
 
 
 def write_format(directory: Path, files: Files) -> None:
-    """Record that the directory has the newest format. Raises OSError."""
+    """Record the format of the directory. Raises OSError."""
     write_anew(files, directory / "FORMAT", json.dumps({"format": FORMAT, "of": "enmasse broker"}).encode())
 
 
-def check_format(directory: Path, files: Files) -> int:
-    """The format, FORMAT or OLD; writes the file in a new directory. Raises StoreError, OSError."""
+def check_format(directory: Path, files: Files) -> None:
+    """Check that the directory has this format; write the file in a new directory. Raises StoreError, OSError."""
     path = directory / "FORMAT"
     if path.name not in files.list(directory):
         write_format(directory, files)
-        return FORMAT
+        return
     file = files.open(path)
     try:
         found = decode_any(file.read(0, 4096))["format"]
@@ -34,9 +33,8 @@ def check_format(directory: Path, files: Files) -> int:
         raise StoreError(f"{path} is not readable as a format file: restore it, or move the directory away") from None
     finally:
         file.close()
-    if found not in (OLD, FORMAT):
+    if found != FORMAT:
         raise StoreError(
-            f"{directory} has format {found}, this version reads {OLD} and {FORMAT}: "
+            f"{directory} has format {found}, this version reads {FORMAT}: "
             "run the version that wrote it, or choose another data directory"
         )
-    return int(found)

@@ -118,18 +118,17 @@ class Journal:
         catalogue: Catalogue | None = None,
         repeat: frozenset[int] = frozenset(),
         on_damage: OnDamage = _nothing,
-        legacy: bool = False,
     ) -> Journal:
         """Read every segment and call `replay` for each record in order. `lost` is called for each record that a
         failed commit leaves out, before its `done(error)`; it may append. `catalogue`: as read. `repeat`: kinds of
-        records that summaries repeat. `on_damage`: see Replaying. `legacy`: written by a version without footers.
+        records that summaries repeat. `on_damage`: see Replaying.
         Raises OSError if the directory cannot be used or damage cannot be repaired; damage itself does not raise and
         is listed in `damaged`."""
         self = cls(directory, files, loop, lost, segment_size, catalogue, repeat)
         files.make_dir(directory)
         if catalogue is None:
             self.catalogue.read()
-        work = Replaying(directory, files, self.catalogue, replay, on_damage, legacy=legacy)
+        work = Replaying(directory, files, self.catalogue, replay, on_damage)
         work.run()
         self.segments.update(work.segments)
         self.damaged = work.damaged

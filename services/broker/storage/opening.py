@@ -12,7 +12,7 @@ from enmasse.decoding import decode_any
 from services.broker.storage import ids
 from services.broker.storage.catalogue import Catalogue
 from services.broker.storage.files import Files
-from services.broker.storage.format import FORMAT, OLD, StoreError, check_format, write_format
+from services.broker.storage.format import StoreError, check_format
 from services.broker.storage.journal import Journal
 from services.broker.storage.live import Live
 from services.broker.storage.losses import Losses
@@ -74,7 +74,7 @@ def _replay(
     segment_size: int,
     progress: Progress,
 ) -> Opened:
-    version = check_format(directory, files)
+    check_format(directory, files)
     catalogue = Catalogue(directory, files)
     catalogue.read()
     segments = sum(name.endswith(".journal") for name in files.list(directory))
@@ -89,20 +89,15 @@ def _replay(
         catalogue=catalogue,
         repeat=REPEATED,
         on_damage=recovery.damaged,
-        legacy=version == OLD,
     )
     live.exists = journal.segment_files.exists
     writer = Writer(journal, live)
     journal.lost = writer.lost
     losses = Losses(directory)
     try:
-        recovered = _agree(directory, recovery, journal, live, writer, losses, is_newest=version == FORMAT)
+        recovered = _agree(directory, recovery, journal, live, writer, losses)
         live.last_id = ids.begin(directory, files, live.last_id)
-        if journal.save_catalogue() and version != FORMAT:
-            try:
-                write_format(directory, files)
-            except OSError as error:
-                log.warning("broker.store.upgrade-failed", directory=str(directory), reason=str(error))
+        journal.save_catalogue()
     except BaseException:
         journal.close()
         raise
@@ -116,14 +111,12 @@ def _agree(
     live: Live,
     writer: Writer,
     losses: Losses,
-    *,
-    is_newest: bool,
 ) -> Recovered:
     """Make journal and catalogue hold the same definitions and segments."""
     catalogue = journal.catalogue
     damaged = journal.damaged
     was_damaged = bool(damaged)
-    if not catalogue.intact and is_newest and journal.segments:
+    if not catalogue.intact and journal.segments:
         for start, stop in catalogue.damage or [(0, 0)]:
             what = f"offset {start}: {stop - start} bytes cannot be read" if stop else "the file is missing"
             damaged.append(f"{catalogue.path}: {what}; it was made again from the journal")

@@ -52,9 +52,8 @@ class Replaying:
     """
 
     def __init__(
-        self, directory: Path, files: Files, catalogue: Catalogue, replay: Replay, on_damage: OnDamage, *, legacy: bool
+        self, directory: Path, files: Files, catalogue: Catalogue, replay: Replay, on_damage: OnDamage
     ) -> None:
-        """`legacy`: closed segments have no FOOTER."""
         self.segments: dict[int, Segment] = {}
         self.damaged: list[str] = []
         self.damaged_segments: set[int] = set()
@@ -64,7 +63,6 @@ class Replaying:
         self._catalogue = catalogue
         self._replay = replay
         self._on_damage = on_damage
-        self._legacy = legacy
         self._previous: Segment | None = None
         self._mended: list[tuple[Path, Path]] = []  # new files and their final names
 
@@ -143,8 +141,8 @@ class Replaying:
             found = summaries.read(self._files, segment.path, number) if segment.summarised else None
             if found:
                 end = found.end
-            elif bad or self._legacy:
-                end = len(data) if bad else at
+            elif bad:
+                end = len(data)
             else:
                 self._damage(segment, data, [(at, at)], SHORTENED)
                 self._on_damage(number, (), None, data)
