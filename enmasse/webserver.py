@@ -183,7 +183,7 @@ class _TooLarge(Exception):
 
 
 class _Refused(Exception):
-    """A request that is answered with this status, and not read to its end."""
+    """Raised for a request that is answered with `status` without reading the rest."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)

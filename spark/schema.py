@@ -59,7 +59,7 @@ def body_columns(body: Any) -> tuple[bytes | None, str | None]:
 
 
 def row(record: SpoolRecord) -> tuple[Any, ...]:
-    """One record as the values of ARROW's columns. What does not decode is a row with `error`, not a failure."""
+    """Return one record as the values of ARROW's columns. A message that does not decode is a row with `error`."""
     arrived = record.arrived_ms * 1000
     try:
         m = Message.decode(record.message)

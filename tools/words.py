@@ -48,7 +48,7 @@ IDIOMS = {
     r"so (many|much|long)(?! (as|that)\b)": "state the quantity",
     rf"(who|whoever|anyone who|those who) ({_ROLES.replace(' ', '|')})": "name the role: the client, the caller",
     r"nobody|somebody|anybody|everybody": "name the role: no client, another process, every follower",
-    r"(is|are) none": "is not a valid … / does not exist",
+    r"(is|are) (?-i:none)": "is not a valid … / does not exist",
     r"(lies?|lay) (in|on|at|below|under|there|beside|behind|with|idle)": "is in / is stored in / is below",
     r"for ever": "indefinitely",
     r"(comes?|came|coming) (again|back)": "is redelivered / returns / reconnects",

@@ -299,7 +299,7 @@ class Connection:
         self.backlog = True
 
     def proceed(self) -> None:
-        """Go on with what waits. As `receive`, of nothing new."""
+        """Continue with waiting input; as `receive` without new bytes."""
         if self.backlog:
             self.receive(b"")
 

@@ -164,7 +164,7 @@ class Link:
         """Both attaches are here."""
 
     def went_dead(self) -> None:
-        """From now on the fast path must not touch the link."""
+        """Note that the link has ended: the fast path must not use it again."""
 
     def take_flow(self, flow: Flow) -> None:
         """The peer's flow for this link."""

@@ -64,7 +64,7 @@ TRANSACTION_TIMEOUT = Symbol("amqp:transaction:timeout")
 
 
 def no_transactions() -> AmqpError:
-    """The answer to a transaction (4.2): an attach to a coordinator, or work that names one."""
+    """Return the error for a transaction (4.2): an attach to a coordinator, or work that names one."""
     return AmqpError(
         NOT_IMPLEMENTED,
         "Transactions are not supported: send and acknowledge each message by itself; give a message that must not be "

@@ -67,7 +67,7 @@ class Handshake:
         return pos, self._at is not at
 
     def authenticated(self, ok: bool) -> None:
-        """The server's exchange has ended; the outcome has been sent."""
+        """Note that the server's SASL exchange has ended and its outcome was sent."""
         self._at = _AT_HEADER if ok else _REFUSED
 
     def _read_header(self, data: bytes, pos: int, authenticated: Callable[[str | None, bool], None]) -> int:

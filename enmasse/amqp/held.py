@@ -26,7 +26,7 @@ class Held:
         self.on_paused: Callable[[], None] = _ignore
 
     def add(self, cost: int, streamed: bool) -> bool:
-        """A piece of an unfinished delivery is kept; False: that is more than is kept of unfinished ones in all."""
+        """Count a kept piece of an unfinished delivery; return False if all of these exceed the limit."""
         if streamed:
             self.streamed += cost
             if self.streamed > self.limits.max_streamed and not self.paused:

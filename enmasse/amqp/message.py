@@ -106,7 +106,7 @@ class Message:
 
     @classmethod
     def decode(cls, payload: Buffer) -> Message:
-        """The message in `payload`. Several data sections become one body, and so do several sequences.
+        """Return the message in `payload`. Several data sections become one body, and so do several sequences.
 
         Raises AmqpError(amqp:decode-error).
         """

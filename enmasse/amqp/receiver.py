@@ -169,8 +169,8 @@ class Receiver(Link):
 
     @property
     def credit_window(self) -> int:
-        """How many deliveries may be outstanding: granted and not come, or come and not settled. Credit is topped up at
-        half of it, when the connection is flushed. 0: credit is granted by hand."""
+        """Deliveries that may be outstanding: granted and not received, or received and not settled. Credit is topped
+        up at half of it, when the connection is flushed. 0: credit is granted by hand."""
         return self._window
 
     @credit_window.setter

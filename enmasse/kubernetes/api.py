@@ -51,7 +51,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """The objects of one namespace. Any number of threads may use it."""
+    """Access to the objects of one namespace. Any number of threads may use it."""
 
     def __init__(self, client: Any, namespace: str, timeout: tuple[float, float]) -> None:
         self.namespace = namespace

@@ -31,7 +31,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
     line: int | None = None
     reason: str
     applies: bool = False
-    """The entry applies all the same: a part of it has no effect."""
+    """True if the entry applies, except for a part without effect."""
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"

@@ -25,7 +25,7 @@ _TAKEN = ("mqtt.", "share.", EARLIER_FEED)
 
 
 def session_id(client: str) -> str:
-    """The id of a client's session."""
+    """Return the id of a client's session."""
     return "mqtt." + _escaped(client)
 
 

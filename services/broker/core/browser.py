@@ -71,7 +71,7 @@ class Browser:
         self.flow()
 
     def _next(self) -> bool:
-        """Enter the next part of the list that has messages. False: all parts are done."""
+        """Move to the next part of the list that has messages. Return False after the last part."""
         self._slice, self._some, self._at = None, [], 0
         while not self._some and (self._parts or self._list()):
             part = self._parts.popleft()

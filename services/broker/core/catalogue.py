@@ -44,7 +44,7 @@ class CatalogueHost(Protocol):
         """The address is gone."""
 
     def check_blocked(self) -> None:
-        """Limits have changed."""
+        """Block and unblock producers again after a change of limits."""
 
 
 class Catalogue:

@@ -45,8 +45,8 @@ class Jobs:
         return len(self._jobs)
 
     def ask(self, work: Work[T], done: Callable[[T | None, Exception | None], None]) -> None:
-        """Work that a client asks for; `done` is called with its result, or with what it raised. With MOST of them
-        under way, it is refused."""
+        """Begin work for a client; `done` is called with its result or its exception. It is refused while MOST are
+        under way."""
         if self._asked >= MOST:
             work.close()
             done(None, errors.too_many_jobs(MOST))

@@ -194,7 +194,7 @@ class Ledger:
         return True
 
     def has_room(self, owner: AddressTotals, count: int, size: int) -> bool:
-        """Whether `count` more messages of `size` bytes reach no limit: then they need no further check."""
+        """Return True if `count` more messages of `size` bytes reach no limit, so that they need no further check."""
         return not (
             owner.size + size >= owner.limit
             or owner.count + count >= owner.limit_count
