@@ -10,6 +10,7 @@ from enmasse.testing import Suite
 from tests.load import MADE
 from tests.soak.ledger import Flow, Ledger, Taker
 from tests.soak.load import IDS, Post, Receiver, Sender
+from tests.soak.mqtt import Pair, Publisher
 
 FLAVORS = {
     "soak-queue": {
@@ -25,6 +26,7 @@ ADDRESSES: dict[str, Any] = {
     "bulk": {"type": "queue", "flavor": "soak-queue"},
     "deep": {"type": "queue", "flavor": "soak-queue"},
     "news": {"type": "topic", "flavor": "soak-topic"},
+    "once": {"type": "queue", "flavor": "soak-queue"},
     "direct": {"type": "anycast"},
     "all": {"type": "multicast"},
 }
@@ -42,9 +44,9 @@ class Crew:
     `depth`: so many MiB wait in the queue `deep` all the time, in more files than a broker keeps open.
     """
 
-    def __init__(self, suite: Suite, ledger: Ledger, seed: int, depth: int) -> None:
+    def __init__(self, suite: Suite, ledger: Ledger, seed: int, depth: int, *, mqtt: bool) -> None:
         self.ledger = ledger
-        self.senders: list[Sender] = []
+        self.senders: list[Sender | Publisher] = []
         self.posts: list[Post] = []
         self._suite, self._seed = suite, seed
         self._depth = depth
@@ -75,6 +77,10 @@ class Crew:
             self._post("direct", direct, stays=True)
             self._post("all", ledger.taker(f"all: {i}", flows["all"], strict=False), stays=True)
 
+        self._pair = Pair(suite.mqtt_port, ledger) if mqtt else None
+        if self._pair is not None:
+            self.senders.append(self._pair.publisher)
+
     def is_deep(self) -> bool:
         """The backlog is there."""
         (flow,) = self.deep.flows.values()
@@ -100,6 +106,8 @@ class Crew:
             post.go()
         for post in self.posts:
             post.wait_attached()
+        if self._pair is not None:
+            self._pair.subscribe()
         for sender in self.senders:
             sender.start()
 
@@ -110,10 +118,12 @@ class Crew:
             mates = [p for p in self.posts if p.taker is post.taker and p.address == post.address]
             if not any(mate.receiver for mate in mates):
                 takers.pop(post.taker.name, None)
-        return list(takers.values())
+        return [*takers.values(), *([self._pair.taker] if self._pair is not None else ())]
 
     def close(self) -> None:
         """End every client, however it is doing."""
+        if self._pair is not None:
+            self._pair.close()
         for client in list(MADE):
             client.stop_trying()
         for client in list(MADE):

@@ -25,7 +25,7 @@ from enmasse.testing import Suite, wait_for
 from tests.soak import flood
 from tests.soak.watch import status
 
-KINDS = ("router", "broker", "configserv", "ragent", "storage_controller")
+KINDS = ("router", "broker", "configserv", "ragent", "storage_controller", "mqtt_gateway", "subserv")
 MIB = 1 << 20
 
 
@@ -267,7 +267,8 @@ def flooded(kind: str) -> Fault:
 
     def fault(field: Field, rng: random.Random) -> str:
         seconds, address = rng.choice((2.0, 5.0)), rng.choice(("orders", "news", "direct", "all"))
-        command = [sys.executable, "-m", "tests.soak.flood", kind, str(5672 + field.suite.offset), address]
+        port = field.suite.mqtt_port if kind in flood.OVER_MQTT else 5672 + field.suite.offset
+        command = [sys.executable, "-m", "tests.soak.flood", kind, str(port), address]
         process = subprocess.Popen(command)
         try:
             field.let(seconds)
@@ -281,7 +282,7 @@ def flooded(kind: str) -> Fault:
 
 FAULTS: dict[str, Fault] = {
     **{f"kill-{kind}": kill(kind) for kind in KINDS},
-    **{f"kill-twice-{kind}": kill_twice(kind) for kind in ("broker", "router")},
+    **{f"kill-twice-{kind}": kill_twice(kind) for kind in ("broker", "router", "mqtt_gateway")},
     "kill-suite": kill_suite,
     "end-suite": end_suite,
     **{f"stop-{kind}": stop(kind) for kind in KINDS},

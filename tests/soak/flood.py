@@ -21,6 +21,7 @@ from enmasse.amqp.performatives import (
     encode_performative,
 )
 from enmasse.amqp.types import Symbol
+from tests.conformance.wire import connect, publish, subscribe
 
 ANONYMOUS = b"AMQP\x03\x01\x00\x00"
 AMQP = b"AMQP\x00\x01\x00\x00"
@@ -126,8 +127,36 @@ def noise(port: int, address: str) -> None:
         peer.recv(READ)
 
 
+def deaf(port: int, address: str) -> None:
+    """MQTT clients that subscribe to everything of a topic and never read."""
+    made = []
+    for number in range(50):
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.connect(("127.0.0.1", port))
+        peer.sendall(connect(f"deaf-{number}-{random.random()}", 5, clean=True) + subscribe(1, [("news/#", 1)], 5))
+        made.append(peer)
+    time.sleep(1)
+    for peer in made:
+        peer.close()
+
+
+def hoard(port: int, address: str) -> None:
+    """MQTT clients that send most of a large PUBLISH and stop."""
+    made = []
+    for number in range(100):
+        peer = socket.create_connection(("127.0.0.1", port), timeout=5)
+        peer.sendall(connect(f"hoard-{number}-{random.random()}", 5, clean=True))
+        peer.sendall(publish("news/hoard", bytes(1 << 19), 5, qos=1, pid=1)[: (1 << 19) - 1000])
+        made.append(peer)
+    time.sleep(1)
+    for peer in made:
+        peer.close()
+
+
+OVER_MQTT = {"deaf", "hoard"}
 KINDS: dict[str, Callable[[int, str], None]] = {
-    one.__name__: one for one in (connects, silence, attaches, flows, trickle, noise)
+    one.__name__: one for one in (connects, silence, attaches, flows, trickle, noise, deaf, hoard)
 }
 
 

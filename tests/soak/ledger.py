@@ -52,8 +52,12 @@ class Taker:
     by many later ones should have come.
     """
 
-    def __init__(self, name: str, flows: Sequence[Flow], *, strict: bool = True, behind: bool = False) -> None:
+    def __init__(
+        self, name: str, flows: Sequence[Flow], *, strict: bool = True, behind: bool = False, exact: bool = False
+    ) -> None:
         self.name = name
+        self.exact = exact
+        """No fault allows a second copy."""
         self.strict, self.behind = strict, behind
         self.receipts = 0
         self.flows = {flow.name: flow for flow in flows}
@@ -84,8 +88,10 @@ class Ledger:
         self._lock = threading.Lock()
         self._breaks: list[tuple[float, float, str]] = []
 
-    def taker(self, name: str, flows: Sequence[Flow], *, strict: bool = True, behind: bool = False) -> Taker:
-        made = Taker(name, flows, strict=strict, behind=behind)
+    def taker(
+        self, name: str, flows: Sequence[Flow], *, strict: bool = True, behind: bool = False, exact: bool = False
+    ) -> Taker:
+        made = Taker(name, flows, strict=strict, behind=behind, exact=exact)
         self.takers.append(made)
         return made
 
@@ -137,7 +143,9 @@ class Ledger:
             last[number] = now
 
     def _double(self, taker: Taker, flow: Flow, number: int, before: float, now: float) -> None:
-        if taker.counts[flow.name][number] < flow.copies[number]:
+        if taker.exact:
+            self.violations.append(f"{taker.name} received {flow.name} {number} twice, {now - before:.1f} s apart")
+        elif taker.counts[flow.name][number] < flow.copies[number]:
             self.doubles["sent again, for the first copy was not answered"] += 1
         elif self._disturbed(before, before):
             self.doubles["delivered again after a fault that cut off its acknowledgement"] += 1

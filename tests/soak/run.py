@@ -27,6 +27,7 @@ DEPTH, LONG = 400, 30.0
 """MiB that wait in a queue all the time, in a soak of so many seconds and longer."""
 BACKLOG = 8.0
 """Seconds, at most, in which a backlog gathers before a fault."""
+WITHOUT_MQTT = ("--without", "mqtt")
 HEAD = ("s", "round", "fault", "accepted", "doubles", "lost", "ready", "MiB", "files")
 ROW = "{:>5} {:>5}  {:<66} {:>8} {:>7} {:>5} {:>6} {:>4} {:>5}"
 
@@ -43,6 +44,8 @@ class Soak:
         """Everything that must not be, in the order it was seen."""
         self.lost: Counter[str] = Counter()
         """By taker."""
+        self.mqtt = False
+        """MQTT clients take part: in a soak of LONG seconds and more."""
         self.round = 0
         self._began = time.monotonic()
         self._told = 0
@@ -50,13 +53,15 @@ class Soak:
 
     def run(self, seconds: float) -> bool:
         """Faults for so long, then the counts. Whether all was well."""
+        self.mqtt = seconds >= LONG
         disk = "a small disk of its own" if self.small_disk else "no disk of its own: full ones are file size limits"
         say(f"seed {self.seed}, {seconds:g} s, {disk}; faults: {', '.join(self.faults)}")
-        with running(self.folder, ADDRESSES, FLAVORS) as suite:
+        with running(self.folder, ADDRESSES, FLAVORS, options=() if self.mqtt else WITHOUT_MQTT) as suite:
             suite.stderr = self.errors
             suite.edit("addresses.json", {}, remove=("myqueue", "mytopic", "anycast", "broadcast"))
             suite.up()
-            crew = Crew(suite, self.ledger, self.seed, DEPTH if seconds >= LONG else 1)
+            self._two_gateways(suite)
+            crew = Crew(suite, self.ledger, self.seed, DEPTH if seconds >= LONG else 1, mqtt=self.mqtt)
             try:
                 crew.start()
                 self._progress(crew)
@@ -71,6 +76,14 @@ class Soak:
             finally:
                 crew.close()
         return self._verdict()
+
+    def _two_gateways(self, suite: Suite) -> None:
+        """Scale the MQTT gateways; a suite that is started again has one until then."""
+        if not self.mqtt:
+            return
+        done = suite.command("scale", "mqtt_gateway=2", "--port-offset", str(suite.offset))
+        if done.returncode:
+            self.problems.append(f"no second gateway: {done.stderr}")
 
     def _round(self, suite: Suite, crew: Crew, field: Field) -> None:
         """Some receivers leave, a backlog gathers, a fault; they come back in its midst or afterwards; the counts."""
@@ -92,6 +105,8 @@ class Soak:
             field.renew_brokers()
         said = ("brokers anew, " if anew else "") + self._fault(names, field, rng, early)
         ready = self._ready(suite)
+        if "suite" in said or "full-disk-start" in said:
+            self._two_gateways(suite)
         self.ledger.end_break()
         for post in (*early, *late):
             post.go()
