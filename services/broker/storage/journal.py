@@ -3,8 +3,9 @@
 Appended records gather in memory. `commit` has them written and synced together in the next turn of the loop: in the
 loop if they are few and the disk is fast, otherwise in a thread. Every batch begins with a BATCH record, which proves
 that everything before it was synced. At start, unreadable bytes before such a proof are damage: they are skipped and
-reported, and the file is kept. Unreadable bytes without a later proof are the torn end of the last batch, whose commit
-was never reported: they are cut off.
+reported, and the file is kept. Unreadable bytes without a later proof are taken for the torn end of the last batch and
+cut off. That batch may have been reported: its proof is written by the next batch, or within half a second by `prove`.
+So damage to a batch of the last half second before a crash cannot be told from a torn end; it is logged with its size.
 
 A location is `segment << 32 | offset` of a record's head; segments are numbered upwards and never reused.
 """
