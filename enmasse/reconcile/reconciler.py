@@ -49,8 +49,7 @@ class Managed(Protocol[K]):
         """Start a conversation."""
 
     async def read(self) -> None:
-        """Read everything, and queue (`Reconciler.queue`) the keys whose actual state may differ from the desired
-        one."""
+        """Read everything, and queue (`Reconciler.queue`) the keys whose actual state may differ from the desired."""
 
     async def apply(self, keys: Sequence[K]) -> Mapping[K, str]:
         """Apply the current desired state of these keys: create, change, delete. Return key → reason of each refusal.
@@ -65,8 +64,7 @@ class Managed(Protocol[K]):
         """Read the actual state of refused keys again. Return those to apply again."""
 
     async def sweep(self) -> float:
-        """Read everything, or the next part of it, and queue keys that differ. Return the seconds until the next
-        sweep."""
+        """Read everything or the next part of it; queue keys that differ. Return the seconds until the next sweep."""
 
     def failed(self, error: Exception) -> None:
         """Handle a failed conversation; it is opened again after a back-off."""
@@ -158,8 +156,7 @@ class Reconciler(Generic[K]):
     # called by the managed object
 
     def news(self, keys: Iterable[K]) -> None:
-        """Report after this turn that these keys' state has changed; without keys, that of the managed object
-        itself."""
+        """Report after this turn a changed state of these keys; without keys, of the managed object itself."""
         self._has_news = True
         self._news.update(keys)
 

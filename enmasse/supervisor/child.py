@@ -89,9 +89,7 @@ def now() -> str:
 
 
 class Child:
-    """A process of the suite. `changed` is called after every change of pid or readiness; `say` gets a line for
-    users.
-    """
+    """A process of the suite. `changed` is called when pid or readiness changed; `say` gets a line for users."""
 
     def __init__(
         self, spec: Spec, program: Program, run_dir: Path, log_dir: Path, changed: Callable[[], None],

@@ -96,8 +96,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One process to run: `name` is unique in the suite, `kind` the folder of services/, `settings` its --config
-    file."""
+    """One process to run. `name`: unique in the suite; `kind`: folder of services/; `settings`: its --config file."""
 
     name: str
     kind: str

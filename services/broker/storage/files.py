@@ -58,8 +58,7 @@ class Files(Protocol):
         """Return the bytes that can still be written."""
 
     def lock(self, path: Path) -> int | None:
-        """Lock the file until `unlock` or the end of the process. Return a handle; None if another process holds the
-        lock."""
+        """Lock the file until `unlock` or the end of the process. Return a handle; None if another process has it."""
 
     def holds(self, handle: int, path: Path) -> bool:
         """Return True if `path` still names the locked file: the file or its folder may have been deleted."""
@@ -175,8 +174,7 @@ class RealFiles:
 
 
 def write_new(files: Files, path: Path, data: bytes) -> None:
-    """Write a file, replacing a leftover of that name. On return its content is durable, its name is not. Raises
-    OSError."""
+    """Write a file, replacing any leftover. On return its content is durable, but not its name. Raises OSError."""
     if path.name in files.list(path.parent):
         files.unlink(path)
     file = files.open(path, create=True)

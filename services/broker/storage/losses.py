@@ -34,8 +34,7 @@ def _nothing() -> None:
 
 
 class Losses:
-    """`queues`: lost messages by name of the queue; `places`: number of damaged places. Reset when the file is
-    deleted."""
+    """`queues`: lost messages by queue name; `places`: number of damaged places. Reset when the file is deleted."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "damaged" / NAME

@@ -21,8 +21,7 @@ def unreported(_: float) -> None:
 
 
 class Reference(NamedTuple):
-    """One message in one queue, as found at start. Times are milliseconds since 1970, 0 = none; `size`: bytes of the
-    payload."""
+    """One message in one queue, as found at start. Times: milliseconds since 1970, 0 = none; `size`: payload bytes."""
 
     message: int
     size: int

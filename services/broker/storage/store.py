@@ -91,8 +91,7 @@ class Store:
     # -- how it is -----------------------------------------------------------------------------------------------------
     @property
     def full(self) -> bool:
-        """Return True if there is too little space for further messages: refuse or block senders. Removals still
-        fit."""
+        """Return True if no further messages may be stored: refuse or block senders. Removals are still possible."""
         return self._housekeeping.full
 
     @property
@@ -176,8 +175,7 @@ class Store:
         return message
 
     def add_run(self, payloads: Sequence[bytes], queue: int, priority: int) -> int:
-        """Store several messages with a reference from one queue. Return the id of the first; the others are
-        consecutive."""
+        """Store several messages of one queue. Return the id of the first; the others are consecutive."""
         first = self.live.new_id(len(payloads))
         pack = META1.pack
         heads = [pack(message, priority, 0, 1, 0, 0, queue) for message in range(first, first + len(payloads))]
@@ -192,8 +190,7 @@ class Store:
             self._writer.state(message, queue, self.new_id(), 0, 0)
 
     def remove(self, message: int, queue: int) -> None:
-        """Remove a reference (acknowledged, expired or purged), and with the last one the message. Unknown ones are
-        ignored."""
+        """Remove a reference (acknowledged, expired, purged), with the last one the message. Ignores unknown ones."""
         root = self.live.forget(message, queue)
         if root:
             self._writer.removed(message, queue, root)

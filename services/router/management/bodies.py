@@ -1,5 +1,4 @@
-"""Converts bodies of entities, as returned by `schema.read_body`, into the typed configuration of routing and
-network."""
+"""Converts bodies of entities, as returned by `schema.read_body`, into typed configuration of routing and network."""
 
 from __future__ import annotations
 

@@ -108,8 +108,7 @@ class Listener:
 
 
 def _http_server(router: Router, config: ListenerConfig, host: str, port: int) -> WebServer:
-    """Open an HTTP listener: /healthz and /metrics in the form of Dispatch. Raises OSError if the port cannot be
-    opened."""
+    """Open an HTTP listener: /healthz and /metrics in Dispatch's form. Raises OSError if the port cannot be opened."""
     loop = asyncio.get_running_loop()
 
     async def collect() -> list[Metric]:

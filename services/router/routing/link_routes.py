@@ -114,8 +114,7 @@ class LinkRoutes:
         return choices[pattern.turn % len(choices)]
 
     def alone(self, direction: str, address: str) -> bool:
-        """Return True if `find` returns the same for this address until `generation` changes: there is one
-        container."""
+        """Return True if `find` returns the same for this address until `generation` changes (one container)."""
         pattern = self._trees[direction].match(address)
         return pattern is not None and sum(len(route.connections) for route in pattern.routes) == 1
 

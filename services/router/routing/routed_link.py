@@ -227,7 +227,7 @@ class RoutedLink:
 
     @property
     def stream_limit(self) -> int:
-        """None of the router's: the peers know each other's."""
+        """Return 0: the router sets no limit, because the peers know each other's."""
         return 0
 
     def look(self, now: float) -> None:
