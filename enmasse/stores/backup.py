@@ -72,6 +72,7 @@ class Backup:
             self._copy(connection, fresh)
             with open(fresh, "rb") as file:
                 os.fsync(file.fileno())
+                size = os.fstat(file.fileno()).st_size  # once it has its name, the operator may move it away
             fresh.rename(copy)
             sync_folder(self._folder)
         except _Stopped:
@@ -83,7 +84,7 @@ class Backup:
             self._reason = str(error)
         else:
             self._reason = ""
-            log.get().info("store.backup.completed", folder=str(self._folder), bytes=copy.stat().st_size)
+            log.get().info("store.backup.completed", folder=str(self._folder), bytes=size)
 
     def _copy(self, connection: sqlite3.Connection, path: Path) -> None:
         target = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

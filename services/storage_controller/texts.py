@@ -16,7 +16,7 @@ Holders = list[tuple[ManagedBroker, Holding]]
 
 
 def consumers(holdings: Holders) -> int | None:
-    """Return the number of a topic's consumers; None for a queue, whose consumers are counted by the routers."""
+    """Return the number of a topic's consumers; None if no broker holds it as a topic: routers count those."""
     return (
         sum(held.consumers for _, held in holdings if held.kind == "topic")
         if any(held.kind == "topic" for _, held in holdings)

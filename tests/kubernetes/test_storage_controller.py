@@ -229,7 +229,7 @@ def test_somebody_elses_objects_are_left_alone(house: House) -> None:
         await house.kubectl("create", "service", "clusterip", NAME, "--tcp=1:1")
         await house.kubectl("create", "configmap", "enmasse-large-0", "--from-literal=a=b")
         async with house.driver() as driver:
-            with pytest.raises(DriverError, match=f"service/{NAME} is somebody else's"):
+            with pytest.raises(DriverError, match=f"service/{NAME} does not belong to this release"):
                 await driver.apply("small-0", manifest(driver))
             assert await house.names("statefulsets") == []
             await driver.delete("small-0")

@@ -101,7 +101,7 @@ class World:
 
 
 @pytest.mark.parametrize("kind", ["anycast", "multicast", "queue", "routed"])
-@pytest.mark.parametrize(("credit", "waiting"), product([0, 1, 5], [0, 1, 5, 6, 12]))
+@pytest.mark.parametrize(("credit", "waiting"), list(product([0, 1, 5], [0, 1, 5, 6, 12])))
 def test_a_drain_is_answered_whatever_credit_there_is_and_messages_wait(kind: str, credit: int, waiting: int) -> None:
     world = World(kind)
     world.put(waiting)
