@@ -80,14 +80,6 @@ class Guard:
         except Exception as failure:
             self.link_failed(link, failure)
 
-    def on_delivery(
-        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
-    ) -> None:
-        try:
-            self.handler.on_delivery(link, delivery_id, settled, payload, tag, message_format)
-        except Exception as failure:
-            self.link_failed(link, failure)
-
     def on_partial(self, link: Receiver, delivery: Partial) -> None:
         try:
             self.handler.on_partial(link, delivery)

@@ -133,7 +133,7 @@ class Receiver(Link):
         self._handler = handler
         self.incoming = incoming
         self._held = held
-        self.on_delivery: OnDelivery = handler.on_delivery  # replace it per link to save a look-up
+        self.on_delivery: OnDelivery = handler.handler.on_delivery  # replace it per link; callers guard it (`failed`)
         self.on_run: OnRun | None = None  # (link, first id, payloads): unsettled ones of format 0 that came together
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
         self.queued = 0  # what waits for credit at the peer, as it reports
@@ -323,7 +323,7 @@ class Receiver(Link):
                 del unsettled[delivery_id]
 
     def let_go(self) -> None:
-        self.on_delivery = self._handler.on_delivery
+        self.on_delivery = self._handler.handler.on_delivery
         self.on_run = None
 
     def _drop(self, partial: Partial) -> None:

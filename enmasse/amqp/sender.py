@@ -218,9 +218,29 @@ class Sender(Link):
             or delivery_id == window.stop
             or len(unsettled) >= window.max_unsettled
             or output.blocked
-            or (self.snd_settle_mode == 1 and not settled)
         ):
             return False
+        if tag is not None or settled or self.snd_settle_mode == 1:
+            return self._pass_on_otherwise(payload, token, tag, settled)
+        self._sent = sent + 1
+        window.next_id = (delivery_id + 1) & U32
+        unsettled[delivery_id] = (self, token)
+        buffers = output.buffers
+        buffers.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, b"\x43\x42"))
+        buffers.append(payload)
+        if size > 4096 or len(buffers) > MANY:
+            output.spill(size)
+        if not output.dirty:
+            output.wake()
+        return True
+
+    def _pass_on_otherwise(self, payload: bytes, token: Any, tag: bytes | None, settled: bool) -> bool:
+        """`pass_on` of a message that goes settled or with a tag; `pass_on` has made its checks."""
+        if self.snd_settle_mode == 1 and not settled:
+            return False
+        window = self._window
+        delivery_id = window.next_id
+        size = len(payload) + self._overhead
         tail = b"\x43\x41" if settled else b"\x43\x42"
         if tag is None:
             frame = self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, tail)
@@ -232,16 +252,16 @@ class Sender(Link):
             if more != self._tag_size or size > self._frame_max:
                 return False
             frame = self._tag_pack(size, self._tag_head, delivery_id, self._tag_code, tag, tail)
-        self._sent = sent + 1
+        self._sent += 1
         window.next_id = (delivery_id + 1) & U32
         if settled:
             self._done += 1
         else:
-            unsettled[delivery_id] = (self, token)
-        buffers = output.buffers
-        buffers.append(frame)
-        buffers.append(payload)
-        if size > 4096 or len(buffers) > MANY:
+            window.unsettled[delivery_id] = (self, token)
+        output = self.output
+        output.buffers.append(frame)
+        output.buffers.append(payload)
+        if size > 4096 or len(output.buffers) > MANY:
             output.spill(size)
         if not output.dirty:
             output.wake()
