@@ -63,7 +63,7 @@ class Recovered:
 
     def __init__(self, index: Index | None = None) -> None:
         self.definitions: dict[int, bytes] = {}
-        self.damaged: list[str] = []  # one line per damaged place: file, offset, what was lost
+        self.damaged: list[str] = []  # one line for each damaged place: file, offset, lost records
         self.lost: dict[int, int] = {}  # number of messages lost by damage, by the id of their queue
         self.unknown: dict[int, int] = {}  # number of kept references to each undefined id
         self.order: dict[int, array[int]] = {}  # messages of each queue
