@@ -397,10 +397,12 @@ def test_presettled_both_ways(c: BlockingConnection, m: Management, q: str) -> N
 
     sender = c.create_sender(q, options=AtMostOnce())
     sender.send(Message(body="x"))
-    # Artemis stores a settled message by its own thread and may answer a later attach before.
+    flush(sender)
+    # Artemis stores a settled message in another thread than the one that answers the later attach.
     until(lambda: m.count(q) == 1, "the message to be stored")
     receiver = c.create_receiver(q, credit=1, options=AtMostOnce())
     assert receiver.receive(DEADLINE).body == "x"
+    flush(receiver)
     until(lambda: m.count(q) == 0, "the message to go")
 
 
