@@ -118,6 +118,28 @@ def test_a_drain_is_answered_whatever_credit_there_is_and_messages_wait(kind: st
     assert world.client.drained == 2 and world.receiver.credit == 0
 
 
+@pytest.mark.parametrize("kind", ["queue", "routed"])
+@pytest.mark.parametrize("before", [False, True], ids=["flow-first", "messages-first"])
+@pytest.mark.parametrize(("credit", "waiting"), list(product([1, 5], [0, 1, 4, 5, 6, 12])))
+def test_a_drain_that_comes_with_its_credit_is_answered(kind: str, before: bool, credit: int, waiting: int) -> None:
+    """The broker may have sent more than the receiver has credit for before it learns of the drain."""
+    world = World(kind)
+    if before:
+        world.put(waiting)
+    world.receiver.limit += credit
+    world.receiver.draining = True
+    world.receiver.want_flow()
+    world.client.far.receive(world.client.near.take_output())
+    if not before:
+        world.put(waiting)
+    world.run()
+    assert world.client.got == min(credit, waiting)
+    assert world.client.drained == 1 and world.receiver.credit == 0
+    world.receiver.grant(20)
+    world.run()
+    assert world.client.got == waiting
+
+
 def test_a_drain_is_answered_after_the_credit_was_taken_back() -> None:
     """The broker has sent what there was credit for, and the receiver takes less meanwhile."""
     world = World("routed")

@@ -256,7 +256,8 @@ class OutLink(LinkRecord):
 
     def report_empty(self) -> None:
         sender = self.sender
-        if sender.drain and self._empty and not sender.detached:
+        # Brokers may have sent more than the receiver had credit for: then the credit is used up and messages wait.
+        if sender.drain and (not sender.granted or self._empty) and not sender.detached:
             sender.drained()
             sender.session.connection.wake()
 
