@@ -17,7 +17,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from enmasse.testing import Suite, free_port, wait_for
+from enmasse.testing import Suite, free_port, running, wait_for
 from tests.conformance.test_sessions import Name
 
 PROGRAM = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
@@ -190,3 +190,17 @@ def test_a_bridge_of_5_loses_nothing_that_the_mosquitto_has_when_the_gateway_is_
         after = [b"after %d" % number for number in range(BACKLOG)]
         _acknowledged(far.publish(f"{name}/down/x", after, qos))
         _arrived(near, after, qos == 2)
+
+
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
+def test_a_bridge_with_default_options_connects_though_no_address_takes_its_state(tmp_path: Path, version: str) -> None:
+    """Its will and its retained message are for `$SYS/broker/connection/NAME/state`."""
+    (tmp_path / "mosquitto").mkdir()
+    with running(tmp_path, {"other": {"type": "topic", "flavor": "small-persisted-topic"}}, options=()) as suite:
+        suite.up()
+        with _bridged(tmp_path / "mosquitto", suite.mqtt_port, "other", version, 1) as (_, near, far):
+            wanted = [b"%d" % number for number in range(BACKLOG)]
+            sent = near.publish("other/up/x", wanted, 1) + far.publish("other/down/x", wanted, 1)
+            _acknowledged(sent)
+            _arrived(near, wanted, False)
+            _arrived(far, wanted, False)

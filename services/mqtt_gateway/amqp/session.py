@@ -20,6 +20,7 @@ from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
 from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step, Verdict, accept
 from services.mqtt_gateway.amqp.filters import Filters
+from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE
 from services.mqtt_gateway.amqp.publishing import Publishing
 from services.mqtt_gateway.amqp.repeats import Repeats
 from services.mqtt_gateway.amqp.sources import SessionSource, Shared, held
@@ -107,6 +108,10 @@ class MqttSession:
         backend = self._backend
         way = backend.publishing.way(publish.topic)
         qos = publish.qos
+        if way is None and qos < 2 and publish.topic.startswith(BRIDGE_STATE):
+            if qos and self.client is not None:
+                self.client.published(publish.packet_id, reasons.SUCCESS)
+            return
         if way is None:
             self._refuse(publish, reasons.TOPIC_NAME_INVALID, f"no address takes the topic {publish.topic[:100]!r}")
             return

@@ -24,7 +24,7 @@ from enmasse.amqp.types import Symbol, UInt
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
-from services.mqtt_gateway.amqp.mapping import REPLY, Route, reply_address
+from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE, REPLY, Route, reply_address
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import Refused
 
@@ -53,15 +53,18 @@ def _nothing(_: Refused | None) -> None:
     """Ignore the outcome."""
 
 
-def will_message(client: str, will: Will, topics: TopicMap, expiry: int) -> bytes:
+def will_message(client: str, will: Will, topics: TopicMap, expiry: int) -> bytes | None:
     """The message of subject `will`; its delay ends with the session, which lasts `expiry` seconds. Raises Refused
-    if no address takes its topic, or it is to be retained where that has no effect."""
+    if no address takes its topic, or it is to be retained where that has no effect. None: the state of a mosquitto's
+    bridge, which no address takes. It is ignored, because a bridge with default options would not connect otherwise."""
     if will.topic.startswith(REPLY):
         address = reply_address(will.topic)
         route = None if address is None else Route(address, None, None, address)
     else:
         owner = topics.owner(will.topic)
         route = None if owner is None else Route.of(owner)
+    if route is None and will.topic.startswith(BRIDGE_STATE):
+        return None
     if route is None:
         raise Refused(reasons.TOPIC_NAME_INVALID, f"no address takes the will's topic {will.topic[:100]!r}")
     if will.retain and route.type != "topic":
