@@ -69,7 +69,7 @@ class EmptyChecks:
             return
         waiting, self._waiting = self._waiting, []
         for out in waiting:
-            out.report_empty()
+            out.answer_drain()
         if self._next and self._ask():
             return
         self._address.open_gates()

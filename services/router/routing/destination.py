@@ -83,8 +83,8 @@ class Consumer(Destination, Protocol):
     def draining(self) -> bool:
         """True while the consumer drains (AMQP 2.6.7)."""
 
-    def report_empty(self) -> None:
-        """Answer a drain: there is no message for the consumer."""
+    def answer_drain(self) -> None:
+        """Answer a drain: the brokers have sent their messages, and none waits that the consumer has credit for."""
 
 
 class Taker(Protocol):

@@ -254,7 +254,7 @@ class OutLink(LinkRecord):
             for feed in address.feeds:
                 feed.resize()
 
-    def report_empty(self) -> None:
+    def answer_drain(self) -> None:
         sender = self.sender
         # Brokers may have sent more than the receiver had credit for: then the credit is used up and messages wait.
         if sender.drain and (not sender.granted or self._empty) and not sender.detached:
