@@ -136,6 +136,13 @@ def _arrived(client: Client, wanted: list[bytes], once: bool) -> None:
         assert {client.got[each] for each in wanted} == {1}
 
 
+def _exchange(name: str, near: Client, far: Client, wanted: list[bytes], qos: int) -> None:
+    """All of these pass in both directions."""
+    _acknowledged(near.publish(f"{name}/up/x", wanted, qos) + far.publish(f"{name}/down/x", wanted, qos))
+    _arrived(near, wanted, qos == 2)
+    _arrived(far, wanted, qos == 2)
+
+
 def _restart_gateway(suite: Suite) -> None:
     gateway = suite.component("mqtt_gateway")
     suite.kill(gateway)
@@ -175,11 +182,7 @@ def test_a_bridge_of_5_loses_nothing_that_the_mosquitto_has_when_the_gateway_is_
     """mosquitto 2.0 asks for no session expiry as a bridge of MQTT 5: its session ends with the connection."""
     name = unique("bridge")
     with _bridged(tmp_path, running_suite.mqtt_port, name, "mqttv50", qos) as (mosquitto, near, far):
-        before = [b"before %d" % number for number in range(BACKLOG)]
-        sent = near.publish(f"{name}/up/x", before, qos) + far.publish(f"{name}/down/x", before, qos)
-        _acknowledged(sent)
-        _arrived(near, before, qos == 2)
-        _arrived(far, before, qos == 2)
+        _exchange(name, near, far, [b"before %d" % number for number in range(BACKLOG)], qos)
         _restart_gateway(running_suite)
         during = [b"during %d" % number for number in range(BACKLOG)]
         _acknowledged(near.publish(f"{name}/up/x", during, qos))
@@ -192,15 +195,14 @@ def test_a_bridge_of_5_loses_nothing_that_the_mosquitto_has_when_the_gateway_is_
         _arrived(near, after, qos == 2)
 
 
-@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
-def test_a_bridge_with_default_options_connects_though_no_address_takes_its_state(tmp_path: Path, version: str) -> None:
+def test_a_bridge_with_default_options_connects_though_no_address_takes_its_state(tmp_path: Path) -> None:
     """Its will and its retained message are for `$SYS/broker/connection/NAME/state`."""
-    (tmp_path / "mosquitto").mkdir()
-    with running(tmp_path, {"other": {"type": "topic", "flavor": "small-persisted-topic"}}, options=()) as suite:
+    versions = ("mqttv311", "mqttv50")
+    addresses = {version: {"type": "topic", "flavor": "small-persisted-topic"} for version in versions}
+    with running(tmp_path / "suite", addresses, options=()) as suite:
         suite.up()
-        with _bridged(tmp_path / "mosquitto", suite.mqtt_port, "other", version, 1) as (_, near, far):
-            wanted = [b"%d" % number for number in range(BACKLOG)]
-            sent = near.publish("other/up/x", wanted, 1) + far.publish("other/down/x", wanted, 1)
-            _acknowledged(sent)
-            _arrived(near, wanted, False)
-            _arrived(far, wanted, False)
+        for version in versions:
+            folder = tmp_path / version
+            folder.mkdir()
+            with _bridged(folder, suite.mqtt_port, version, version, 1) as (_, near, far):
+                _exchange(version, near, far, [b"%d" % number for number in range(BACKLOG)], 1)

@@ -147,7 +147,8 @@ def test_a_router_that_comes_back_elsewhere_is_dialled_there(play: Play) -> None
         one, two = router("r-1", 7001, "r-2"), router("r-2", 7002, "r-1")
         await begin(world, one, two)
         await until(lambda: "r-1" in dialled(two))
-        await world.ready("any")  # the report names both routers
+        await world.ready("any")
+        await until(lambda: "r-1" in world.configserv.readiness["ragent"]["any"]["components"])
         one.kill()
         await until(lambda: "r-1" not in world.configserv.readiness["ragent"]["any"]["components"])
         assert dialled(two) == {"r-1": ("127.0.0.1", "7001", None)}

@@ -108,12 +108,11 @@ class MqttSession:
         backend = self._backend
         way = backend.publishing.way(publish.topic)
         qos = publish.qos
-        if way is None and qos < 2 and publish.topic.startswith(BRIDGE_STATE):
-            if qos and self.client is not None:
-                self.client.published(publish.packet_id, reasons.SUCCESS)
-            return
         if way is None:
-            self._refuse(publish, reasons.TOPIC_NAME_INVALID, f"no address takes the topic {publish.topic[:100]!r}")
+            if qos == 2 or not publish.topic.startswith(BRIDGE_STATE):
+                self._refuse(publish, reasons.TOPIC_NAME_INVALID, f"no address takes the topic {publish.topic[:100]!r}")
+            elif qos:
+                self.sent(publish.packet_id, qos, reasons.SUCCESS, "")  # ignored, as the bridge's will is
             return
         route = way.route
         if publish.retain and route.type != "topic":

@@ -63,9 +63,9 @@ def will_message(client: str, will: Will, topics: TopicMap, expiry: int) -> byte
     else:
         owner = topics.owner(will.topic)
         route = None if owner is None else Route.of(owner)
-    if route is None and will.topic.startswith(BRIDGE_STATE):
-        return None
     if route is None:
+        if will.topic.startswith(BRIDGE_STATE):
+            return None
         raise Refused(reasons.TOPIC_NAME_INVALID, f"no address takes the will's topic {will.topic[:100]!r}")
     if will.retain and route.type != "topic":
         raise Refused(reasons.RETAIN_NOT_SUPPORTED, f"the will is retained, and {route.name} is no topic address")
