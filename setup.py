@@ -10,9 +10,9 @@ import sys
 from setuptools import find_packages, setup
 
 INSIDE = "enmasse._installed"
-DATA = {"charts": ["enmasse/**", "enmasse/.helmignore"]}
+DATA = {"charts": ["enmasse/**", "enmasse/.helmignore"], "enmasse.spark": ["log4j2.properties"]}
 
-packages = find_packages(include=["enmasse*", "services*", "spark*", "charts"])
+packages = find_packages(include=["enmasse*", "services*", "charts"])
 moved = {
     name: f"{INSIDE}.{name}"
     for name in packages
@@ -21,5 +21,5 @@ moved = {
 setup(
     packages=[moved.get(name, name) for name in packages],
     package_dir={"": ".", **{new: name.replace(".", "/") for name, new in moved.items()}},
-    package_data={"spark": ["log4j2.properties"], **{moved.get(name, name): data for name, data in DATA.items()}},
+    package_data={moved.get(name, name): data for name, data in DATA.items()},
 )

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-OURS = {"enmasse", "services", "spark", "charts", "demo", "tests", "benchmarks"}
+OURS = {"enmasse", "services", "charts", "demo", "tests", "benchmarks"}
 EXTRAS = {
-    "spark": {"spark"},
+    "enmasse/spark": {"spark"},
     "enmasse/kubernetes": {"kubernetes"},
     "enmasse/stores/redis.py": {"redis"},
     "demo": {"dev", "spark"},
@@ -48,7 +48,7 @@ def imported(file: Path) -> set[str]:
     return names - OURS - set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("folder", ["enmasse", "services", "spark", "demo", "benchmarks", "tests"])
+@pytest.mark.parametrize("folder", ["enmasse", "services", "demo", "benchmarks", "tests"])
 def test_every_imported_package_is_declared(folder: str) -> None:
     undeclared = set()
     for file in sorted((ROOT / folder).rglob("*.py")):
@@ -62,7 +62,7 @@ def test_every_imported_package_is_declared(folder: str) -> None:
 
 
 def test_every_declared_dependency_is_imported() -> None:
-    files = [file for folder in ("enmasse", "services", "spark") for file in (ROOT / folder).rglob("*.py")]
+    files = [file for folder in ("enmasse", "services") for file in (ROOT / folder).rglob("*.py")]
     packages = {name for file in files for name in imported(file)}
     used = {normalized(distribution) for name in packages for distribution in DISTRIBUTIONS.get(name, [])}
     assert declared("kubernetes", "redis") - used == set()

@@ -107,7 +107,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True)
 def traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What spark.errors.plainly sets in this process is not inherited by those of the next test."""
+    """What enmasse.spark.errors.plainly sets in this process is not inherited by those of the next test."""
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spark.session import session
+from enmasse.spark.session import session
 
 
 def copy(spark: Any, url: str, address: str, work: Path) -> Any:

@@ -19,10 +19,10 @@ from proton import Message
 from proton.utils import BlockingConnection
 from pyspark.errors import AnalysisException, StreamingQueryException
 
+from enmasse.spark import pipeline
+from enmasse.spark.errors import sentence
+from enmasse.spark.session import session
 from enmasse.testing import wait_for
-from spark import pipeline
-from spark.errors import sentence
-from spark.session import session
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 from tests.spark.copying import copy
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from enmasse.spark.datasource import AmqpDataSource
+from enmasse.spark.options import OptionError, shown
+from enmasse.spark.schema import DDL
+from enmasse.spark.session import show
+from enmasse.spark.source import AmqpStreamReader
 from enmasse.testing import free_port
-from spark.datasource import AmqpDataSource
-from spark.options import OptionError, shown
-from spark.schema import DDL
-from spark.session import show
-from spark.source import AmqpStreamReader
 from tests.spark.conftest import LIMIT
 
 pytestmark = pytest.mark.timeout(LIMIT)
@@ -75,14 +75,16 @@ def test_an_option_that_is_missing_is_named(name: str) -> None:
 
 
 def test_a_program_ends_with_the_sentence_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    text = "[STREAM_FAILED] terminated with exception: spark.options.OptionError: amqp source: wrong\n SQLSTATE: 38000"
+    text = "[STREAM_FAILED] exception: enmasse.spark.options.OptionError: amqp source: wrong\n SQLSTATE: 38000"
     show(Exception, Exception(text), None)
     assert capsys.readouterr().err == "amqp source: wrong\n"
     show(ValueError, ValueError("of somebody else"), None)
     assert capsys.readouterr().err == "ValueError: of somebody else\n"
 
 
-@pytest.mark.parametrize(("module", "shown"), [("spark.pipeline", "--watermark"), ("spark.receiver", "spool")])
+@pytest.mark.parametrize(
+    ("module", "shown"), [("enmasse.spark.pipeline", "--watermark"), ("enmasse.spark.receiver", "spool")]
+)
 def test_help_starts_no_java(module: str, shown: str) -> None:
     without = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": "/nonexistent"}
     done = subprocess.run([sys.executable, "-m", module, "--help"], env=without, capture_output=True, text=True)
@@ -108,7 +110,7 @@ def test_the_password_is_not_in_the_arguments_of_the_receiver(tmp_path: Path) ->
     reader = AmqpStreamReader({"url": url, "address": "hidden", "spool": str(tmp_path / "spool")})
     try:
         process = reader.started().process
-        assert b"spark.receiver" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert b"enmasse.spark.receiver" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
         assert b"hidden-password" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     finally:
         reader.stop()

@@ -18,10 +18,10 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
+from enmasse.spark.schema import row
+from enmasse.spark.source import AmqpStreamReader
+from enmasse.spark.spool import MappedCount, head_of, read_spool
 from enmasse.testing import Suite, running, wait_for
-from spark.schema import row
-from spark.source import AmqpStreamReader
-from spark.spool import MappedCount, head_of, read_spool
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
 pytestmark = pytest.mark.timeout(LIMIT)
@@ -117,7 +117,7 @@ def test_receivers_killed_in_the_middle_lose_and_double_nothing(broker: Broker, 
 KILLED = """
 import os, signal
 from enmasse.aio.client_links import Delivery
-from spark import receiver
+from enmasse.spark import receiver
 settle = Delivery.settle
 left = {after}
 def killed(self, state):

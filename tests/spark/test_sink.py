@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.sink import AmqpStreamWriter, Ids, message_of
+from enmasse.spark.sink import AmqpStreamWriter, Ids, message_of
 from tests.spark.conftest import LIMIT, Broker
 
 pytestmark = pytest.mark.timeout(LIMIT)

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from enmasse.durable import replace_file
-from spark import spool as spooling
-from spark.spool import COUNT, SpoolError, SpoolWriter, head_of, read_spool, segments
+from enmasse.spark import spool as spooling
+from enmasse.spark.spool import COUNT, SpoolError, SpoolWriter, head_of, read_spool, segments
 
 
 def bodies(folder: Path, start: int, end: int) -> list[bytes]:
@@ -126,7 +126,9 @@ def test_a_spool_of_any_limit_gets_under_it_again(tmp_path: Path) -> None:
 
 def test_only_one_process_writes(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
-    code = f"from pathlib import Path; from spark.spool import SpoolWriter; SpoolWriter(Path({str(tmp_path)!r}))"
+    code = (
+        f"from pathlib import Path; from enmasse.spark.spool import SpoolWriter; SpoolWriter(Path({str(tmp_path)!r}))"
+    )
     second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "another receiver writes this spool" in second.stderr
     writer.close()

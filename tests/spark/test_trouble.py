@@ -23,14 +23,14 @@ from enmasse.aio.transport import Hub, serve
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import SaslServer, plain
+from enmasse.spark import source
+from enmasse.spark.outage import Outage, Patience, Phase
+from enmasse.spark.receiver import Intake
+from enmasse.spark.sink import AmqpStreamWriter, SinkError
+from enmasse.spark.source import AmqpStreamReader, ReceiverError
+from enmasse.spark.spool import SpoolError, SpoolWriter
+from enmasse.spark.unsettled import Unsettled
 from enmasse.testing import free_port
-from spark import source
-from spark.outage import Outage, Patience, Phase
-from spark.receiver import Intake
-from spark.sink import AmqpStreamWriter, SinkError
-from spark.source import AmqpStreamReader, ReceiverError
-from spark.spool import SpoolError, SpoolWriter
-from spark.unsettled import Unsettled
 from tests.amqp.server_kit import Store
 from tests.certificates import Authority
 from tests.kit.waiting import wait_for as until

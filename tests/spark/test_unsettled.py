@@ -20,11 +20,11 @@ from enmasse.amqp.link import FIRST
 from enmasse.amqp.message import AmqpSequence, Message
 from enmasse.amqp.performatives import ACCEPTED
 from enmasse.amqp.types import ULong
-from spark import spool as spooling
-from spark import unsettled as window
-from spark.receiver import Intake
-from spark.spool import MappedCount, SpoolError, SpoolWriter, read_spool, segments
-from spark.unsettled import Unsettled, key_of
+from enmasse.spark import spool as spooling
+from enmasse.spark import unsettled as window
+from enmasse.spark.receiver import Intake
+from enmasse.spark.spool import MappedCount, SpoolError, SpoolWriter, read_spool, segments
+from enmasse.spark.unsettled import Unsettled, key_of
 
 UNSURE = 50
 

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from enmasse.spark.spool import SpoolWriter
 from enmasse.testing import Suite, wait_for
-from spark.spool import SpoolWriter
 
 QUEUE, TOPIC = "kept-queue", "kept-topic"
 ADDRESSES = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from enmasse.spark.spool import SpoolWriter, read_spool
 from enmasse.testing import Suite, wait_for
-from spark.spool import SpoolWriter, read_spool
 from tests.upgrade import content
 from tests.upgrade.archive import FOLDER, unpack
 from tests.upgrade.content import bodies, enmasse

@@ -50,7 +50,7 @@ VALUES: dict[str, Any] = {
 PROCESSES = {
     "artemis": "org.apache.activemq.artemis.cli.Artemis",
     "qdrouterd": f"{dispatch.PLACE}/{dispatch.PROGRAM}",
-    "spark-pipeline": "spark.pipeline",
+    "spark-pipeline": "enmasse.spark.pipeline",
 }
 """What runs in a Pod, where it is not `services.COMPONENT`."""
 

@@ -26,9 +26,9 @@ from enmasse.aio.client import Client, ClientSender, connect
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Accepted
-from spark.errors import QueryError, plainly
-from spark.options import required, url_of
-from spark.outage import Phase, remedy, unreached
+from enmasse.spark.errors import QueryError, plainly
+from enmasse.spark.options import required, url_of
+from enmasse.spark.outage import Phase, remedy, unreached
 
 WINDOW = 500
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from spark.errors import plainly
-from spark.options import checked
-from spark.schema import DDL
-from spark.sink import AmqpStreamWriter
-from spark.source import AmqpStreamReader
+from enmasse.spark.errors import plainly
+from enmasse.spark.options import checked
+from enmasse.spark.schema import DDL
+from enmasse.spark.sink import AmqpStreamWriter
+from enmasse.spark.source import AmqpStreamReader
 
 
 class AmqpDataSource(DataSource):

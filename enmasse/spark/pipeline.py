@@ -4,7 +4,7 @@ A reading is a JSON body `{"device": str, "time": ISO 8601, "temperature": numbe
 "end", "maximum", "minimum", "mean", "readings"}`. A window's result is sent once, when the watermark has passed its
 end.
 
-`python -m spark.pipeline --url amqp://127.0.0.1:5672 --address telemetry --results results \
+`python -m enmasse.spark.pipeline --url amqp://127.0.0.1:5672 --address telemetry --results results \
     --work DIR`
 """
 
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from spark.session import session
+from enmasse.spark.session import session
 
 READING = "device string, time timestamp, temperature double"
 

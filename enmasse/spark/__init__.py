@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark.datasource import AmqpDataSource
+    from enmasse.spark.datasource import AmqpDataSource
 
 __all__ = ["AmqpDataSource"]
 
@@ -17,7 +17,7 @@ __all__ = ["AmqpDataSource"]
 def __getattr__(name: str) -> Any:
     """PySpark is imported with the data source, not with the package: the receiver process does without it."""
     if name == "AmqpDataSource":
-        from spark.datasource import AmqpDataSource
+        from enmasse.spark.datasource import AmqpDataSource
 
         return AmqpDataSource
-    raise AttributeError(f"module 'spark' has no attribute {name!r}")
+    raise AttributeError(f"module 'enmasse.spark' has no attribute {name!r}")

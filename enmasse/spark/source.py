@@ -23,10 +23,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark.errors import QueryError, plainly
-from spark.options import MOST_CREDIT, number, required, shown, url_of
-from spark.schema import batches
-from spark.spool import MappedCount, SpoolError, head_of, read_spool, segments
+from enmasse.spark.errors import QueryError, plainly
+from enmasse.spark.options import MOST_CREDIT, number, required, shown, url_of
+from enmasse.spark.schema import batches
+from enmasse.spark.spool import MappedCount, SpoolError, head_of, read_spool, segments
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class SpoolRange(InputPartition):
 
 
 def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
-    """The settings of the receiver process (spark.receiver.ReceiverSettings). Raises OptionError."""
+    """The settings of the receiver process (enmasse.spark.receiver.ReceiverSettings). Raises OptionError."""
     spool = str(Path(required(options, "spool", "source")).absolute())
     return {
         "url": url_of(options, "source"),
@@ -146,13 +146,13 @@ class ReceiverProcess:
     """The receiver process as the driver-side reader sees it."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        """settings: those of spark.receiver.ReceiverSettings. Raises ReceiverError, SpoolError."""
+        """settings: those of enmasse.spark.receiver.ReceiverSettings. Raises ReceiverError, SpoolError."""
         self.source = f"{settings['address']!r} at {shown(settings['url'])}"
         self.trouble = ""
         self.full = False  # the spool: nothing comes until segments are deleted
         self.attached = threading.Event()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "spark.receiver"],
+            [sys.executable, "-m", "enmasse.spark.receiver"],
             stdin=subprocess.PIPE,  # the settings, then commits; the receiver ends with it
             stdout=subprocess.PIPE,
             text=True,

@@ -1,10 +1,10 @@
 """The receiver: a process that moves messages from an AMQP address into a spool and accepts them once durable.
 
-The driver-side reader (spark.source) starts `python -m spark.receiver`. The first line of its standard input is its
-settings as JSON: as an argument the URL's password would be in the list of processes. Each further line is a number:
-Spark has committed the records before it. It ends when its standard input ends, so it never outlives its reader.
-Each line of its standard output is a change of state, as JSON: `attached`; `lost` and why, while it tries again;
-`full` and `room` of the spool; `failed` and why it ends.
+The driver-side reader (enmasse.spark.source) starts `python -m enmasse.spark.receiver`. The first line of its standard
+input is its settings as JSON: as an argument the URL's password would be in the list of processes. Each further line
+is a number: Spark has committed the records before it. It ends when its standard input ends, so it never outlives its
+reader. Each line of its standard output is a change of state, as JSON: `attached`; `lost` and why, while it tries
+again; `full` and `room` of the spool; `failed` and why it ends.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from enmasse.amqp.link import FIRST, SECOND
 from enmasse.amqp.performatives import ACCEPTED
 from enmasse.backoff import ReconnectBackoff
 from enmasse.reconnect import keep_connected
-from spark.outage import Outage, Patience, Phase, words
-from spark.spool import SpoolError, SpoolInUseError, SpoolWriter
-from spark.unsettled import Unsettled, key_of
+from enmasse.spark.outage import Outage, Patience, Phase, words
+from enmasse.spark.spool import SpoolError, SpoolInUseError, SpoolWriter
+from enmasse.spark.unsettled import Unsettled, key_of
 
 RETRY_FIRST, RETRY_LAST = 0.2, 5.0
 """Seconds before the first try again, and between two at most."""
@@ -287,7 +287,7 @@ async def read_commits(lines: asyncio.StreamReader, commits: asyncio.Queue[int])
 
 def main() -> None:
     argparse.ArgumentParser(
-        "python -m spark.receiver", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m enmasse.spark.receiver", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
     try:
         asyncio.run(run())

@@ -9,8 +9,8 @@ from types import TracebackType
 
 from pyspark.sql import SparkSession
 
-from spark.datasource import AmqpDataSource
-from spark.errors import sentence
+from enmasse.spark.datasource import AmqpDataSource
+from enmasse.spark.errors import sentence
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 

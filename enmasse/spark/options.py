@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from spark.errors import QueryError
+from enmasse.spark.errors import QueryError
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
 MOST_CREDIT = (1 << 31) - 1

@@ -5,7 +5,7 @@ then accepted. Offsets number the records of the spool, from 0, without gaps, fo
 
     spool/
       00000000000000000000.seg     records from that number on
-      settled, unsettled           what the address may deliver again (spark.unsettled)
+      settled, unsettled           what the address may deliver again (enmasse.spark.unsettled)
       head                         8 bytes, big-endian: one past the last durable record (a hint, mapped by readers)
       lock                         held by the one process that writes
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from enmasse.durable import private, sync_folder
-from spark.errors import QueryError
+from enmasse.spark.errors import QueryError
 
 RECORD = struct.Struct(">IIQ")
 COUNT = struct.Struct(">Q")

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
-from spark.options import shown
+from enmasse.spark.options import shown
 
 REFUSALS = (errors.NOT_FOUND, errors.UNAUTHORIZED_ACCESS, errors.NOT_ALLOWED)
 
