@@ -233,13 +233,13 @@ def out_to_amqp(peers: Sequence[Peer], scale: float) -> None:
     ours = next(peer for peer in peers if peer.suite is not None)
     for qos in (0, 1):
         runs: dict[str, Callable[[], dict[str, float]]] = {
-            OURS: lambda qos=qos: to_amqp(ours, qos, int(40_000 * scale)),  # type: ignore[misc]
+            OURS: lambda qos=qos: to_amqp(ours, qos, int(40_000 * scale)),  # type: ignore[misc]  # mypy infers no type of a lambda's default
         }
         for peer in peers:
             if peer is not ours:
                 less = AMQTT_SHARE if peer.name == AMQTT else 1
                 count = int(40_000 * scale) // less
-                runs[peer.name] = lambda p=peer, q=qos, c=count: flow(p, "direct", q, 2, c)  # type: ignore[misc]
+                runs[peer.name] = lambda p=peer, q=qos, c=count: flow(p, "direct", q, 2, c)  # type: ignore[misc]  # mypy infers no type of a lambda's default
         compare(f"MQTT in, AMQP out over anycast, QoS {qos} (the others: MQTT out)", runs, {AMQTT: 5.0})
 
 
@@ -248,7 +248,7 @@ def qos_2(peers: Sequence[Peer], scale: float) -> None:
         runs: dict[str, Callable[[], dict[str, float]]] = {}
         for peer in peers:
             if peer.name != AMQTT:
-                runs[peer.name] = lambda p=peer: flow(p, "news", 2, connections, int(4000 * scale))  # type: ignore[misc]
+                runs[peer.name] = lambda p=peer: flow(p, "news", 2, connections, int(4000 * scale))  # type: ignore[misc]  # mypy infers no type of a lambda's default
         compare(f"topic, QoS 2, {connections} connections (mosquitto does not wait for its disk)", runs, {})
 
 
@@ -256,7 +256,7 @@ def connections(peers: Sequence[Peer], scale: float) -> None:
     """Idle memory of a connection, connections a second, and a storm: all disconnect and reconnect, with wills."""
     count = int(IDLE * min(scale, 1))
     for peer in peers:
-        measured = (lambda p=peer: [gateway(p.suite)]) if peer.suite is not None else peer.processes  # type: ignore[misc]
+        measured = (lambda p=peer: [gateway(p.suite)]) if peer.suite is not None else peer.processes  # type: ignore[misc]  # mypy infers no type of a lambda's default
         before = sum(int(process.memory_full_info().uss) for process in measured())
         idle = generator("connect", peer, "--connections", count)
         with ended(idle):

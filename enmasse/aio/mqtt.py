@@ -296,9 +296,9 @@ class Client:
         for packet in packets:
             kind = type(packet)
             if kind is Publish:
-                self._on_publish(packet)  # type: ignore[arg-type]
+                self._on_publish(packet)  # type: ignore[arg-type]  # mypy does not narrow by `kind`
             elif kind is PubAck or kind is PubComp:
-                self._sent.completed(packet)  # type: ignore[arg-type]
+                self._sent.completed(packet)  # type: ignore[arg-type]  # mypy does not narrow by `kind`
             else:
                 self._on_other(packet)
         self._changed.set()

@@ -98,7 +98,7 @@ def fixed(layout: str, make: Callable[[Any], Any] | None = None) -> Decoder:
         stop = pos + width
         if stop > end:
             raise cut_short(pos)
-        return make(unpack(buf, pos)[0]), stop  # type: ignore[misc]
+        return make(unpack(buf, pos)[0]), stop  # type: ignore[misc]  # only made where `make` is given
 
     return decode_plain if make is None else decode_made
 
@@ -329,7 +329,7 @@ def _described(buf: Buffer, pos: int, end: int, depth: int) -> tuple[Described, 
 
 
 DECODERS: list[Decoder] = [_unknown(code) for code in range(256)]
-for _code, _decoder in {
+_KNOWN: dict[int, Decoder] = {
     0x00: _described,
     0x40: constant(None),
     0x41: constant(True),
@@ -370,8 +370,9 @@ for _code, _decoder in {
     0xD1: _map32,
     0xE0: _array8,
     0xF0: _array32,
-}.items():
-    DECODERS[_code] = _decoder  # type: ignore[assignment,unused-ignore]
+}
+for _code, _decoder in _KNOWN.items():
+    DECODERS[_code] = _decoder
 
 # Bytes of an encoding after its code; -1 and -4: a size of one or four bytes comes first; None: no such encoding.
 _WIDTH_OF_CLASS = dict(zip(range(4, 16), (0, 1, 2, 4, 8, 16, -1, -4, -1, -4, -1, -4), strict=True))

@@ -170,7 +170,7 @@ def composite(code: int, descriptor: str) -> Callable[[type[_T]], type[_T]]:
         )
         _TABLES[ULong(code)] = _TABLES[Symbol(descriptor)] = table
         ENCODERS[made] = _encoder_of(code, table, columns, kinds)
-        return made  # type: ignore[no-any-return]
+        return made  # type: ignore[no-any-return]  # the dataclass made of cls
 
     return register
 

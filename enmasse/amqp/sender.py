@@ -157,7 +157,7 @@ class Sender(Link):
         known yet). Raises AmqpError if there is no credit.
         """
         if type(payload) is not bytes:
-            payload = b"".join(payload) if isinstance(payload, (list, tuple)) else bytes(payload)  # type: ignore[arg-type]
+            payload = b"".join(payload) if isinstance(payload, (list, tuple)) else bytes(payload)  # type: ignore[arg-type]  # any other buffer
         if not message_format and state is None:
             delivery_id = self._window.next_id
             if self.pass_on(payload, token, tag, settled or self.snd_settle_mode == SETTLED):

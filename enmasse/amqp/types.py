@@ -186,7 +186,7 @@ class Array:
             return NotImplemented
         return (self.type, self.values, self.descriptor) == (other.type, other.values, other.descriptor)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # no hash, as Python's data model writes it
 
     def __repr__(self) -> str:
         described = "" if self.descriptor is None else f", descriptor={self.descriptor!r}"

@@ -62,7 +62,7 @@ def options(function: F) -> F:
         ("--namespace", "NAME", "Work on the installation in this namespace of a Kubernetes cluster."),
     ):
         command = click.option(name, metavar=metavar, help=text)(command)
-    return command  # type: ignore[return-value]
+    return command  # type: ignore[return-value]  # click's decorators return what they decorate
 
 
 class Part(NamedTuple):

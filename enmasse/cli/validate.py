@@ -19,7 +19,7 @@ def type_of(entry: Any) -> str:
     if isinstance(entry.get("type"), str):
         return str(entry["type"])
     kinds = {(True, False): "queue", (True, True): "topic", (False, False): "anycast", (False, True): "multicast"}
-    return kinds.get((entry.get("store_and_forward"), entry.get("multicast")), "")  # type: ignore[arg-type]
+    return kinds.get((entry.get("store_and_forward"), entry.get("multicast")), "")  # type: ignore[arg-type]  # a pair of any values may be looked up
 
 
 def in_memory(folder: Path) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import proton
-from cproton import (  # type: ignore[import-untyped]
+from cproton import (
     addressof,
     isnull,
     pn_collector_peek,
@@ -371,7 +371,7 @@ class ControlConnection(asyncio.Protocol):
                     delivery = pn_event_delivery(event)
                     link = links.get(addressof(pn_delivery_link(delivery)))
                     if link is not None:
-                        link.delivery_event(delivery)  # type: ignore[attr-defined]
+                        link.delivery_event(delivery)  # type: ignore[attr-defined]  # links with deliveries have it
                 elif kind == _LINK_FLOW:
                     link = links.get(addressof(pn_event_link(event)))
                     if isinstance(link, ControlSender):

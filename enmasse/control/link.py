@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 import proton
-from cproton import (  # type: ignore[import-untyped]
+from cproton import (
     addressof,
     pn_delivery,
     pn_delivery_aborted,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import proton
-from cproton import (  # type: ignore[import-untyped]
+from cproton import (
     pn_message,
     pn_message_decode,
     pn_message_free,

@@ -27,7 +27,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS entries (
 _PUT = "INSERT INTO entries VALUES (?, ?, ?) ON CONFLICT (tab, key) DO UPDATE SET value = excluded.value"
 _DELETE = "DELETE FROM entries WHERE tab = ? AND key = ?"
 _GET = "SELECT value FROM entries WHERE tab = ? AND key = ?"
-_SCAN = f"SELECT key, value FROM entries WHERE tab = ? AND key > ? ORDER BY key LIMIT {_PAGE_ENTRIES}"  # noqa: S608
+_SCAN = f"SELECT key, value FROM entries WHERE tab = ? AND key > ? ORDER BY key LIMIT {_PAGE_ENTRIES}"  # noqa: S608 - a number
 
 _UNDONE = {"SQLITE_FULL", "SQLITE_TOOBIG", "SQLITE_NOMEM", "SQLITE_READONLY", "SQLITE_BUSY"}
 """After these nothing has been committed (https://www.sqlite.org/lang_transaction.html, "Response To Errors")."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Final, Literal, Protocol, TypeAlias
 
 from enmasse.model.sessions import MOST_HELD, Outgoing, is_contended
@@ -172,14 +173,19 @@ class Exchanges:
             return
         source, link, delivery_id, message = delivery.handle
         if not exchange.contended:
-            stored: Callable[[Verdict], None] = lambda _: self._host.step(packet_id, Step.ASSIGNED)  # noqa: E731
-            self._host.change("out", packet_id, delivery.identity, delivery.source, stored)
+            self._host.change(
+                "out",
+                packet_id,
+                delivery.identity,
+                delivery.source,
+                lambda _: self._host.step(packet_id, Step.ASSIGNED),
+            )
             return
         delivery.handle = (source, link, delivery_id, b"")
         if len(message) > MOST_HELD:
             message = b""
-        held = lambda verdict: self._given(exchange, bool(message), verdict)  # noqa: E731
-        self._host.change("out", packet_id, delivery.identity, delivery.source, held, message)
+        given = partial(self._given, exchange, bool(message))
+        self._host.change("out", packet_id, delivery.identity, delivery.source, given, message)
 
     def _given(self, exchange: _Exchange, held: bool, verdict: Verdict) -> None:
         """Go on with a message of a contended source, or withdraw it if it is another session's."""

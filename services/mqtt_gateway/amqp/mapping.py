@@ -287,7 +287,7 @@ class Reader:
                 raise AmqpError("amqp:not-allowed", "MQTT has no topics of more than 65,535 bytes")
         qos = annotations.get(QOS)
         from_mqtt = isinstance(qos, int) and not isinstance(qos, bool) and 0 <= qos <= 2
-        front.qos = int(qos) if from_mqtt else 1 if header.durable else 0  # type: ignore[arg-type]
+        front.qos = int(qos) if from_mqtt else 1 if header.durable else 0  # type: ignore[arg-type]  # from_mqtt: it is an int
         front.retain = annotations.get(RETAIN) is True
         front.publisher = _text(annotations.get(PUBLISHER))
         front.retained_for = _text(annotations.get(RETAINED_FOR))

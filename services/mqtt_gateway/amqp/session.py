@@ -289,10 +289,10 @@ class MqttSession:
         wanted = [
             wire.Subscription(
                 filter=each.filter,
-                qos=each.qos,  # type: ignore[arg-type]
+                qos=each.qos,  # type: ignore[arg-type]  # the codec has checked it
                 no_local=each.no_local,
                 retain_as_published=each.retain_as_published,
-                retain_handling=each.retain_handling,  # type: ignore[arg-type]
+                retain_handling=each.retain_handling,  # type: ignore[arg-type]  # the codec has checked it
                 identifier=ids[0] if ids else 0,
             )
             for each in subscribe.subscriptions

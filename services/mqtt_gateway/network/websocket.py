@@ -85,7 +85,7 @@ class _Protocol(web.RequestHandler):
     __slots__ = ()
 
     def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
-        super().set_parser(_MaskedReader(parser, self._close_unmasked), data_received_cb)  # type: ignore[arg-type]
+        super().set_parser(_MaskedReader(parser, self._close_unmasked), data_received_cb)  # type: ignore[arg-type]  # a parser by its methods
 
     def _close_unmasked(self) -> None:
         log.info("mqtt.websocket.unmasked")
@@ -119,7 +119,7 @@ class WebSocketServer:
         protocol = _Protocol(
             self._server,
             loop=self._flusher.loop,
-            access_log=None,  # type: ignore[arg-type]
+            access_log=None,  # type: ignore[arg-type]  # None: aiohttp writes no access log
             logger=_HTTP_LOG,
             max_line_size=4096,
             max_field_size=4096,

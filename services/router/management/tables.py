@@ -126,7 +126,7 @@ class ConfigTable(Table):
         self._remove = remove
 
     def rows(self) -> Iterable[Any]:
-        return self._store.by_name.values()  # type: ignore[no-any-return]
+        return self._store.by_name.values()  # type: ignore[no-any-return]  # stores have no type in common
 
     def by_identity(self, identity: str) -> Any:
         return self._store.by_identity.get(int(identity)) if identity.isdigit() else None

@@ -120,7 +120,7 @@ def user_of(connection: ssl.SSLObject | None, uid_format: str | None) -> str | N
     certificate = None if connection is None else connection.getpeercert()
     if connection is None or not certificate:
         return None
-    subject: tuple[tuple[tuple[str, str], ...], ...] = certificate.get("subject", ())  # type: ignore[assignment]
+    subject: tuple[tuple[tuple[str, str], ...], ...] = certificate.get("subject", ())  # type: ignore[assignment]  # typeshed's type covers every field
     if uid_format is None:
         return _distinguished_name(subject) or None
     fields: dict[str, str] = {}

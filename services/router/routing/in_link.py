@@ -121,14 +121,14 @@ class InLink(LinkRecord):
                 self.refuse(delivery_id, settled, NOT_A_MESSAGE)
                 return
         choice = self.choice
-        out = choice.only or choice.choose()  # type: ignore[union-attr]
+        out = choice.only or choice.choose()  # type: ignore[union-attr]  # set as long as the link forwards
         if out is None:
             self.refuse(delivery_id, settled)
         elif settled:
             self.presettled += 1
             out.offer(payload, None, message_format)
         elif message_format or not out.direct or not out.pass_on(payload, (self, delivery_id)):
-            out = choice.ready() or out  # type: ignore[union-attr]
+            out = choice.ready() or out  # type: ignore[union-attr]  # set as long as the link forwards
             out.offer(payload, (self, delivery_id), message_format)
 
     def forward_multicast(
@@ -143,7 +143,7 @@ class InLink(LinkRecord):
             if len(payload) < SHORTEST:
                 self.refuse(delivery_id, settled, NOT_A_MESSAGE)
                 return
-        outs = self.choice.outs  # type: ignore[union-attr]
+        outs = self.choice.outs  # type: ignore[union-attr]  # set as long as the link forwards
         if not outs:
             self.refuse(delivery_id, settled)
         elif settled:
@@ -194,7 +194,7 @@ class InLink(LinkRecord):
             self.presettled += 1
         else:
             self.settle(delivery_id)
-        self.address.subscriber(self.connection, payload)  # type: ignore[union-attr,misc]
+        self.address.subscriber(self.connection, payload)  # type: ignore[union-attr,misc]  # set as long as the link forwards
 
     def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None:
         """Refuse a delivery without a destination: release it (or use `state`), or drop it if it is presettled."""
