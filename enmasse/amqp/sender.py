@@ -92,21 +92,28 @@ class Sender(Link):
         self._tag_head = self._tag_code = b""
         self._tag_pack = _FAST_HEAD.pack
 
+    def _room(self) -> int:
+        """Return how many deliveries may leave at once; not positive if none may. Every way to send asks here: credit,
+        the peer's window and reading, `max_unsettled`, and that nothing waits on this link."""
+        window = self._window
+        if self.output.blocked:
+            return 0
+        room = self._gate - self._sent
+        left = (window.stop - window.next_id) & U32
+        if left < room:
+            room = left
+        left = window.max_unsettled - len(window.unsettled)
+        return left if left < room else room
+
     @property
     def credit(self) -> int:
-        """Deliveries that may be sent now. 0 while the peer does not read, grants no window, or leaves too many
-        unsettled; `on_flow` (or `on_writable`) comes when that changes."""
+        """Deliveries that the peer's credit allows. 0 while none may be sent, because the peer does not read, grants no
+        window or leaves too many unsettled; `on_flow` (or `on_writable`) is called when that changes."""
         left = self._limit - self._sent
         if left <= 0:
             return 0
-        window = self._window
-        if (
-            self.output.blocked
-            or window.next_id == window.stop
-            or len(window.unsettled) >= window.max_unsettled
-            or self._gate < 0
-        ):
-            window.starved[self] = None
+        if self._room() <= 0:
+            self._window.starved[self] = None
             return 0
         return left
 
@@ -162,30 +169,26 @@ class Sender(Link):
             delivery_id = self._window.next_id
             if self.pass_on(payload, token, tag, settled or self.snd_settle_mode == SETTLED):
                 return delivery_id
-        return self._send_slowly(payload, token, settled, tag, message_format, state)
+        outgoing = self.begin(token, settled=settled, tag=tag, message_format=message_format, state=state)
+        outgoing.fill(payload)
+        self.want_pump()
+        return outgoing.delivery_id
 
     def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
-        """Send unsettled messages, up to the first that finds no credit, has to wait or needs a second frame. Returns
-        how many were sent: the next one is for `credit` and `send`."""
+        """Send unsettled messages that arrived together, up to the first that would have to wait or needs a second
+        frame. Return how many were sent: the next one is for `credit` and `send`. Does not raise."""
+        room = self._room()
+        if room <= 0 or self.snd_settle_mode == SETTLED:
+            return 0
         window = self._window
         output = self.output
-        unsettled = window.unsettled
-        delivery_id = window.next_id
-        room = min(
-            self._gate - self._sent,
-            (window.stop - delivery_id) & U32,
-            window.max_unsettled - len(unsettled),
-            U32 - delivery_id,
-        )
-        if room <= 0 or output.blocked or self.snd_settle_mode == SETTLED:
-            return 0
         append = output.buffers.append
         pack = self._pack
         head = self._head
         overhead = self._overhead
         frame_max = self._frame_max
-        first = delivery_id
-        stop = delivery_id + room
+        first = delivery_id = window.next_id
+        stop = min(first + room, U32)
         written = 0
         for payload in payloads:
             size = len(payload) + overhead
@@ -195,7 +198,7 @@ class Sender(Link):
             append(payload)
             written += size
             delivery_id += 1
-        unsettled.update(zip(range(first, delivery_id), zip(repeat(self), tokens), strict=False))
+        window.unsettled.update(zip(range(first, delivery_id), zip(repeat(self), tokens), strict=False))
         window.next_id = delivery_id
         self._sent += delivery_id - first
         output.spill(written)
@@ -204,39 +207,9 @@ class Sender(Link):
         return delivery_id - first
 
     def pass_on(self, payload: bytes, token: Any, tag: bytes | None = None, settled: bool = False) -> bool:
-        """Send a message if that takes neither waiting nor a second frame: True. Otherwise nothing was done: ask
-        `credit`, and `send`. What a router does for every message."""
-        sent = self._sent
-        window = self._window
-        output = self.output
-        unsettled = window.unsettled
-        delivery_id = window.next_id
-        size = len(payload) + self._overhead
-        if (
-            sent >= self._gate
-            or size > self._frame_max
-            or delivery_id == window.stop
-            or len(unsettled) >= window.max_unsettled
-            or output.blocked
-        ):
-            return False
-        if tag is not None or settled or self.snd_settle_mode == 1:
-            return self._pass_on_otherwise(payload, token, tag, settled)
-        self._sent = sent + 1
-        window.next_id = (delivery_id + 1) & U32
-        unsettled[delivery_id] = (self, token)
-        buffers = output.buffers
-        buffers.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, b"\x43\x42"))
-        buffers.append(payload)
-        if size > 4096 or len(buffers) > MANY:
-            output.spill(size)
-        if not output.dirty:
-            output.wake()
-        return True
-
-    def _pass_on_otherwise(self, payload: bytes, token: Any, tag: bytes | None, settled: bool) -> bool:
-        """`pass_on` of a message that goes settled or with a tag; `pass_on` has made its checks."""
-        if self.snd_settle_mode == 1 and not settled:
+        """Send one message if that takes neither waiting nor a second frame, and return True. Otherwise do nothing and
+        return False: ask `credit`, and `send`. A run of one would cost twice as much. Does not raise."""
+        if self._room() <= 0 or (self.snd_settle_mode == 1 and not settled):
             return False
         window = self._window
         delivery_id = window.next_id
@@ -245,13 +218,15 @@ class Sender(Link):
         if tag is None:
             frame = self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, tail)
         else:
-            more = len(tag)
-            if more != self._tag_size:
-                self._fit_tags(more)
-            size += more - 4
-            if more != self._tag_size or size > self._frame_max:
-                return False
+            tag_size = len(tag)
+            if tag_size != self._tag_size:
+                self._fit_tags(tag_size)
+                if tag_size != self._tag_size:
+                    return False
+            size += tag_size - 4
             frame = self._tag_pack(size, self._tag_head, delivery_id, self._tag_code, tag, tail)
+        if size > self._frame_max:
+            return False
         self._sent += 1
         window.next_id = (delivery_id + 1) & U32
         if settled:
@@ -259,9 +234,10 @@ class Sender(Link):
         else:
             window.unsettled[delivery_id] = (self, token)
         output = self.output
-        output.buffers.append(frame)
-        output.buffers.append(payload)
-        if size > 4096 or len(output.buffers) > MANY:
+        buffers = output.buffers
+        buffers.append(frame)
+        buffers.append(payload)
+        if size > 4096 or len(buffers) > MANY:
             output.spill(size)
         if not output.dirty:
             output.wake()
@@ -303,14 +279,6 @@ class Sender(Link):
         self._queue.append(outgoing)
         self._gate = -1
         return outgoing
-
-    def _send_slowly(
-        self, payload: bytes, token: Any, settled: bool, tag: bytes | None, message_format: int, state: Any
-    ) -> int:
-        outgoing = self.begin(token, settled=settled, tag=tag, message_format=message_format, state=state)
-        outgoing.fill(payload)
-        self.want_pump()
-        return outgoing.delivery_id
 
     def settle(self, tokens: Iterable[Any]) -> None:
         """Settle deliveries by their tokens: those the peer has stated an outcome of without settling (rcv-settle-mode
@@ -366,6 +334,11 @@ class Sender(Link):
             self._given += left
         if not self.detached:
             self._send_flow(drain=True)
+
+    def answer_drain(self, nothing_waits: bool) -> None:
+        """Answer a drain if there is one and its credit is used up, or no message waits for it."""
+        if self.drain and (nothing_waits or not self.granted):
+            self.drained()
 
     def offer(self, available: int) -> None:
         """Report to the peer how many messages wait for its credit (2.6.7)."""

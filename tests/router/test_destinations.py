@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -37,6 +38,9 @@ class Neighbour:
     @property
     def load(self) -> int:
         return len(self.held)
+
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Token]) -> int:
+        return 0
 
     def pass_on(self, payload: bytes, token: Token) -> bool:
         raise AssertionError("it is not direct")

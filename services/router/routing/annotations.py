@@ -7,7 +7,7 @@ on every link that is not routed.
 from __future__ import annotations
 
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, may_hold
+from enmasse.amqp.scan import HEADER, MESSAGE_ANNOTATIONS, may_hold
 from enmasse.amqp.sections import Sections
 
 PREFIX = "x-opt-qd."
@@ -16,6 +16,14 @@ _PREFIX = PREFIX.encode()
 
 def stripped(payload: bytes) -> bytes:
     """Return the message without router annotations; the payload itself if it has none or cannot be decoded."""
+    try:
+        section = payload[2]
+        if section > MESSAGE_ANNOTATIONS:
+            return payload
+        if section == HEADER and payload[3] == 0xC0 and payload[payload[4] + 7] > MESSAGE_ANNOTATIONS:
+            return payload  # the section after a header of the usual encoding
+    except IndexError:
+        return payload
     try:
         return _without(payload) if may_hold(payload, _PREFIX, MESSAGE_ANNOTATIONS, MESSAGE_ANNOTATIONS) else payload
     except AmqpError:

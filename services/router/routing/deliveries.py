@@ -36,6 +36,10 @@ class Source(Protocol):
     def settle(self) -> Callable[..., None]: ...
 
     @property
+    def accept(self) -> Callable[[list[int]], None]:
+        """`settle` with accepted, for deliveries whose outcomes arrived together."""
+
+    @property
     def update(self) -> Callable[[int, Any], None]: ...
 
     def count(self, state: Any) -> None: ...
@@ -134,6 +138,10 @@ class Copies:
             self.source.settle(self.delivery_id, state)
             if state is not ACCEPTED:
                 self.source.count(state)
+
+    def accept(self, delivery_ids: list[int]) -> None:
+        for delivery_id in delivery_ids:
+            self.settle(delivery_id)
 
     def update(self, delivery_id: int, state: Any) -> None:
         """Handle a state without settlement: settle the copy for the receiver with that state."""

@@ -9,7 +9,7 @@ credit, `Taker` and `StreamDestination` for deliveries in pieces, `Detour` for a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from enmasse.amqp.delivery import Outgoing
@@ -39,6 +39,10 @@ class Destination(Party, Protocol):
     @property
     def pass_on(self) -> Callable[[bytes, Token], bool]:
         """Hot path: takes a complete, unsettled message of format 0, or returns False."""
+
+    @property
+    def send_run(self) -> Callable[[Sequence[bytes], Sequence[Token]], int]:
+        """Hot path: takes such messages up to the first that `pass_on` would not take; returns how many."""
 
     @property
     def ready(self) -> bool:

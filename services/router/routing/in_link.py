@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import RELEASED, Modified, Rejected, Released
 from enmasse.amqp.receiver import Partial
+from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, PROPERTIES
 from services.router.routing.address import RoutedAddress
 from services.router.routing.annotations import stripped
 from services.router.routing.choice import Choice
@@ -19,7 +21,7 @@ from services.router.routing.size_limit import limited
 from services.router.routing.streaming import AddressStream, begin_or_gather
 
 
-def _gone(delivery_id: int, state: Any = None) -> None:
+def _gone(delivery: int | list[int], state: Any = None) -> None:
     """Settle towards a sender that no longer exists: do nothing."""
 
 
@@ -27,6 +29,7 @@ class InLink(LinkRecord):
     """Receives deliveries: the router's end of a client's sender, or of a link from a broker."""
 
     __slots__ = (
+        "accept",
         "address",
         "ahead",
         "capacity",
@@ -67,6 +70,7 @@ class InLink(LinkRecord):
         self.choice: Choice | None = None if address is None else address.everyone
         self.ahead: Detour | None = None  # additional link with a large delivery of this link
         self.settle: Callable[..., None] = link.session.settle
+        self.accept: Callable[[list[int]], None] = link.accept_all
         self.update: Callable[[int, Any], None] = link.session.update
         self.second: dict[int, tuple[Sender, Token]] | None = None
         self.presettled = self.dropped = self.rejected = self.released = self.modified = 0
@@ -107,19 +111,28 @@ class InLink(LinkRecord):
         else:
             forward = self.forward_multicast if address.treatment == MULTICAST else self.forward
         self.link.on_delivery = limited(self.link, forward)
+        together = forward == self.forward and not self.link.max_message_size
+        self.link.on_run = self.forward_run if together else None
+
+    def forward_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
+        """Anycast: forward deliveries that arrived together, at once if there is a single destination. Hot path."""
+        out = self.choice.only  # type: ignore[union-attr]  # set as long as the link forwards
+        sent = 0
+        if out is not None and out.direct and all(map(SHORTEST.__le__, map(len, payloads))):
+            payloads = [payload if payload[2] > MESSAGE_ANNOTATIONS else stripped(payload) for payload in payloads]
+            sent = out.send_run(payloads, list(zip(repeat(self), range(first, first + len(payloads)))))
+        for delivery_id, payload in enumerate(payloads[sent:], first + sent):
+            link.on_delivery(link, delivery_id, False, payload, b"", 0)  # another one after an event of the first
 
     def forward(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
-        """Anycast: forward to the single destination, or the one with the least load. Hot path."""
-        try:
-            section = payload[2]  # with a header of the usual encoding, the section after it counts
-            if section < 0x73 and (section != 0x70 or payload[3] != 0xC0 or payload[payload[4] + 7] < 0x73):
-                payload = stripped(payload)
-        except IndexError:
-            if len(payload) < SHORTEST:
-                self.refuse(delivery_id, settled, NOT_A_MESSAGE)
-                return
+        """Anycast: forward to the single destination, or the one with the least load."""
+        if len(payload) < SHORTEST:
+            self.refuse(delivery_id, settled, NOT_A_MESSAGE)
+            return
+        if payload[2] < PROPERTIES:
+            payload = stripped(payload)
         choice = self.choice
         out = choice.only or choice.choose()  # type: ignore[union-attr]  # set as long as the link forwards
         if out is None:
@@ -135,14 +148,11 @@ class InLink(LinkRecord):
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
         """Multicast: forward to every destination; the sender gets one outcome when the last one has answered."""
-        try:
-            section = payload[2]  # with a header of the usual encoding, the section after it counts
-            if section < 0x73 and (section != 0x70 or payload[3] != 0xC0 or payload[payload[4] + 7] < 0x73):
-                payload = stripped(payload)
-        except IndexError:
-            if len(payload) < SHORTEST:
-                self.refuse(delivery_id, settled, NOT_A_MESSAGE)
-                return
+        if len(payload) < SHORTEST:
+            self.refuse(delivery_id, settled, NOT_A_MESSAGE)
+            return
+        if payload[2] < PROPERTIES:
+            payload = stripped(payload)
         outs = self.choice.outs  # type: ignore[union-attr]  # set as long as the link forwards
         if not outs:
             self.refuse(delivery_id, settled)
@@ -245,8 +255,7 @@ class InLink(LinkRecord):
 
     def gone(self) -> None:
         """Handle the end of the link: its deliveries stay in flight, their outcomes are dropped."""
-        self.settle = _gone
-        self.update = _gone
+        self.settle = self.accept = self.update = _gone
         second, self.second = self.second, None
         for sender, token in (second or {}).values():
             self._end_second(sender, token)

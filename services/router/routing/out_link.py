@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from enmasse.amqp.delivery import Outgoing
@@ -19,6 +21,7 @@ from services.router.routing.destination import Destination, Detour
 MAX_REPLIES = 5000
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 """Bytes of the router's answers that wait for one receiver without credit; further ones are dropped."""
+_SOURCE = itemgetter(0)
 
 
 class OutLink(LinkRecord):
@@ -49,6 +52,7 @@ class OutLink(LinkRecord):
         "queue",
         "rejected",
         "released",
+        "send_run",
         "sender",
         "slow",
         "stream",
@@ -68,7 +72,8 @@ class OutLink(LinkRecord):
         self.identity = connection.owner.next_identity()
         self.connection = connection
         self.sender = sender
-        self.pass_on: Callable[[bytes, Token], bool] = sender.pass_on
+        self.pass_on: Callable[..., bool] = sender.pass_on
+        self.send_run: Callable[[Sequence[bytes], Sequence[Token]], int] = sender.send_run
         self.name = sender.name
         self.address = address
         self.capacity = connection.link_capacity
@@ -130,6 +135,10 @@ class OutLink(LinkRecord):
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
         """Send now or keep until there is credit. `token` None: presettled, and dropped if too many wait."""
+        at_once = token is None and self.direct and not message_format and type(payload) is bytes
+        if at_once and self.pass_on(payload, None, None, True):
+            self.presettled += 1
+            return
         if self.stream is None and not self.queue and self.sender.credit > 0:
             self._put(payload, token, message_format)
             return
@@ -230,8 +239,8 @@ class OutLink(LinkRecord):
             self._nothing_waits()
             if sender.credit > 0 and self.stream is None:
                 self.serve_others()
-        if sender.drain and (not sender.granted or (self._empty and not self.address.ask(self))):
-            sender.drained()
+        if sender.drain:
+            sender.answer_drain(self._empty and not self.address.ask(self))
 
     @property
     def _empty(self) -> bool:
@@ -255,11 +264,9 @@ class OutLink(LinkRecord):
                 feed.resize()
 
     def answer_drain(self) -> None:
-        sender = self.sender
         # Brokers may have sent more than the receiver had credit for: then the credit is used up and messages wait.
-        if sender.drain and (not sender.granted or self._empty) and not sender.detached:
-            sender.drained()
-            sender.session.connection.wake()
+        self.sender.answer_drain(self._empty)
+        self.connection.amqp.wake()
 
     def hand_over(self, other: Destination) -> None:
         queue = self.queue
@@ -285,8 +292,8 @@ class OutLink(LinkRecord):
         if settled:
             if state is ACCEPTED and not self.two_phase:
                 self.accepted += len(tokens)
-                for source, delivery_id in tokens:
-                    source.settle(delivery_id)
+                for source, its in groupby(tokens, _SOURCE):
+                    source.accept([delivery_id for _, delivery_id in its])
                 return
             count_outcomes(self, state, len(tokens))
             state = self._passed_on(state)

@@ -121,6 +121,7 @@ class RoutedLink:
     """The pair. Deliveries come in at `ingress`, go out at `egress`: one is the client's link, one the container's."""
 
     __slots__ = (
+        "accept",
         "accepted",
         "answered",
         "client",
@@ -167,6 +168,7 @@ class RoutedLink:
         self.ingress: Receiver
         self.egress: Sender
         self.settle: Any = None
+        self.accept: Any = None
         self.update: Any = None
         self.queue: deque[tuple[Any, int, bool, bytes, int]] = deque()
         self.second: dict[int, Token] | None = None
@@ -189,6 +191,7 @@ class RoutedLink:
         self.ingress.credit_window = 0
         self.ingress.on_delivery = limited(self.ingress, self.deliver)
         self.settle = self.ingress.session.settle
+        self.accept = self.ingress.accept_all
         self.update = self.ingress.session.update
 
     # Deliveries
@@ -251,8 +254,7 @@ class RoutedLink:
         if egress.drain:
             if ingress.credit > 0:
                 ingress.drain_credit()
-                if not egress.granted:
-                    egress.drained()
+                egress.answer_drain(nothing_waits=False)
             else:
                 self._answer_drain()
         ingress.session.connection.wake()
@@ -263,10 +265,8 @@ class RoutedLink:
         self.egress.session.connection.wake()
 
     def _answer_drain(self) -> None:
-        """The sending end has no credit: answer the receiving end, if it has none either or nothing waits for it."""
-        egress = self.egress
-        if egress.drain and (not egress.granted or (not self.queue and self.stream is None)):
-            egress.drained()
+        """Answer the drain of the receiving end, because the sending end has no credit."""
+        self.egress.answer_drain(not self.queue and self.stream is None)
 
     def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
         if not settled:
@@ -279,7 +279,7 @@ class RoutedLink:
             return
         if state is ACCEPTED:
             self.accepted += len(tokens)
-            self.ingress.accept_all([delivery_id for _, delivery_id in tokens])
+            self.accept([delivery_id for _, delivery_id in tokens])
         else:
             count_outcomes(self, state, len(tokens))
             for _, delivery_id in tokens:

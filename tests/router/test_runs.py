@@ -1,0 +1,66 @@
+"""Deliveries that arrive together are forwarded together, as each would be alone."""
+
+from __future__ import annotations
+
+from enmasse.amqp.encoder import encode
+from enmasse.amqp.types import Symbol
+from tests.router.world import World
+
+HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
+BODY = b"\x00\x53\x75\xa0\x01"
+ANNOTATIONS = b"\x00\x53\x72" + encode({Symbol("x-opt-qd.trace"): "r"})
+
+
+class Traffic(World):
+    """Notes what the receiver gets and what the sender learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.got: list[bytes] = []
+        self.outcomes: list[tuple[int, object]] = []
+
+        def take(link: object, delivery_id: int, settled: bool, payload: bytes, *_: object) -> None:
+            self.got.append(payload)
+            self.receiver.session.settle(delivery_id)
+
+        self.receiver.on_delivery = take
+        self.client.handler.handler.on_outcomes = (  # type: ignore[method-assign]
+            lambda link, tokens, state, settled: self.outcomes.extend((token, state) for token in tokens)
+        )
+
+    def send_all(self, payloads: list[bytes]) -> None:
+        for number, payload in enumerate(payloads):
+            self.sender.send(payload, number)
+        self.pump()
+
+
+def test_run_keeps_order_and_loses_its_router_annotations() -> None:
+    world = Traffic()
+    plain = [HEADER * (i % 2) + BODY + b"%c" % i for i in range(100)]
+    world.send_all([ANNOTATIONS + payload if i == 50 else payload for i, payload in enumerate(plain)])
+    assert world.got == plain
+    assert sorted(token for token, _ in world.outcomes) == list(range(100))
+
+
+def test_run_beyond_the_receivers_credit_waits_and_follows_in_order() -> None:
+    world = Traffic()
+    world.receiver.credit_window = 0
+    world.receiver.drain_credit()
+    world.pump()
+    world.receiver.grant(7)
+    world.pump()
+    payloads = [BODY + b"%c" % i for i in range(20)]
+    world.send_all(payloads)
+    assert world.got == payloads[:7]
+    world.receiver.grant(20)
+    world.pump()
+    assert world.got == payloads
+    assert len(world.outcomes) == 20
+
+
+def test_run_with_a_message_that_cannot_be_decoded_is_forwarded_without_it() -> None:
+    world = Traffic()
+    world.send_all([BODY + b"a", b"x", BODY + b"b"])
+    assert world.got == [BODY + b"a", BODY + b"b"]
+    states = dict(world.outcomes)
+    assert type(states[1]).__name__ == "Rejected"
