@@ -23,6 +23,7 @@ ADDRESSES = {
 
 
 def main() -> int:
+    """Run the demo and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out"), help="where the pictures go")
     parser.add_argument("--keep", action="store_true", help="keep the scratch folder with logs and data")
@@ -57,6 +58,7 @@ def main() -> int:
 
 
 def run(folder: Path, out: Path, report: Report) -> None:
+    """Start a suite in `folder`, show each part with it, and draw the pictures into `out`."""
     report.step("starting EnMasse")
     with testing.running(folder, ADDRESSES, options=()) as running:
         seconds = running.up(300)

@@ -12,6 +12,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 
 def main() -> None:
+    """Connect, report it, and serve the connection until the process is killed."""
     port, name, topic = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5)
     client.will_set(topic, "gone without goodbye", qos=1)

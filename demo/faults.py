@@ -20,7 +20,7 @@ NOT_ACCEPTED = [Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED]
 
 
 def keep_trying(suite: Suite, until: float) -> Any:
-    """A connection, however often it must be asked for."""
+    """Return a connection, however often it must be asked for. Raises the last error after `until` (time.monotonic)."""
     while True:
         try:
             return BlockingConnection(suite.url, timeout=ANSWER)
@@ -31,7 +31,8 @@ def keep_trying(suite: Suite, until: float) -> Any:
 
 
 class Producer(threading.Thread):
-    """Sends numbered durable messages one by one; what is not accepted is sent again, over a new connection."""
+    """Sender of numbered durable messages, one by one; a message that is not accepted is sent again, over a new
+    connection."""
 
     def __init__(self, suite: Suite) -> None:
         super().__init__(daemon=True)
@@ -41,6 +42,7 @@ class Producer(threading.Thread):
         self.deadline = time.monotonic() + PATIENCE
 
     def run(self) -> None:
+        """Send until all are accepted or the time is up."""
         connection: Any = None
         while self.accepted < MESSAGES and time.monotonic() < self.deadline:
             try:
@@ -58,7 +60,7 @@ class Producer(threading.Thread):
 
 
 class Consumer(threading.Thread):
-    """Receives and accepts until every number has been seen."""
+    """Receiver that accepts messages until it has seen every number."""
 
     def __init__(self, suite: Suite) -> None:
         super().__init__(daemon=True)
@@ -67,6 +69,7 @@ class Consumer(threading.Thread):
         self.deadline = time.monotonic() + PATIENCE
 
     def run(self) -> None:
+        """Receive until every number was seen or the time is up."""
         connection: Any = None
         attempt = 0
         while len(self.seen) < MESSAGES and time.monotonic() < self.deadline:
@@ -85,6 +88,7 @@ class Consumer(threading.Thread):
 
 
 def drop(connection: Any) -> None:
+    """Close a connection that may be lost already."""
     try:
         if connection is not None:
             connection.close()
@@ -93,6 +97,7 @@ def drop(connection: Any) -> None:
 
 
 def show(suite: Suite, report: Report) -> None:
+    """Kill a broker, then a router, while messages flow; check that none is lost."""
     report.step(f"SIGKILL in mid-stream: {MESSAGES} acknowledged messages to a persistent queue")
     producer, consumer = Producer(suite), Consumer(suite)
     producer.start()

@@ -25,7 +25,10 @@ SESSION = 3600  # seconds that the session of a device outlives its connection
 
 
 class Device:
-    """An MQTT 5 client that waits for what it asked for. `messages`: what came. `present`: its session was there."""
+    """An MQTT 5 client that waits for each answer.
+
+    `messages`: what it received. `present`: whether its session was there.
+    """
 
     def __init__(self, suite: Suite, name: str, *, clean: bool = True, inflight: int = 20) -> None:
         self.messages: queue.Queue[MQTTMessage] = queue.Queue()
@@ -57,28 +60,30 @@ class Device:
             raise RuntimeError(f"{what}: {self._reason}")
 
     def subscribe(self, topic: str) -> None:
+        """Subscribe with QoS 1. Raises RuntimeError if it is refused, TimeoutError without an answer."""
         self._subscribed.clear()
         self.client.subscribe(topic, qos=1)
         self._wait(self._subscribed, f"SUBACK for {topic}")
 
     def publish(self, topic: str, payload: str, properties: Any = None) -> None:
-        """Publishes with QoS 1; returns when it is acknowledged."""
+        """Publish with QoS 1; return when the message is acknowledged."""
         self.client.publish(topic, payload, qos=1, properties=properties).wait_for_publish(PATIENCE)
 
     def next(self, seconds: float = PATIENCE) -> MQTTMessage | None:
-        """The next message; None if none comes."""
+        """Return the next message; None if there is none within `seconds`."""
         try:
             return self.messages.get(timeout=seconds)
         except queue.Empty:
             return None
 
     def close(self) -> None:
+        """Disconnect."""
         self.client.disconnect()
         self.client.loop_stop()
 
 
 def make_properties(packet: int, **values: Any) -> Any:
-    """Properties of MQTT 5 for a packet."""
+    """Return properties of MQTT 5 for a packet."""
     properties = Properties(packet)
     for name, value in values.items():
         setattr(properties, name, value)
@@ -86,6 +91,7 @@ def make_properties(packet: int, **values: Any) -> Any:
 
 
 def last_will(suite: Suite, report: Report) -> None:
+    """Kill a device; its will must reach an AMQP application."""
     report.step("last will: a device is killed, an AMQP application is notified")
     topic = f"mytopic/status/{DEVICE}"
     application = connect(suite)
@@ -104,6 +110,7 @@ def last_will(suite: Suite, report: Report) -> None:
 
 
 def request_reply(suite: Suite, report: Report) -> None:
+    """Request and reply, from a device to an AMQP service and the other way round."""
     report.step("request and reply across both protocols")
     device, application = Device(suite, DEVICE), connect(suite)
     requests = application.create_receiver("requests", name="demo-requests", credit=5)
@@ -140,6 +147,7 @@ def request_reply(suite: Suite, report: Report) -> None:
 
 
 def commands(suite: Suite, report: Report) -> None:
+    """Send commands to a device that is offline; it must get those that have not expired."""
     report.step("commands for a device that is offline")
     topic = f"commands/{DEVICE}"
     device = Device(suite, DEVICE, clean=False)
@@ -171,5 +179,6 @@ def _text(message: Any) -> str:
 
 
 def show(suite: Suite, report: Report) -> None:
+    """Show what MQTT devices and AMQP applications can do together."""
     for part in (last_will, request_reply, commands):
         part(suite, report)

@@ -31,6 +31,7 @@ DIAL_BROKERS = ("router", "storage_controller", "subserv")
 
 
 def series_picture(series: dict[str, list[Reading]], found: dict[tuple[str, dt.datetime], Window], path: Path) -> None:
+    """Draw the readings of each device with the windows that Spark has computed."""
     figure, axes = plt.subplots(len(series), 1, figsize=(12, 7), sharex=True, sharey=True)
     for axis, (device, rows) in zip(axes, series.items(), strict=True):
         colour = COLOURS[device]

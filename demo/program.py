@@ -30,12 +30,13 @@ class Durable(DurableSubscription):
     """A durable subscription: known by container-id and link name."""
 
     def apply(self, receiver: Any) -> None:
+        """Ask for the capability too, by which brokers recognise a topic."""
         super().apply(receiver)
         receiver.source.capabilities.put_object(symbol("topic"))
 
 
 def take(receiver: BlockingReceiver) -> str:
-    """The text of the next message, which is accepted."""
+    """Return the text of the next message, which is accepted."""
     message = receiver.receive(timeout=PATIENCE)  # its body is valid while the message exists
     body = message.body
     text = bytes(body).decode() if isinstance(body, bytes | memoryview) else str(body)
@@ -55,7 +56,7 @@ def given(sender: BlockingSender, text: str, *receivers: BlockingReceiver) -> li
 
 
 class Device:
-    """An MQTT 5 client. `messages`: what has come."""
+    """An MQTT 5 client. `messages`: those it received."""
 
     def __init__(self, url: str, name: str, *, will: str = "", session: int = 0) -> None:
         """`will`: its topic. `session`: seconds that the session outlives the connection; 0: always a new one."""
@@ -81,22 +82,25 @@ class Device:
             raise RuntimeError(str(reason))
 
     def subscribe(self, topic: str, qos: int) -> None:
+        """Subscribe. Raises RuntimeError if it is refused, queue.Empty without an answer."""
         self.client.subscribe(topic, qos)
         self._answer()
 
     def publish(self, topic: str, text: str, qos: int, *, retain: bool = False) -> None:
-        """Returns when it is acknowledged."""
+        """Publish, and return when the message is acknowledged."""
         self.client.publish(topic, text, qos, retain).wait_for_publish(PATIENCE)
 
     def next(self) -> MQTTMessage:
+        """Return the next message. Raises queue.Empty if there is none in PATIENCE."""
         return self.messages.get(timeout=PATIENCE)
 
     def leave(self) -> None:
+        """Disconnect, so that no will is published."""
         self.client.disconnect()
         self.client.loop_stop()
 
     def lose(self) -> None:
-        """The connection ends without a word."""
+        """Close the connection without DISCONNECT, so that the will is published."""
         self.client.loop_stop()
         connection = self.client.socket()
         assert connection is not None
@@ -141,6 +145,7 @@ def stored(sending: BlockingConnection, receiving: BlockingConnection, url: str)
 
 
 def subscriber(url: str) -> BlockingConnection:
+    """Return a connection of the client that owns the durable subscription."""
     container = Container()
     container.container_id = "one-program"
     return BlockingConnection(url, timeout=PATIENCE, container=container)
@@ -183,10 +188,12 @@ def devices(url: str, sending: BlockingConnection, receiving: BlockingConnection
 
 
 def say(what: str, found: list[Any]) -> None:
+    """Print a line of the output."""
     print(f"{what}: {', '.join(map(str, found))}", flush=True)
 
 
 def main(amqp: str, mqtt: str) -> None:
+    """Run every part against one suite."""
     sending, receiving = (BlockingConnection(amqp, timeout=PATIENCE) for _ in range(2))
     direct(sending, receiving)
     stored(sending, receiving, amqp)

@@ -20,13 +20,15 @@ class Report:
         self.failed: list[str] = []
 
     def step(self, title: str) -> None:
+        """Print the title of a step, with the seconds since the beginning."""
         self.console.print(f"\n[bold]{title}[/bold]  [dim]{time.monotonic() - self.began:.0f} s[/dim]")
 
     def say(self, text: str) -> None:
+        """Print a line of text."""
         self.console.print(f"  {text}")
 
     def check(self, what: str, held: bool, found: object = "") -> bool:
-        """One fact, shown with what was found; remembered if it does not hold."""
+        """Show one fact with what was found, count it, and return whether it holds."""
         mark = "[green]✓[/green]" if held else "[red]✗[/red]"
         self.console.print(f"  {mark} {what}" + (f" [dim]({found})[/dim]" if found != "" else ""))
         if held:
@@ -37,6 +39,7 @@ class Report:
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Progress]:
+        """Show a bar while the block runs; its task is the first of `task_ids`."""
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.console, transient=True) as progress:
             progress.add_task(title, total=total)

@@ -20,12 +20,14 @@ class Durable(ReceiverOption):
     """A durable subscription of a topic."""
 
     def apply(self, receiver: Any) -> None:
+        """Set what makes the receiver's source a durable subscription."""
         receiver.source.durability = Terminus.DELIVERIES
         receiver.source.expiry_policy = Terminus.EXPIRE_NEVER
         receiver.source.capabilities.put_object(symbol("topic"))
 
 
 def connect(suite: Suite, container_id: str = "") -> Any:
+    """Return a blocking connection with the suite."""
     container = Container()
     if container_id:
         container.container_id = container_id
@@ -39,6 +41,7 @@ def accept(connection: Any, receiver: Any) -> None:
 
 
 def nothing_comes(receiver: Any) -> bool:
+    """Return True if no message arrives within QUIET; one that does is accepted."""
     try:
         receiver.receive(timeout=QUIET)
     except Exception as error:
@@ -48,6 +51,7 @@ def nothing_comes(receiver: Any) -> bool:
 
 
 def anycast_and_queue(suite: Suite, report: Report) -> None:
+    """Send without a receiver: anycast gives no credit, a queue stores."""
     report.step("anycast waits for a receiver, a queue does not")
     connection = connect(suite)
     direct = connection.create_sender("anycast", name="demo-anycast")
@@ -76,6 +80,7 @@ def anycast_and_queue(suite: Suite, report: Report) -> None:
 
 
 def multicast(suite: Suite, report: Report) -> None:
+    """Send to three receivers; each gets every message."""
     report.step("multicast: every receiver gets every message")
     receivers = []
     for i in range(3):
@@ -108,6 +113,7 @@ def multicast(suite: Suite, report: Report) -> None:
 
 
 def topic(suite: Suite, report: Report) -> None:
+    """Send to a durable subscriber that is away, which finds the messages later."""
     report.step("topic: a durable subscriber finds what came while it was away")
     away = connect(suite, "demo-subscriber")
     away.create_receiver("mytopic", name="demo-durable", options=Durable(), credit=0)
@@ -130,5 +136,6 @@ def topic(suite: Suite, report: Report) -> None:
 
 
 def show(suite: Suite, report: Report) -> None:
+    """Show the four types of addresses."""
     for part in (anycast_and_queue, multicast, topic):
         part(suite, report)

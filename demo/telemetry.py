@@ -32,15 +32,20 @@ JSON = make_properties(PacketTypes.PUBLISH, ContentType="application/json")
 
 
 class Reading(NamedTuple):
+    """Temperature that a device has measured."""
+
     device: str
     time: dt.datetime
     temperature: float
 
     def body(self) -> str:
+        """Return the body of its message, as JSON."""
         return json.dumps({"device": self.device, "time": self.time.isoformat(), "temperature": self.temperature})
 
 
 class Window(NamedTuple):
+    """Result for one device and one day."""
+
     maximum: float
     minimum: float
     mean: float
@@ -48,7 +53,7 @@ class Window(NamedTuple):
 
 
 def readings(device: str, dataset: Any) -> list[Reading]:
-    """Yield the series of the package; its two files spell the time differently."""
+    """Return the series of the package in order of time; its two files spell the time differently."""
     with Path(dataset.filepath).open(newline="") as file:
         rows = [
             Reading(
@@ -69,7 +74,7 @@ def expected_windows(series: dict[str, list[Reading]]) -> dict[tuple[str, dt.dat
 
 
 class Replay:
-    """All devices at once, each an MQTT client, week by week: none runs far ahead of the others."""
+    """Replay of all devices at once, each an MQTT client, week by week, so that they stay together."""
 
     def __init__(self, suite: Suite, series: list[list[Reading]], accepted: Callable[[int], None]) -> None:
         self.tell = accepted
@@ -84,6 +89,7 @@ class Replay:
             device.client.on_disconnect = self._on_disconnect
 
     def run(self) -> None:
+        """Send all readings; return when all are accepted, or with `trouble` set."""
         until = min(rows[0].time for rows in self.series) + WEEK
         sent = [0] * len(self.series)
         while not self.trouble and sum(sent) < self.total:
@@ -117,7 +123,10 @@ class Replay:
 
 
 def send(suite: Suite, series: list[list[Reading]], accepted: Callable[[int], None] = lambda count: None) -> int:
-    """Replay every list by a device of its own; returns how many readings were accepted: all."""
+    """Replay every list by a device of its own; return how many readings were accepted.
+
+    Raises RuntimeError unless all were.
+    """
     replay = Replay(suite, series, accepted)
     replay.run()
     if replay.trouble or replay.accepted != replay.total:
@@ -126,6 +135,7 @@ def send(suite: Suite, series: list[list[Reading]], accepted: Callable[[int], No
 
 
 def replay(suite: Suite, series: dict[str, list[Reading]], report: Report) -> int:
+    """Replay the readings, then one of a later time that closes every window; return how many were accepted."""
     total = sum(map(len, series.values()))
     with report.progress("readings accepted", total) as progress:
         shown = progress.task_ids[0]
@@ -137,7 +147,7 @@ def replay(suite: Suite, series: dict[str, list[Reading]], report: Report) -> in
 
 @contextlib.contextmanager
 def pipeline(suite: Suite, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The Spark job, a process of its own."""
+    """Yield the process of the Spark job, which is ended afterwards."""
     log = (folder / "spark.log").open("w")
     options = ["--url", suite.url, "--address", "telemetry", "--subscription", "pipeline", "--results", "results"]
     options += ["--window", WINDOW, "--watermark", WATERMARK, "--work", str(folder / "spark")]
@@ -169,7 +179,7 @@ def wait_running(process: subprocess.Popen[str], folder: Path, seconds: float = 
 
 
 def collect(suite: Suite, expected: int, report: Report) -> tuple[dict[tuple[str, dt.datetime], Window], int]:
-    """Results until all have come: (windows, how many came more than once)."""
+    """Receive results until all are there; return the windows and how many were received more than once."""
     connection = BlockingConnection(suite.url, timeout=PATIENCE)
     receiver = connection.create_receiver("results", name="demo-results", credit=200)
     found: dict[tuple[str, dt.datetime], Window] = {}
@@ -194,6 +204,7 @@ def collect(suite: Suite, expected: int, report: Report) -> tuple[dict[tuple[str
 
 
 def same(a: Window, b: Window) -> bool:
+    """Return whether two windows are equal, up to rounding."""
     return a.readings == b.readings and all(abs(x - y) < 1e-9 for x, y in zip(a[:3], b[:3], strict=True))
 
 
@@ -201,6 +212,7 @@ Results = tuple[dict[str, list[Reading]], dict[tuple[str, dt.datetime], Window]]
 
 
 def show(suite: Suite, report: Report, folder: Path) -> Results:
+    """Send a year of readings through the Spark pipeline; check each window. Return the readings and the windows."""
     from vega_datasets import local_data  # and pandas: half a second, which no other part of the demo needs
 
     series = {

@@ -48,11 +48,12 @@ class Heartbeat:
         self._beat()
 
     def stop(self) -> None:
+        """End the beats. After it, `liveness` reports the loop as blocked."""
         if self._timer is not None:
             self._timer.cancel()
 
     def liveness(self) -> Response:
-        """The answer to /livez; called in any thread."""
+        """Return the answer to /livez. May be called in any thread."""
         still = time.monotonic() - self._last
         if still < self._blocked_seconds:
             return plain(200, "live")
@@ -95,7 +96,7 @@ class Health:
         self._heartbeat: Heartbeat
 
     async def start(self) -> None:
-        """Listens. Raises process.Fatal when the port cannot be had."""
+        """Listen on `address`. Raises process.Fatal if the port cannot be used."""
         host, port = settings.host_port(self.address)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -109,15 +110,17 @@ class Health:
         self._server.start()
 
     def set(self, ready: bool, detail: str = "") -> None:
+        """Set whether the service is ready, and a sentence for people: why it is not."""
         self.ready = ready
         self.detail = detail
 
     @property
     def connections(self) -> int:
-        """How many peers are connected now."""
+        """Return the number of peers that are connected now."""
         return self._server.connections if self._server is not None else 0
 
     async def close(self) -> None:
+        """Stop listening and close the connections; without effect before `start`."""
         if self._server is not None:
             self._heartbeat.stop()
             self._server.close()
@@ -146,7 +149,8 @@ class Health:
         return _state(self.ready, self.detail, self.endpoints(), self.counts())
 
     async def _families(self, names: frozenset[str]) -> list[Metric]:
-        """All of them, or those of these names; what a service lists later is then not made."""
+        """Return all families of metrics, or those of these names; a service that yields its families does not make the
+        rest."""
         return metrics.select(self.metrics(), names) if names else list(self.metrics())
 
 

@@ -38,18 +38,22 @@ class Log:
         return Log({**self._ids, **ids})
 
     def debug(self, event: str, **facts: Any) -> None:
+        """Log an event at level debug; `facts` are its fields."""
         if _threshold <= 10:
             _emit("debug", event, self._ids, facts)
 
     def info(self, event: str, **facts: Any) -> None:
+        """Log an event at level info; `facts` are its fields."""
         if _threshold <= 20:
             _emit("info", event, self._ids, facts)
 
     def warning(self, event: str, **facts: Any) -> None:
+        """Log an event at level warning; `facts` are its fields."""
         if _threshold <= 30:
             _emit("warning", event, self._ids, facts)
 
     def error(self, event: str, **facts: Any) -> None:
+        """Log an event at level error; `facts` are its fields."""
         _emit("error", event, self._ids, facts)
 
     def exception(self, event: str, **facts: Any) -> None:
@@ -65,9 +69,11 @@ def get(**ids: Any) -> Log:
 class Stream(Protocol):
     """Destination of lines. A line is lost if `write` raises OSError or ValueError."""
 
-    def write(self, text: str, /) -> Any: ...
+    def write(self, text: str, /) -> Any:
+        """Write complete lines."""
 
-    def flush(self) -> Any: ...
+    def flush(self) -> Any:
+        """Pass on what `write` has buffered."""
 
 
 def setup(level: str = "warning", stream: Stream | None = None, **ids: Any) -> None:

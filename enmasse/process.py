@@ -52,6 +52,7 @@ class TurnGuard(selectors.DefaultSelector):
     check: Callable[[], None] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return the file objects that are ready, as the base class does, after `check` has returned."""
         found = super().select(timeout)
         if TurnGuard.check is not None:
             TurnGuard.check()

@@ -109,10 +109,12 @@ class Suite:
 
     @property
     def url(self) -> str:
+        """Return the AMQP URL for clients."""
         return f"amqp://127.0.0.1:{5672 + self.offset}"
 
     @property
     def mqtt_port(self) -> int:
+        """Return the port for MQTT clients."""
         return 1883 + self.offset
 
     @property
@@ -121,10 +123,12 @@ class Suite:
         return f"127.0.0.1:{5673 + self.offset}"
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run an `enmasse` command to its end and return its outcome."""
         program = Path(sys.executable).parent / "enmasse"
         return subprocess.run([str(program), *arguments], capture_output=True, text=True)
 
     def init(self) -> None:
+        """Write the configuration files. Raises RuntimeError if `enmasse init` fails."""
         done = self.command("init", str(self.config))
         if done.returncode:
             raise RuntimeError(done.stderr)
@@ -144,7 +148,10 @@ class Suite:
         fresh.rename(file)
 
     def up(self, seconds: float = 300) -> float:
-        """Start, return the seconds until it printed that it is ready."""
+        """Start and return the seconds until the suite printed that it is ready.
+
+        Raises RuntimeError if it ends before, as it is made to after `seconds`.
+        """
         began = time.monotonic()
         program = Path(sys.executable).parent / "enmasse"
         options = ["--config", str(self.config), "--data", str(self.data), "--port-offset", str(self.offset)]
@@ -165,9 +172,9 @@ class Suite:
         raise RuntimeError("EnMasse did not become ready:\n" + "\n".join(self.lines))
 
     def status(self) -> dict[str, Any]:
-        """The status JSON; of a suite that does not answer yet, that of `enmasse status --json`.
+        """Return the status JSON; of a suite that does not answer yet, that of `enmasse status --json`.
 
-        Asked for over HTTP: tests poll it, and a process each time would take the processor for itself.
+        It is read over HTTP: tests poll it, and a process each time would take the processor for itself.
         """
         try:
             return get_status(self.offset, STATUS_SECONDS)
@@ -175,7 +182,10 @@ class Suite:
             return EMPTY
 
     def component(self, kind: str, holding: str = "") -> dict[str, Any]:
-        """The (first) component of a kind, or the one that carries an address."""
+        """Return the first component of a kind, or the one that carries an address.
+
+        Raises RuntimeError if there is none.
+        """
         status = self.status()
         names = {c for a in status["addresses"] if a["name"] == holding for c in a["components"]}
         found = [c for c in status["components"] if c["kind"] == kind and (not holding or c["name"] in names)]
@@ -185,14 +195,17 @@ class Suite:
         return component
 
     def kill(self, component: dict[str, Any]) -> None:
+        """Kill the process of a component (SIGKILL)."""
         os.kill(component["pid"], signal.SIGKILL)
 
     def wait_ready(self, seconds: int = 120) -> None:
+        """Return when everything is ready. Raises TimeoutError after `seconds`."""
         done = self.command("status", "--wait", str(seconds), "--port-offset", str(self.offset))
         if done.returncode:
             raise TimeoutError(f"not ready within {seconds} s:\n{done.stdout}{done.stderr}")
 
     def down(self) -> int:
+        """Stop the suite and return its exit status; kill it if it has not ended after a minute."""
         if self.process is None:
             return 0
         self.process.terminate()
@@ -207,7 +220,7 @@ class Suite:
 def running(
     folder: Path, addresses: dict[str, Any] | None = None, flavors: dict[str, Any] | None = None, **more: Any
 ) -> Iterator[Suite]:
-    """A suite with its files written, to be started with `up()`; stopped at the end whatever happened."""
+    """Yield a suite with its files written, to be started with `up()`; it is stopped at the end whatever happened."""
     suite = Suite(folder, addresses, flavors, **more)
     suite.init()
     try:

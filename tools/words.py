@@ -216,6 +216,7 @@ def ceilings() -> dict[str, int]:
 
 
 def main() -> int:
+    """Check the wording as the arguments say; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="print all findings")
     parser.add_argument("--lower", action="store_true", help="lower the ceilings to what was found")

@@ -77,7 +77,8 @@ class Api:
     def read_all(self, kind: Kind, selector: str = "") -> tuple[list[Object], str]:
         """Return all objects that the label selector chooses, at one revision, and its resourceVersion.
 
-        Read in pages. If the revision expires between two pages, everything is read again in one request.
+        Objects are read in pages. If the revision expires between two pages, everything is read again in one request.
+        Raises ApiError.
         """
         try:
             return self._read(kind, selector, PAGE)
@@ -103,6 +104,7 @@ class Api:
                 return found, str(page["metadata"]["resourceVersion"])
 
     def create(self, kind: Kind, body: Object) -> Object:
+        """Create the object and return it as stored. Raises ApiError: status 409 if one of its name exists."""
         return self._change("POST", self._path(kind), {}, body)
 
     def replace(self, kind: Kind, body: Object) -> Object:
@@ -118,7 +120,10 @@ class Api:
         )
 
     def delete(self, kind: Kind, name: str, uid: str) -> None:
-        """Delete the object with this uid. A newer object of the same name stays; a missing one is not an error."""
+        """Delete the object with this uid.
+
+        A newer object of the same name stays; a missing one is not an error. Raises ApiError for any other refusal.
+        """
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
             self._change("DELETE", self._path(kind, name), {}, body)

@@ -50,6 +50,8 @@ class Events:
             self._thread.start()
 
     def close(self) -> None:
+        """End the thread that sends events once it has sent those that wait; with a full queue, do nothing: the thread
+        is a daemon."""
         self._waiting.put(None) if not self._waiting.full() else None
 
     def _event(self, about: Object, reason: str, message: str) -> Object:

@@ -46,6 +46,7 @@ class View:
         self._thread = threading.Thread(target=self._run, name=f"watch {kind.plural}", daemon=True)
 
     def start(self) -> None:
+        """Begin to read the objects and to watch for changes, in a thread of its own."""
         self._thread.start()
 
     def close(self) -> None:

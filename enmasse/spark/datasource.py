@@ -18,16 +18,22 @@ class AmqpDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Return the name for format(…)."""
         return "amqp"
 
     @plainly()
     def schema(self) -> str:
-        """Spark asks for it at load(), in the user's program: there a wrong option is refused. A sink is not asked."""
+        """Return the columns.
+
+        Spark asks for them at load(), in the user's program: there a wrong option of a source is refused (OptionError).
+        Spark does not ask a sink.
+        """
         self._reader()
         return DDL
 
     @plainly()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the source's end in Spark. Raises OptionError."""
         return self._reader()
 
     def _reader(self) -> AmqpStreamReader:
@@ -35,4 +41,8 @@ class AmqpDataSource(DataSource):
 
     @plainly()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return the sink's end in Spark; `overwrite` (output mode complete) has no effect on messages.
+
+        Raises OptionError.
+        """
         return AmqpStreamWriter(checked(dict(self.options), "sink"))

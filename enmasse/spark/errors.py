@@ -21,7 +21,10 @@ class QueryError(Exception):
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """A QueryError that leaves a PySpark worker in here goes without the worker's traceback. Also a decorator."""
+    """Let a QueryError leave a PySpark worker without the worker's traceback.
+
+    A context manager, and a decorator of functions. Every error is raised again unchanged.
+    """
     try:
         yield
     except QueryError:
@@ -30,6 +33,6 @@ def plainly() -> Iterator[None]:
 
 
 def sentence(error: BaseException) -> str | None:
-    """The sentence of the QueryError that made PySpark raise `error`; None if there was another reason."""
+    """Return the sentence of the QueryError that made PySpark raise `error`; None if there was another reason."""
     found = OURS.search(str(error))
     return found[1].strip() if found else None

@@ -38,9 +38,9 @@ class OptionError(QueryError, ValueError):
 
 
 def checked(given: Mapping[str, Any], end: str) -> dict[str, str]:
-    """The options of `end` ("source" or "sink") by their names in lower case.
+    """Return the options of `end` ("source" or "sink") by their names in lower case.
 
-    Raises OptionError for one that this end does not have, naming the one that was probably meant.
+    Raises OptionError for an option that this end does not have, naming the one that was probably meant.
     """
     options = {str(name).lower(): str(value) for name, value in given.items()}
     for name in options:
@@ -50,11 +50,12 @@ def checked(given: Mapping[str, Any], end: str) -> dict[str, str]:
 
 
 def lower(names: tuple[str, ...]) -> dict[str, str]:
+    """Return the names by their form in lower case."""
     return {name.lower(): name for name in names}
 
 
 def meant(name: str, end: str) -> str:
-    """The rest of the sentence: what to write instead of an unknown option."""
+    """Return the rest of the sentence about an unknown option: what to write instead."""
     if name == "path":
         call = "load" if end == "source" else "start"
         return f'; write .option("address", …) and .{call}() without a path'
@@ -69,6 +70,7 @@ def meant(name: str, end: str) -> str:
 
 
 def required(options: Mapping[str, str], name: str, end: str) -> str:
+    """Return the value of an option. Raises OptionError if it is missing or empty."""
     value = options.get(name, "")
     if not value:
         raise OptionError(f'amqp {end}: the option "{name}" is missing: .option("{name}", …)')
@@ -76,6 +78,7 @@ def required(options: Mapping[str, str], name: str, end: str) -> str:
 
 
 def number(options: Mapping[str, str], name: str, default: int, most: int = (1 << 63) - 1) -> int:
+    """Return the value of a source's option that is a number from 1 to `most`. Raises OptionError for anything else."""
     text = options.get(name.lower(), str(default))
     if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):
         raise OptionError(f'amqp source: option "{name}" must be a positive number of at most {most}, not {text!r}')
@@ -83,7 +86,7 @@ def number(options: Mapping[str, str], name: str, default: int, most: int = (1 <
 
 
 def url_of(options: Mapping[str, str], end: str) -> str:
-    """The option `url`. Raises OptionError if it is not an AMQP URL; the text does not show its password."""
+    """Return the option `url`. Raises OptionError if it is not an AMQP URL; the text does not show its password."""
     url = options.get("url", DEFAULT_URL)
     form = (
         "write amqp://host:port or amqps://host:port, with user:password@ before the host if the server asks for a user"
@@ -99,7 +102,7 @@ def url_of(options: Mapping[str, str], end: str) -> str:
 
 
 def shown(url: str) -> str:
-    """A URL as it may be shown: what is between the user and the host is left out."""
+    """Return a URL as it may be shown: with the user, without the password."""
     scheme, mark, rest = url.partition("://")
     login, at, host = rest.rpartition("@")
     if not mark:

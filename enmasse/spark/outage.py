@@ -44,11 +44,12 @@ class Patience:
 
 
 def words(error: BaseException) -> str:
+    """Return the text of an error, or the name of its class if it has none."""
     return str(error) or type(error).__name__
 
 
 def remedy(url: str, address: str, phase: Phase, error: BaseException) -> str | None:
-    """Which option is wrong and what to do, if waiting does not help; None if it may."""
+    """Return which option is wrong and what to do, if waiting does not help; None if it may."""
     reason, server = words(error), shown(url)
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
@@ -98,6 +99,7 @@ class Outage:
         self.refused_since: float | None = None
 
     def attached(self) -> None:
+        """Note that the address is attached: from now on passing trouble is waited out."""
         self.had = True
         self.refused_since = None
 

@@ -26,13 +26,13 @@ READING = "device string, time timestamp, temperature double"
 
 
 def readings(messages: DataFrame) -> DataFrame:
-    """Readings from the text of messages; what is not a reading is left out."""
+    """Return the readings in the text of messages; text that is not a reading is left out."""
     parsed = messages.select(f.from_json("text", READING).alias("r")).select("r.*")
     return parsed.where("device is not null and time is not null and temperature is not null")
 
 
 def windows(data: DataFrame, window: str, watermark: str) -> DataFrame:
-    """Maximum, minimum and mean of each device in tumbling windows of event time."""
+    """Return maximum, minimum and mean of each device in tumbling windows of event time."""
     return (
         data.withWatermark("time", watermark)
         .groupBy(f.window("time", window).alias("w"), "device")
@@ -76,6 +76,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    """Return the arguments of the command line, or of `given`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="amqp://127.0.0.1:5672")
     parser.add_argument("--address", default="telemetry", help="where readings come from: a topic or a queue")
@@ -88,6 +89,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
+    """Run the pipeline until SIGTERM, or until the query fails."""
     given = arguments()  # before a JVM is started
     # Also the first process of a container, which no signal ends by itself. A batch that is cut off is done again.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

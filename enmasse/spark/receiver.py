@@ -64,7 +64,7 @@ class ReceiverFailed(Exception):
 
 
 class Intake:
-    """From deliveries to accepted, in groups: append, one sync, accept (never the other way round)."""
+    """Way of deliveries into the spool, in groups: append, one sync, accept (never the other way round)."""
 
     def __init__(self, spool: SpoolWriter, unsettled: Unsettled) -> None:
         self.spool, self.unsettled = spool, unsettled
@@ -72,12 +72,15 @@ class Intake:
         self._settled = asyncio.Event()
 
     def attached(self, receiver: ClientReceiver) -> None:
-        """Deliveries come over this link from now on."""
+        """Take deliveries over this link from now on."""
         self.unsettled.connected(reports=receiver.link.second)
         receiver.on_settled = self.settled
 
     def take(self, deliveries: list[Delivery]) -> None:
-        """Raises OSError if the spool cannot be written: then nothing of the group was accepted."""
+        """Store a group of deliveries, then accept them.
+
+        Raises OSError if the spool cannot be written: then nothing of the group was accepted.
+        """
         fresh: list[tuple[int, int, bytes]] = []
         record = self.spool.count
         now = time.time_ns() // 1_000_000
@@ -102,11 +105,16 @@ class Intake:
             delivery.settle(ACCEPTED)
 
     def settled(self, delivery_ids: Iterable[int]) -> None:
+        """Note deliveries that the peer has settled."""
         self.unsettled.settled(delivery_ids)
         self._settled.set()
 
     async def next(self, receiver: ClientReceiver) -> Delivery:
-        """Raises AmqpError if the link is lost, or if the peer settles nothing: from then on we do it at once."""
+        """Return the next delivery.
+
+        Raises AmqpError if the link is lost, or if the peer has settled nothing for SETTLE_SECONDS: the next link then
+        settles at once (rcv-settle-mode first).
+        """
         while True:
             self._settled.clear()
             try:
@@ -118,29 +126,31 @@ class Intake:
                     raise AmqpError(errors.ILLEGAL_STATE, what) from None
 
     async def at_rest(self) -> None:
-        """Returns when the peer has settled all that we accepted, if it reports that."""
+        """Return when the peer has settled all that was accepted, if it reports that."""
         while self.unsettled.awaited():
             self._settled.clear()
             await self._settled.wait()
 
 
 def report(event: str, **more: Any) -> None:
+    """Write a change of state to standard output, for the reader."""
     print(json.dumps({"event": event, **more}), flush=True)  # noqa: T201 - the protocol with the reader
 
 
 class Reception:
-    """The connections, one after the other, by which messages come in."""
+    """Connections, one after the other, over which messages are received."""
 
     def __init__(self, settings: ReceiverSettings, intake: Intake, outage: Outage) -> None:
         self._settings, self._intake, self._outage = settings, intake, outage
         self._phase = Phase.CONNECT
 
     def connect(self) -> Client:
+        """Return a client for the next attempt, not open yet."""
         self._phase = Phase.CONNECT
         return connect(self._settings.url, container_id=self._settings.container, idle_timeout=30)
 
     async def session(self, client: Client) -> None:
-        """From attach to loss. Raises OSError or AmqpError: why it ended."""
+        """Receive from attach to loss of the link. Raises OSError or AmqpError: why it ended."""
         self._phase = Phase.ATTACH
         receiver = await attached(self._settings, client, self._intake.mode)
         self._phase = Phase.ATTACHED
@@ -150,7 +160,7 @@ class Reception:
         await take_all(self._settings, self._intake, receiver)
 
     async def failed(self, error: Exception) -> None:
-        """Reports `lost`. Raises ReceiverFailed if trying again does not help."""
+        """Report `lost`. Raises ReceiverFailed if trying again does not help."""
         verdict = self._outage.failed(self._phase, error, asyncio.get_running_loop().time())
         if verdict is not None:
             raise ReceiverFailed(verdict) from None
@@ -159,7 +169,7 @@ class Reception:
 
 
 async def attached(settings: ReceiverSettings, client: Client, mode: int) -> ClientReceiver:
-    """The link: at most `credit` deliveries are on their way or not settled."""
+    """Return the attached link: at most `credit` deliveries are on their way or not settled. Raises AmqpError."""
     durable = settings.subscription or None
     receiver = await client.receiver(
         settings.address,
@@ -173,7 +183,7 @@ async def attached(settings: ReceiverSettings, client: Client, mode: int) -> Cli
 
 
 async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientReceiver) -> None:
-    """From the address into the spool. Raises OSError or AmqpError: why it ended."""
+    """Move messages from the address into the spool until the link ends. Raises OSError or AmqpError: why it ended."""
     try:
         while True:
             group = [await intake.next(receiver)]
@@ -192,7 +202,7 @@ async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientR
 
 
 async def room(settings: ReceiverSettings, spool: SpoolWriter) -> None:
-    """Returns when the spool is under its limit. Meanwhile nothing is taken, so the sender runs out of credit."""
+    """Return when the spool is under its limit. Meanwhile no message is taken, so the sender runs out of credit."""
     full = False
     while spool.bytes_held() > settings.spool_limit:
         spool.measure()
@@ -205,7 +215,10 @@ async def room(settings: ReceiverSettings, spool: SpoolWriter) -> None:
 
 
 async def opened(folder: Path, limit: int) -> SpoolWriter:
-    """The spool, as soon as the receiver of a dead driver has released it. Raises SpoolError."""
+    """Return the spool as soon as the receiver of a dead driver has released it, within ten seconds.
+
+    Raises SpoolError.
+    """
     for attempt in itertools.count():
         try:
             return SpoolWriter(folder, limit)
@@ -252,7 +265,7 @@ async def forget(commits: asyncio.Queue[int], unsettled: Unsettled) -> None:
 
 
 async def keep_doubt(unsettled: Unsettled) -> None:
-    """After a connection: what is in doubt is on disk when this returns."""
+    """After a connection, return when the messages in doubt are on disk; a failed write is tried again each second."""
     for attempt in itertools.count():
         try:
             unsettled.lost()
@@ -264,7 +277,10 @@ async def keep_doubt(unsettled: Unsettled) -> None:
 
 
 async def run() -> None:
-    """Until standard input or receiving ends."""
+    """Receive until standard input ends or trying again does not help.
+
+    Raises ReceiverFailed, SpoolError, OSError, msgspec.DecodeError.
+    """
     lines = asyncio.StreamReader(limit=1 << 20)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     settings = msgspec.json.decode(await lines.readline(), type=ReceiverSettings)
@@ -280,12 +296,13 @@ async def run() -> None:
 
 
 async def read_commits(lines: asyncio.StreamReader, commits: asyncio.Queue[int]) -> None:
-    """Returns when the input ends."""
+    """Pass on the numbers of standard input; return when it ends."""
     while line := await lines.readline():
         commits.put_nowait(int(line))
 
 
 def main() -> None:
+    """Run the receiver; an error is reported as `failed` and ends the process with status 1."""
     argparse.ArgumentParser(
         "python -m enmasse.spark.receiver", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()

@@ -87,6 +87,7 @@ def row(record: SpoolRecord) -> tuple[Any, ...]:
 
 
 def batches(records: Iterable[SpoolRecord]) -> Iterator[pa.RecordBatch]:
+    """Yield the records as Arrow batches of at most BATCH_ROWS rows."""
     rows: list[tuple[Any, ...]] = []
     for record in records:
         rows.append(row(record))
@@ -98,5 +99,6 @@ def batches(records: Iterable[SpoolRecord]) -> Iterator[pa.RecordBatch]:
 
 
 def batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Return rows as one Arrow batch."""
     columns = zip(*rows, strict=True)
     return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, ARROW, strict=True)], schema=ARROW)

@@ -16,7 +16,7 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def session(app: str = "enmasse") -> SparkSession:
-    """A session with the amqp source and sink registered; local[*] unless SPARK_MASTER names another master.
+    """Return a session with the amqp source and sink registered; local[*] unless SPARK_MASTER names another master.
 
     An error of an amqp source or sink that ends the program is shown as one sentence. Spark logs warnings of the amqp
     source and errors only, each in one line, unless SPARK_CONF_DIR names a folder with another configuration.
@@ -45,7 +45,7 @@ def session(app: str = "enmasse") -> SparkSession:
 
 
 def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A sys.excepthook: the sentence of a QueryError alone, everything else as usual."""
+    """Show an uncaught exception, as sys.excepthook: the sentence of a QueryError alone, everything else as usual."""
     if text := sentence(error):
         print(text, file=sys.stderr)  # noqa: T201 - in place of the interpreter's traceback
     else:

@@ -39,10 +39,13 @@ class SinkError(QueryError):
 
 @dataclass
 class Sent(WriterCommitMessage):
+    """Number of rows that a task has sent, all of them accepted."""
+
     rows: int
 
 
 def as_json(value: Any) -> Any:
+    """Return a value of a row that JSON does not know in its JSON form. Raises TypeError if it has none."""
     if isinstance(value, (datetime.datetime, datetime.date)):
         return value.isoformat()
     if isinstance(value, bytes):
@@ -51,7 +54,7 @@ def as_json(value: Any) -> Any:
 
 
 def message_of(row: dict[str, Any]) -> Message:
-    """The message of a row, without a message-id if the row has none."""
+    """Return the message of a row, without a message-id if the row has none."""
     body = row.get("body")
     if body is None:
         body = json.dumps(row, default=as_json)
@@ -70,8 +73,9 @@ def message_of(row: dict[str, Any]) -> Message:
 class Ids:
     """Message-ids of the rows of one partition of one batch: `<query>-<batch>-<partition>-<hash>-<n>`.
 
-    `hash` is of the message's content. n numbers the equal rows of a partition. So the ids are the same set in any
-    order of the rows. Two queries never make the same one.
+    `query` ends in Spark's id of the query, a UUID, so ids of two queries differ whatever the sinks are called. `hash`
+    is of the message's content, n numbers the equal rows of a partition: the ids are the same set in any order of the
+    rows.
     """
 
     def __init__(self, query: str, batch: str, partition: int) -> None:
@@ -79,7 +83,7 @@ class Ids:
         self._equal: Counter[bytes] = Counter()
 
     def named(self, message: Message) -> Message:
-        """The message, with an id if it had none."""
+        """Return the message, with an id if it had none."""
         if message.message_id is None:
             content = blake2b(message.encode(), digest_size=16).digest()
             message.message_id = f"{self._prefix}-{content.hex()}-{self._equal[content]}"
@@ -88,10 +92,8 @@ class Ids:
 
 
 def ids_of_task(name: str) -> Ids:
-    """For the task that runs: query and batch as Spark repeats them, also after a restart from the checkpoint.
-
-    name: what the user calls the sink, to be read in the ids.
-    """
+    """Return the ids for the task that runs: query and batch as Spark repeats them, also after a restart from the
+    checkpoint. `name` is what the user calls the sink, to be read in the ids."""
     context = TaskContext.get()
     if context is None:
         return Ids(f"{name}-{uuid.uuid4()}", "0", 0)
@@ -100,6 +102,8 @@ def ids_of_task(name: str) -> Ids:
 
 
 class AmqpStreamWriter(DataSourceStreamArrowWriter):
+    """The sink's end in Spark: each task sends the rows of its partition, and ends when all are accepted."""
+
     def __init__(self, options: dict[str, str]) -> None:
         self.url = url_of(options, "sink")
         self.address = required(options, "address", "sink")
@@ -107,10 +111,11 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
 
     @plainly()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of a partition, in a task of Spark. Raises SinkError."""
         return Sent(asyncio.run(self.send(iterator, ids_of_task(self.name))))
 
     async def send(self, iterator: Iterator[pa.RecordBatch], ids: Ids) -> int:
-        """How many messages were sent, all of them accepted. Raises SinkError."""
+        """Send the rows and return how many messages that was, all of them accepted. Raises SinkError."""
         sent = 0
         client: Client | None = None
         sender: ClientSender | None = None
@@ -135,7 +140,7 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
         return sent
 
     async def _sender(self, client: Client) -> ClientSender:
-        """Raises SinkError that names the option that is wrong and what to do."""
+        """Return an attached sender. Raises SinkError, which names the option that is wrong and what to do."""
         phase = Phase.CONNECT
         try:
             await client.open()

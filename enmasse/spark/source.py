@@ -47,7 +47,7 @@ class SpoolRange(InputPartition):
 
 
 def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
-    """The settings of the receiver process (enmasse.spark.receiver.ReceiverSettings). Raises OptionError."""
+    """Return the settings of the receiver process (enmasse.spark.receiver.ReceiverSettings). Raises OptionError."""
     spool = str(Path(required(options, "spool", "source")).absolute())
     return {
         "url": url_of(options, "source"),
@@ -61,7 +61,10 @@ def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
 
 
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are record numbers of the spool. Pickled to executors: it holds nothing but settings until it is used."""
+    """The source's end in Spark; offsets are record numbers of the spool.
+
+    Pickled to executors: until it is used it holds settings only.
+    """
 
     def __init__(self, options: dict[str, str]) -> None:
         self.settings = receiver_settings(options)
@@ -71,10 +74,14 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.first = True
 
     def spool(self) -> Path:
+        """Return the folder of the spool."""
         return Path(self.settings["spool"])
 
     def started(self) -> ReceiverProcess:
-        """The receiver process, started on first use: in the one process that asks for offsets."""
+        """Return the receiver process, started on first use: in the one process that asks for offsets.
+
+        Raises ReceiverError, SpoolError.
+        """
         if self.receiver is None:
             self.receiver = ReceiverProcess(self.settings)
         self.receiver.check()
@@ -82,20 +89,30 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly()
     def initialOffset(self) -> dict[str, int]:
+        """Return the offset of the first record that the spool still holds. Raises ReceiverError, SpoolError."""
         self.started()
         known = segments(self.spool())
         return {"record": known[0][0] if known else 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the most rows of a batch, from the option maxRowsPerTrigger."""
         return ReadMaxRows(self.max_rows) if self.max_rows else ReadAllAvailable()
 
     @plainly()
     def prepareForTriggerAvailableNow(self) -> None:
+        """Take the records that are in the spool now as the end of the query, once the address is attached.
+
+        Raises ReceiverError.
+        """
         self.started().await_address()  # else a wrong one would look like nothing to read
         self.target = self.started().head.get()
 
     @plainly()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Return the end of the next batch, within `limit`.
+
+        Raises ReceiverError; SpoolError if the checkpoint is ahead of the spool.
+        """
         receiver, done = self.started(), start["record"]
         if self.first:
             self.first = False
@@ -118,22 +135,26 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly()
     def reportLatestOffset(self) -> dict[str, int]:
+        """Return the end of the spool, for Spark's report of progress. Raises ReceiverError."""
         return {"record": self.started().head.get()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[SpoolRange]:
+        """Return the ranges of a batch, of at most ROWS_PER_PARTITION records each."""
         first, last = start["record"], end["record"]
         return [SpoolRange(at, min(at + ROWS_PER_PARTITION, last)) for at in range(first, last, ROWS_PER_PARTITION)]
 
     def read(self, partition: SpoolRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range, in a task of Spark. Raises SpoolError if a record is missing."""
         with plainly():
             yield from batches(read_spool(self.spool(), partition.start, partition.end))
 
     @plainly()
     def commit(self, end: dict[str, int]) -> None:
-        """Spark will never ask for anything before `end` again: the receiver deletes whole segments of it."""
+        """Have whole segments before `end` deleted: Spark will not read them again. Raises ReceiverError."""
         self.started().commit(end["record"])
 
     def stop(self) -> None:
+        """End the receiver process if there is one."""
         if self.receiver is not None:
             self.receiver.stop()
 
@@ -143,7 +164,7 @@ class ReceiverError(QueryError):
 
 
 class ReceiverProcess:
-    """The receiver process as the driver-side reader sees it."""
+    """Receiver process as the driver-side reader sees it."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         """settings: those of enmasse.spark.receiver.ReceiverSettings. Raises ReceiverError, SpoolError."""
@@ -170,12 +191,18 @@ class ReceiverProcess:
             raise ReceiverError(self.trouble or f"amqp source: the receiver ended with {self.process.returncode}")
 
     def await_address(self) -> None:
-        """Returns once the address is attached. Raises ReceiverError: the receiver gives up, in bounded time."""
+        """Return once the address is attached.
+
+        Raises ReceiverError if the receiver ends instead, which it does in bounded time.
+        """
         while not self.attached.wait(0.1):
             self.check()
 
     def await_records(self, done: int) -> None:
-        """Returns when the spool holds more than `done` records, or when none seem to come. Raises ReceiverError."""
+        """Return when the spool holds more than `done` records, or none has arrived for FIRST_SECONDS.
+
+        Raises ReceiverError.
+        """
         self.attached.wait(ATTACH_SECONDS)
         deadline = time.monotonic() + FIRST_SECONDS
         while self.head.get() <= done and time.monotonic() < deadline:
@@ -183,12 +210,13 @@ class ReceiverProcess:
             time.sleep(0.01)
 
     def commit(self, end: int) -> None:
-        """Have whole segments before record `end` deleted. Nothing is lost if that is never done."""
+        """Have whole segments before record `end` deleted. If that is never done the spool only grows."""
         if end != self.committed:
             self.committed = end
             self._write(end)
 
     def stop(self) -> None:
+        """Let the process end; kill it if it has not ended after STOP_SECONDS."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()

@@ -40,33 +40,36 @@ class SpoolError(QueryError):
 
 
 class SpoolInUseError(SpoolError):
-    """Another process writes it."""
+    """The spool is written by another process."""
 
 
 class SpoolRecord(NamedTuple):
+    """Message of the spool with its number and the time of its arrival (milliseconds since 1970)."""
+
     offset: int
     arrived_ms: int
     message: bytes
 
 
 class SpoolSegment(NamedTuple):
-    """A segment that is complete: one past its last record, and its file."""
+    """Complete segment: one past its last record, and its file."""
 
     end: int
     path: Path
 
 
 def segment_name(first: int) -> str:
+    """Return the file name of the segment that begins with record `first`."""
     return f"{first:020d}.seg"
 
 
 def segments(folder: Path) -> list[tuple[int, Path]]:
-    """(number of the first record, file) of every segment, oldest first."""
+    """Return (number of the first record, file) of every segment, oldest first."""
     return sorted((int(path.stem), path) for path in folder.glob("*.seg") if path.stem.isdecimal())
 
 
 def read_segment(path: Path, first: int, start: int, end: int) -> Iterator[SpoolRecord]:
-    """Records `start` <= offset < `end` of one segment file; ends early at a torn or damaged record."""
+    """Yield the records `start` <= offset < `end` of one segment file; ends early at a torn or damaged record."""
     with path.open("rb") as file:
         data = file.read()
     view = memoryview(data)
@@ -86,9 +89,10 @@ def read_segment(path: Path, first: int, start: int, end: int) -> Iterator[Spool
 
 
 def read_spool(folder: Path, start: int, end: int) -> Iterator[SpoolRecord]:
-    """The records of a range. Raises SpoolError if one is missing: Spark was promised it.
+    """Yield the records of a range.
 
-    Deleted by a commit, or a folder that this executor does not see: both must be loud.
+    Raises SpoolError if one is missing, because a commit has deleted it or this executor does not see the folder: Spark
+    may read a range again, and must not get fewer records.
     """
     expected = start
     known = segments(folder)
@@ -109,9 +113,9 @@ def read_spool(folder: Path, start: int, end: int) -> Iterator[SpoolRecord]:
 
 
 class MappedCount:
-    """A number in a file, shared with other processes through a mapping: 8 bytes, big-endian.
+    """Number in a file, shared with other processes through a mapping: 8 bytes, big-endian.
 
-    What was put outlives the process that put it; after a loss of power it may be an earlier number.
+    A number that was put outlives the process that put it; after a loss of power it may be an earlier number.
     """
 
     def __init__(self, path: Path, *, create: int | None = None) -> None:
@@ -124,15 +128,17 @@ class MappedCount:
             self._map = mmap.mmap(file.fileno(), COUNT.size, access=access)
 
     def get(self) -> int:
+        """Return the number."""
         (count,) = COUNT.unpack(self._map[: COUNT.size])
         return int(count)
 
     def put(self, count: int) -> None:
+        """Set the number, for all processes at once."""
         self._map[: COUNT.size] = COUNT.pack(count)
 
 
 def head_of(folder: Path) -> MappedCount:
-    """The number of durable records of a spool that a receiver has opened, for readers."""
+    """Return the number of durable records of a spool that a receiver has opened, for readers."""
     return MappedCount(folder / "head")
 
 
@@ -167,12 +173,13 @@ class SpoolWriter:
         self._buffered = 0
 
     def append(self, message: bytes, arrived_ms: int) -> None:
+        """Buffer a message, with the time of its arrival in milliseconds since 1970."""
         self._buffer.append(RECORD.pack(len(message), zlib.crc32(message), arrived_ms))
         self._buffer.append(message)
         self._buffered += 1
 
     def sync(self) -> None:
-        """Everything appended is on disk when this returns. Raises OSError (disk full …): then nothing of it counts."""
+        """Return when everything appended is on disk. Raises OSError (disk full …): then nothing of it counts."""
         if not self._buffered:
             return
         data = b"".join(self._buffer)
@@ -202,7 +209,7 @@ class SpoolWriter:
         self._ended_bytes = sum(self._ended.values())
 
     def forgettable(self, end: int) -> list[SpoolSegment]:
-        """The segments that end at or before `end`, without the last one, which always stays."""
+        """Return the segments that end at or before `end`, without the last one, which always stays."""
         known = segments(self.folder)
         return [
             SpoolSegment(following, path) for (_, path), (following, _) in itertools.pairwise(known) if following <= end
@@ -216,6 +223,7 @@ class SpoolWriter:
         return len(gone)
 
     def close(self) -> None:
+        """Close the files and release the lock; what was not synced is lost."""
         os.close(self._file)
         os.close(self._lock)
 
@@ -261,6 +269,7 @@ class SpoolWriter:
 
 
 def size_of(path: Path) -> int:
+    """Return the size of a segment in bytes; 0 if a commit has just deleted it."""
     try:
         return path.stat().st_size
     except FileNotFoundError:  # a commit has just deleted it
