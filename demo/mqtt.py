@@ -70,7 +70,7 @@ class Device:
         self.client.publish(topic, payload, qos=1, properties=properties).wait_for_publish(PATIENCE)
 
     def next(self, seconds: float = PATIENCE) -> MQTTMessage | None:
-        """Return the next message; None if there is none within `seconds`."""
+        """Return the next message; None after `seconds` without one."""
         try:
             return self.messages.get(timeout=seconds)
         except queue.Empty:

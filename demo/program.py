@@ -91,7 +91,7 @@ class Device:
         self.client.publish(topic, text, qos, retain).wait_for_publish(PATIENCE)
 
     def next(self) -> MQTTMessage:
-        """Return the next message. Raises queue.Empty if there is none in PATIENCE."""
+        """Return the next message. Raises queue.Empty after PATIENCE."""
         return self.messages.get(timeout=PATIENCE)
 
     def leave(self) -> None:

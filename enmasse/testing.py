@@ -150,7 +150,7 @@ class Suite:
     def up(self, seconds: float = 300) -> float:
         """Start and return the seconds until the suite printed that it is ready.
 
-        Raises RuntimeError if it ends before, as it is made to after `seconds`.
+        Raises RuntimeError if it ends before; after `seconds` it is ended.
         """
         began = time.monotonic()
         program = Path(sys.executable).parent / "enmasse"
