@@ -184,7 +184,7 @@ class Suite:
     def component(self, kind: str, holding: str = "") -> dict[str, Any]:
         """Return the first component of a kind, or the one that carries an address.
 
-        Raises RuntimeError if there is none.
+        Raises RuntimeError without one.
         """
         status = self.status()
         names = {c for a in status["addresses"] if a["name"] == holding for c in a["components"]}
