@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from enmasse import log
 from enmasse.control.connection import ControlConnection
@@ -14,16 +14,8 @@ from enmasse.control.link import ControlReceiver
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
 from enmasse.model.feeds import AddressChanges, Flavors, PlacementChanges
 
-
-class Snapshot(Protocol):
-    """Body of a feed that has revisions (enmasse.model.feeds: AddressChanges, Flavors, PlacementChanges)."""
-
-    @property
-    def revision(self) -> int:
-        """Number that grows with every change of the content; 0: not stated."""
-
-
-S = TypeVar("S", bound=Snapshot)
+S = TypeVar("S", bound=AddressChanges | Flavors | PlacementChanges)
+"""Body of a feed that has revisions."""
 
 
 class FollowedFeed(Generic[S]):

@@ -16,7 +16,7 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.sections import encode_properties
 from enmasse.amqp.types import Int
 from services.router.management import nodes
-from services.router.management.requests import Asking, Request
+from services.router.management.requests import Request
 from services.router.management.schema import (
     BAD_REQUEST,
     CREATED,
@@ -33,6 +33,7 @@ from services.router.management.schema import (
     find_type,
 )
 from services.router.management.tables import Table
+from services.router.routing.connection import RouterConnection
 from services.router.routing.router import Router
 
 _log = log.get()
@@ -53,7 +54,7 @@ class ManagementAgent:
         for key in ("M0$management", "L$management"):
             router.addresses.subscribe(key, self.take)
 
-    def take(self, asking: Asking | None, payload: bytes) -> None:
+    def take(self, asking: RouterConnection | None, payload: bytes) -> None:
         """Handle a message to `$management`."""
         try:
             request = Request(asking, bytes(payload))

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from enmasse.amqp.message import Sections
-
-
-class Asking(Protocol):
-    """The connection a request came on."""
-
-    @property
-    def may_close_connections(self) -> bool: ...
+from services.router.routing.connection import RouterConnection
 
 
 class Request:
@@ -20,7 +14,7 @@ class Request:
 
     __slots__ = ("asking", "body", "correlation_id", "identity", "name", "operation", "reply_to", "type", "values")
 
-    def __init__(self, asking: Asking | None, payload: bytes) -> None:
+    def __init__(self, asking: RouterConnection | None, payload: bytes) -> None:
         sections = Sections(payload)
         properties = sections.properties
         self.asking = asking

@@ -45,7 +45,6 @@ class AnonymousInLink(InLink):
         "_addresses",
         "_cache",
         "_generation",
-        "_held",
         "_link_routes",
         "_relayed",
         "_relays",
@@ -68,11 +67,10 @@ class AnonymousInLink(InLink):
         self._temporaries = temporaries
         self._cache: dict[bytes, str] = {}
         self._generation = -1
-        self._relays = Relays(connection, addresses)
+        self._relays = Relays(connection, addresses, self._withhold, self._grant)
         self._spans = ToSpans()
         self._relayed: dict[bytes, tuple[RelayOut, str]] = {}  # `to` of messages for brokers → link, parsed name
         self._routes_generation = -1
-        self._held: set[RelayOut] = set()  # links that withhold credit
         link.on_delivery = limited(link, self.forward)
 
     def forward(
@@ -131,21 +129,18 @@ class AnonymousInLink(InLink):
 
     def gone(self) -> None:
         super().gone()
-        self._held.clear()
         self._relayed.clear()
         self._relays.end()
 
-    def hold_for(self, out: RelayOut) -> None:
-        if not self._held:
-            self.link.credit_window = 0
-        self._held.add(out)
+    def _withhold(self) -> None:
+        """Give no further credit, because too many messages wait for a broker."""
+        self.link.credit_window = 0
 
-    def proceed(self, out: RelayOut) -> None:
-        if out in self._held:
-            self._held.discard(out)
-            if not self._held and not self.link.detached:
-                self.open_gate()
-                self.connection.amqp.wake()
+    def _grant(self) -> None:
+        """Give credit again."""
+        if not self.link.detached:
+            self.open_gate()
+            self.connection.amqp.wake()
 
     def resolve(self, to: bytes | None, head: bytes) -> Any:
         """Return the address for a raw `to`, or the state that refuses the message. `head`: the message's bytes so
@@ -187,7 +182,7 @@ class AnonymousInLink(InLink):
                 return UNAUTHORIZED
             broker = self._broker(text)
             if broker is not None:
-                out = self._relays.to(broker, self)
+                out = self._relays.to(broker)
                 self._remember(to, text, out)
                 return out.address
             address = addresses.for_message(text)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from enmasse.amqp.errors import DETACH_FORCED, AmqpError
 from enmasse.amqp.link import Receiver, Sender
@@ -35,28 +35,15 @@ IDLE = 5.0
 """Seconds of idleness after which an additional link is closed."""
 
 
-class Maker(Protocol):
-    """Owner of a link to a broker."""
-
-    @property
-    def node(self) -> str: ...
-
-    def link_attached(self) -> None: ...
-
-    def link_detached(self, error: Any) -> None: ...
-
-    def widen(self, stuck: set[Any]) -> None: ...
-
-    def detour(self) -> Detour | None: ...
-
-
 class BrokerFeed(InLink):
     """Receives the deliveries of a broker; a Feed of its address."""
 
     __slots__ = ("_maker",)
     counted = False
 
-    def __init__(self, maker: Maker, connection: RouterConnection, link: Receiver, address: RoutedAddress) -> None:
+    def __init__(
+        self, maker: LiveAutoLink | Extra, connection: RouterConnection, link: Receiver, address: RoutedAddress
+    ) -> None:
         super().__init__(connection, link, address)
         self._maker = maker
 
@@ -116,7 +103,7 @@ class BrokerFeed(InLink):
         source = self.link.remote_source
         return source is not None and bool(source.address)
 
-    def is_needed(self, stuck: set[Any], first: BrokerLink | None) -> bool:
+    def is_needed(self, stuck: set[LinkRecord], first: BrokerLink | None) -> bool:
         """Return True if this additional link is needed: a delivery takes long on it, or on the `first` link."""
         return first in stuck or self in stuck
 
@@ -148,7 +135,7 @@ class BrokerFeed(InLink):
         super().detached(error, closed, lost)
         self._maker.link_detached(error)
 
-    def widen(self, stuck: set[Any]) -> None:
+    def widen(self, stuck: set[LinkRecord]) -> None:
         """Add a link because a delivery takes long on this one; `stuck`: all such links."""
         self._maker.widen(stuck)
 
@@ -167,7 +154,9 @@ class BrokerOut(OutLink):
     __slots__ = ("_maker",)
     counted = False
 
-    def __init__(self, maker: Maker, connection: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
+    def __init__(
+        self, maker: LiveAutoLink | Extra, connection: RouterConnection, sender: Sender, address: RoutedAddress
+    ) -> None:
         super().__init__(connection, sender, address)
         self._maker = maker
 
@@ -180,7 +169,7 @@ class BrokerOut(OutLink):
         target = self.link.remote_target
         return target is not None and bool(target.address)
 
-    def is_needed(self, stuck: set[Any], first: BrokerLink | None) -> bool:
+    def is_needed(self, stuck: set[LinkRecord], first: BrokerLink | None) -> bool:
         """Return True if this additional link has deliveries."""
         return self.busy or bool(self.outstanding)
 
@@ -274,7 +263,7 @@ class LiveAutoLink:
         except AmqpError as error:
             self.link_detached(error)
 
-    def _make(self, maker: Maker, address: RoutedAddress) -> BrokerLink:
+    def _make(self, maker: LiveAutoLink | Extra, address: RoutedAddress) -> BrokerLink:
         """Attach a link. Raises AmqpError if the peer allows no further one."""
         connection = self._connection
         incoming = self.config.direction == "in"
@@ -354,7 +343,7 @@ class LiveAutoLink:
             return extra.record
         return min(outs, key=lambda out: len(out.queue), default=None)
 
-    def widen(self, stuck: set[Any]) -> None:
+    def widen(self, stuck: set[LinkRecord]) -> None:
         """Open an additional link if all links are `stuck` (a delivery takes long on them) and a consumer is ready."""
         record = self.record
         if record is None or record.address is None:
@@ -401,10 +390,10 @@ class Extra:
     def detour(self) -> Detour | None:
         return None
 
-    def widen(self, stuck: set[Any]) -> None:
+    def widen(self, stuck: set[LinkRecord]) -> None:
         self._live.widen(stuck)
 
-    def look(self, now: float, stuck: set[Any]) -> None:
+    def look(self, now: float, stuck: set[LinkRecord]) -> None:
         """Close the link if it is no longer needed. Called once a second."""
         record = self.record
         if not self._attached_once or record.is_needed(stuck, self._live.record):

@@ -39,7 +39,7 @@ class LinkRecord:
     Methods that concern only some kinds of links do nothing for the others.
     """
 
-    __slots__ = ()
+    __slots__ = ("delayed1", "delayed10", "slow", "stuck")
     identity: int
     name: str
     connection: RouterConnection
@@ -51,8 +51,10 @@ class LinkRecord:
     """True if the link counts as a sender or receiver of its connection; auto-links do not."""
     delayed1: int
     delayed10: int
+    """Deliveries settled more than 1 and 10 seconds after they arrived or, on an outgoing link, were sent."""
     slow: int
     stuck: int
+    """Deliveries that have been waiting for more than 1 and 10 seconds."""
 
     @property
     def link(self) -> Sender | Receiver:
@@ -82,6 +84,9 @@ class LinkRecord:
 
     def sender_settled(self, delivery_ids: Sequence[int]) -> None:
         """Handle deliveries that the sender settled first."""
+
+    def widen(self, stuck: set[LinkRecord]) -> None:
+        """Add a link because a delivery takes long on this one; `stuck`: all such links."""
 
     def expect(self, waiting: int) -> None:
         """Grant credit without waiting for `waiting` incoming deliveries that take long."""
@@ -143,44 +148,31 @@ class LinkRecord:
         self.connection.detach(self, error)
 
 
-class Owner(Protocol):
-    """The router, as connections use it."""
+class RouterCore:
+    """Part of the router that its connections and links use: time, policy, identities, and the end of links."""
 
-    clock: Clock
-    policy: Policy
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.policy = Policy()
+        self._identity = 0
 
-    def next_identity(self) -> int: ...
+    def next_identity(self) -> int:
+        """Return a new identity: decimal numbers from one counter; 1 is the router itself."""
+        self._identity += 1
+        return self._identity + 1
 
     def link_over(self, record: LinkRecord) -> None:
         """Count an ended link and remove everything that depended on it."""
+        raise NotImplementedError
 
 
-class Waiting(Protocol):
-    """A link with deliveries that could not be sent yet."""
+class Watched(Protocol):
+    """What is checked once a second (watch.py): receivers with waiting deliveries, large deliveries from brokers,
+    additional links of auto-links."""
 
-    def flow(self) -> None: ...
-
-    def look(self, now: float) -> None:
-        """To be called once a second (watch.py)."""
-
-
-class StreamUnderWay(Protocol):
-    """A large delivery from a broker; see streaming.py."""
-
-    @property
-    def source(self) -> Any: ...
-
-    seen: bool
-
-    def look(self, now: float) -> None:
-        """To be called once a second (watch.py)."""
-
-
-class ExtraLink(Protocol):
-    """One of several links that serve an auto-link."""
-
-    def look(self, now: float, stuck: set[Any]) -> None:
-        """Called once a second (watch.py); `stuck`: links on which a delivery takes long."""
+    def look(self, now: float, stuck: set[LinkRecord]) -> None:
+        """Check; `now` in seconds. `stuck`: links from brokers with a delivery that takes long; large deliveries, which
+        are checked first, add theirs."""
 
 
 class Protection(NamedTuple):
@@ -194,7 +186,9 @@ class Protection(NamedTuple):
 class RouterConnection:
     """`name`: its listener or connector; `dir`: `in` for accepted connections, `out` for others."""
 
-    def __init__(self, owner: Owner, *, name: str | None, role: str, direction: str, host: str, capacity: int) -> None:
+    def __init__(
+        self, owner: RouterCore, *, name: str | None, role: str, direction: str, host: str, capacity: int
+    ) -> None:
         self.owner = owner
         self.identity = owner.next_identity()
         self.name = name
@@ -219,10 +213,10 @@ class RouterConnection:
         self.management = True  # True if `$management` may be used
         self.denied = False  # refused because of too many connections
         self.links: dict[int, LinkRecord] = {}
-        self.waiting: set[Waiting] = set()
-        self.streams: set[StreamUnderWay] = set()
+        self.waiting: set[Watched] = set()
+        self.streams: set[Watched] = set()
         self.gathering: set[Partial] = set()  # deliveries that are collected before they are forwarded
-        self.extras: dict[ExtraLink, None] = {}
+        self.extras: dict[Watched, None] = {}
         self.senders = 0
         self.receivers = 0
         self._sending: list[Session] = []

@@ -1,5 +1,4 @@
-"""Deliveries in flight, and the interfaces between the links of a delivery: its origin (Source), and a delivery that
-arrives in pieces (Streamed).
+"""Deliveries in flight: the interface of their origin (Source), and the copies of a multicast.
 
 A delivery in flight is known by its token `(source, delivery_id)`: `source.settle(delivery_id, state)` settles it
 towards its sender, `source.update(delivery_id, state)` passes a state on without settling, `source.count(state)` keeps
@@ -54,28 +53,8 @@ class Source(Protocol):
 Token = tuple[Source, int]
 
 
-class Streamed(Protocol):
-    """A delivery that arrives in pieces, as its outgoing link uses it."""
-
-    def start(self, out: Any, token: Token | None) -> None:
-        """Start the delivery on `out`, whose turn it is."""
-
-    def resume(self, out: Any) -> None:
-        """Continue, because there is room again."""
-
-    def move(self, before: Any, now: Any) -> None:
-        """Move the waiting delivery from one receiver to another, which can take it."""
-
-    def lost(self, out: Any) -> None:
-        """Handle the loss of this receiver."""
-
-    def stalled(self, now: float) -> bool: ...
-
-    def break_off(self) -> None: ...
-
-
 Held = tuple[Any, Token | None, int]
-"""A delivery that waits for credit: payload (bytes or Streamed), token (None: presettled), message format."""
+"""A delivery that waits for credit: payload (bytes or a Stream), token (None: presettled), message format."""
 
 
 _WHOLE = (bytes, bytearray, memoryview)

@@ -58,7 +58,7 @@ class Destination(Party, Protocol):
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
         """Take this delivery now, or when there is credit. `payload`: bytes, or a delivery that arrives in pieces
-        (`Streamed`), which needs a `StreamDestination`. `token` None: presettled."""
+        (`Stream`), which needs a `StreamDestination`. `token` None: presettled."""
 
     def reply(self, payload: bytes) -> bool:
         """Take one of the router's own messages, settled. Return False if it is dropped because too many wait."""

@@ -35,8 +35,6 @@ class InLink(LinkRecord):
         "capacity",
         "choice",
         "connection",
-        "delayed1",
-        "delayed10",
         "dropped",
         "identity",
         "link",
@@ -47,8 +45,6 @@ class InLink(LinkRecord):
         "released",
         "second",
         "settle",
-        "slow",
-        "stuck",
         "update",
         "zero_since",
     )

@@ -15,8 +15,9 @@ from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Reje
 from enmasse.amqp.receiver import Partial
 from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Held, Streamed, Token, count_outcomes, for_another, is_whole
+from services.router.routing.deliveries import Held, Token, count_outcomes, for_another, is_whole
 from services.router.routing.destination import Destination, Detour
+from services.router.routing.streaming import AddressStream
 
 MAX_REPLIES = 5000
 MAX_REPLY_BYTES = 32 * 1024 * 1024
@@ -37,8 +38,6 @@ class OutLink(LinkRecord):
         "address",
         "capacity",
         "connection",
-        "delayed1",
-        "delayed10",
         "direct",
         "dropped",
         "identity",
@@ -54,9 +53,7 @@ class OutLink(LinkRecord):
         "released",
         "send_run",
         "sender",
-        "slow",
         "stream",
-        "stuck",
         "two_phase",
         "zero_since",
     )
@@ -82,7 +79,7 @@ class OutLink(LinkRecord):
         self.plain = True  # no checks are needed before a delivery is sent
         self.direct = True
         self.queue: deque[Held] = deque()
-        self.stream: Streamed | None = None
+        self.stream: AddressStream | None = None
         self.two_phase = False  # this receiver sends states before it settles
         self.accepted = self.rejected = self.released = self.modified = self.presettled = self.dropped = 0
         self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
@@ -280,7 +277,7 @@ class OutLink(LinkRecord):
         if not queue:
             self._nothing_waits()
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, stuck: set[LinkRecord]) -> None:
         """Called once a second while deliveries wait."""
         if self.zero_since is None and not self.sender.granted:
             self.zero_since = now

@@ -7,7 +7,8 @@ client.
 from __future__ import annotations
 
 import secrets
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import Source, Target
@@ -15,7 +16,7 @@ from enmasse.amqp.termini import passed_on_name
 from services.router.routing.address import RoutedAddress
 from services.router.routing.addresses import Addresses
 from services.router.routing.configuration import BALANCED
-from services.router.routing.connection import RouterConnection
+from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import Token
 from services.router.routing.out_link import OutLink
 
@@ -28,16 +29,6 @@ def relays(broker: RouterConnection) -> bool:
     return opened is not None and CAPABILITY in (opened.offered_capabilities or ())
 
 
-class Sending(Protocol):
-    """The link with an anonymous sender's incoming messages."""
-
-    def hold_for(self, out: RelayOut) -> None:
-        """Withhold credit because of this link to a broker."""
-
-    def proceed(self, out: RelayOut) -> None:
-        """Stop withholding credit because of this link."""
-
-
 class RelayOut(OutLink):
     """The link to the broker. Its address is private: no other link sends to it or finds it.
 
@@ -46,11 +37,11 @@ class RelayOut(OutLink):
     every receiver, so that it blocks no other client.
     """
 
-    __slots__ = ("_client", "_ended", "_seen", "_stalled")
+    __slots__ = ("_ended", "_relays", "_seen", "_stalled")
 
-    def __init__(self, client: Sending, broker: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
+    def __init__(self, relays: Relays, broker: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
         super().__init__(broker, sender, address)
-        self._client = client
+        self._relays = relays
         self._seen = -1  # deliveries sent at the last look
         self._stalled = False
         self._ended = False
@@ -61,26 +52,26 @@ class RelayOut(OutLink):
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
         if token is None and not self._stalled and len(self.queue) >= self.capacity:
-            self._client.hold_for(self)
+            self._relays.hold_for(self)
             if len(self.queue) < 2 * self.capacity:  # credit that was granted before
                 self.queue.append((payload, token, message_format))
                 return
         super().offer(payload, token, message_format)
 
-    def look(self, now: float) -> None:
-        super().look(now)
+    def look(self, now: float, stuck: set[LinkRecord]) -> None:
+        super().look(now, stuck)
         self._stalled = self._seen == self.sender.deliveries
         self._seen = self.sender.deliveries
         if self._stalled:
-            self._client.proceed(self)
+            self._relays.proceed(self)
 
     def gone(self) -> None:
         super().gone()
-        self._client.proceed(self)
+        self._relays.proceed(self)
 
     def _nothing_waits(self) -> None:
         super()._nothing_waits()
-        self._client.proceed(self)
+        self._relays.proceed(self)
 
     def end(self) -> None:
         """End this link once it has sent its deliveries, because the client's link has ended."""
@@ -92,42 +83,68 @@ class RelayOut(OutLink):
         if self.sender.deliveries != self._seen:
             self._stalled = False
         if len(self.queue) <= self.capacity // 2:
-            self._client.proceed(self)
+            self._relays.proceed(self)
         if self._ended and not self.queue and self.stream is None and self.sender.attached:
             self.connection.detach(self)
 
 
 class Relays:
-    """The links of one anonymous sender to the brokers it sends to."""
+    """The links of one anonymous sender to the brokers it sends to.
 
-    __slots__ = ("_addresses", "_client", "_outs")
+    `withhold` and `grant` stop and restart its credit: there is none while a link in `_held` has too many messages.
+    """
 
-    def __init__(self, client: RouterConnection, addresses: Addresses) -> None:
+    __slots__ = ("_addresses", "_client", "_grant", "_held", "_outs", "_withhold")
+
+    def __init__(
+        self,
+        client: RouterConnection,
+        addresses: Addresses,
+        withhold: Callable[[], None],
+        grant: Callable[[], None],
+    ) -> None:
         self._client = client
         self._addresses = addresses
+        self._withhold = withhold
+        self._grant = grant
+        self._held: set[RelayOut] = set()
         self._outs: dict[RouterConnection, RelayOut] = {}
 
-    def to(self, broker: RouterConnection, sending: Sending) -> RelayOut:
-        """Return the link to this broker for the messages of `sending`. Raises AmqpError if it cannot be opened."""
+    def to(self, broker: RouterConnection) -> RelayOut:
+        """Return the link to this broker. Raises AmqpError if it cannot be opened."""
         out = self._outs.get(broker)
         if out is None or not out.usable:
-            out = self._outs[broker] = self._attach(broker, sending)
+            out = self._outs[broker] = self._attach(broker)
         return out
 
-    def _attach(self, broker: RouterConnection, sending: Sending) -> RelayOut:
+    def _attach(self, broker: RouterConnection) -> RelayOut:
         session = broker.session_for_links(receiving=False)
         name = passed_on_name(f"relay.{secrets.token_urlsafe(11)}", self._client.container)
         sender: Any = session.attach_sender(name, Source(), Target())
         address = self._addresses.new("R" + name, BALANCED)
-        out = sender.context = RelayOut(sending, broker, sender, address)
+        out = sender.context = RelayOut(self, broker, sender, address)
         broker.add(out)
         broker.receivers += 1
         address.add_store(out)
         session.connection.wake()
         return out
 
+    def hold_for(self, out: RelayOut) -> None:
+        """Withhold credit because of this link to a broker."""
+        if not self._held:
+            self._withhold()
+        self._held.add(out)
+
+    def proceed(self, out: RelayOut) -> None:
+        """Stop withholding credit because of this link."""
+        if out in self._held:
+            self._held.discard(out)
+            if not self._held:
+                self._grant()
+
     def end(self) -> None:
         """End the links, because the client's link has ended."""
+        self._held.clear()
         outs, self._outs = self._outs, {}
         for out in outs.values():
             out.end()

@@ -16,7 +16,7 @@ from enmasse.amqp.performatives import ACCEPTED, Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.types import Symbol
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Streamed, Token, count_outcomes, is_whole
+from services.router.routing.deliveries import Token, count_outcomes, is_whole
 from services.router.routing.names import strip
 from services.router.routing.size_limit import limited
 from services.router.routing.streaming import Stream
@@ -28,7 +28,7 @@ ROUTED_LINK_LOST = "qd:routed-link-lost"
 class RoutedHalf(LinkRecord):
     """One of the two links of a routed link; what the engine reports of it is passed to the pair."""
 
-    __slots__ = ("connection", "delayed1", "delayed10", "identity", "link", "name", "open", "pair", "slow", "stuck")
+    __slots__ = ("connection", "identity", "link", "name", "open", "pair")
     link: Sender | Receiver
     zero_since = None  # the router gives no credit of its own here
     capacity = 0
@@ -172,7 +172,7 @@ class RoutedLink:
         self.update: Any = None
         self.queue: deque[tuple[Any, int, bool, bytes, int]] = deque()
         self.second: dict[int, Token] | None = None
-        self.stream: Streamed | None = None
+        self.stream: Stream | None = None
         self.rewritten: tuple[str, str] | None = None  # the address as the client and as the container knows it
         self.temporary: str | None = None  # the temporary queue or topic at the container that lives as long as this
         self.elsewhere: Callable[[], bool] | None = None  # asks another container, if one does not know it
@@ -233,7 +233,7 @@ class RoutedLink:
         """Return 0: the router sets no limit, because the peers know each other's."""
         return 0
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, stuck: set[LinkRecord]) -> None:
         """Do nothing: the sender of a routed link waits for its one receiver only."""
 
     def stream_sent(self, token: Token | None) -> None:

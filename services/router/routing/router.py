@@ -14,11 +14,10 @@ from services.router.routing.addresses import Addresses
 from services.router.routing.auto_links import AutoLinks
 from services.router.routing.clock import Clock
 from services.router.routing.configuration import BALANCED, AddressConfig
-from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.connection import LinkRecord, RouterConnection, RouterCore
 from services.router.routing.containers import Containers
 from services.router.routing.link_routes import NO_ROUTE, LinkRoutes
 from services.router.routing.passing_on import PassingOn
-from services.router.routing.policy import Policy
 from services.router.routing.temporaries import Temporaries
 from services.router.routing.watch import Watch
 
@@ -84,17 +83,16 @@ class Totals:
         self.dropped += record.dropped
 
 
-class Router:
+class Router(RouterCore):
     """One router. `default` is the treatment of mobile addresses without configuration."""
 
     def __init__(self, router_id: str, clock: Clock, *, default: str = BALANCED, mode: str = "interior") -> None:
+        super().__init__(clock)
         self.id = router_id
-        self.clock = clock
         self.now = clock.time
         self.mode = mode
         self.allow_resumable = True
         self.started = clock.time()
-        self._identity = 0
         self.connections: dict[int, RouterConnection] = {}
         self.addresses = Addresses(router_id, clock, self.next_identity, default)
         self.containers = Containers()
@@ -102,16 +100,10 @@ class Router:
         self.link_routes = LinkRoutes(self.containers)
         self.temporaries = Temporaries(self.addresses.configured)
         self.passing_on = PassingOn(self.temporaries)
-        self.policy = Policy()
         self.watch = Watch(self.connections, clock)
         self._clients: dict[str, int] = {}  # open connections of clients by container-id
         self._gone = Totals()
         self._turn = 0
-
-    def next_identity(self) -> int:
-        """Identities of core entities are decimal numbers from one counter; 1 is the router itself."""
-        self._identity += 1
-        return self._identity + 1
 
     def random_name(self, prefix: str) -> str:
         return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(15))

@@ -22,7 +22,7 @@ from services.router.routing.address import RoutedAddress
 from services.router.routing.annotations import complete, stripped
 from services.router.routing.choice import Choice
 from services.router.routing.configuration import MULTICAST
-from services.router.routing.connection import RouterConnection
+from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Source, Token
 from services.router.routing.destination import Destination, Detour, StreamDestination, Taker
 
@@ -275,7 +275,9 @@ class AddressStream(Stream):
     def _over(self) -> None:
         self.source.connection.streams.discard(self)
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, stuck: set[LinkRecord]) -> None:
+        if self.seen:
+            stuck.add(cast(LinkRecord, self.source))  # only links from brokers are watched
         self.seen = True
         if self.partial.waiting and self.partial.link.session.crowded:
             self.looks += 1

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice, takewhile
-from typing import Any, Protocol
+from typing import Any
 
 from services.router.routing.clock import Clock
-from services.router.routing.connection import RouterConnection
+from services.router.routing.connection import LinkRecord, RouterConnection
 
 INTERVAL = 1.0
 """Seconds between two looks."""
@@ -23,26 +23,11 @@ _TURN = 0.001
 """Longest time in seconds that a look may take before messages have their turn."""
 
 
-class Counters(Protocol):
-    """Counters of a link: deliveries settled more than 1 and 10 seconds after their arrival (on an outgoing link: after
-    sending), and those that have been waiting for more than 1 and 10 seconds."""
-
-    delayed1: int
-    delayed10: int
-    slow: int
-    stuck: int
-
-    def expect(self, waiting: int) -> None:
-        """Grant credit without waiting for `waiting` deliveries that take long."""
-
-
-class _Lost:
+class _Lost(LinkRecord):
     """Stands in for the record of an ended link."""
 
-    delayed1 = delayed10 = slow = stuck = 0
-
-    def expect(self, waiting: int) -> None:
-        """Do nothing: the link has ended."""
+    def __init__(self) -> None:
+        self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
 
 
 def _before(delivery_id: int, mark: int) -> bool:
@@ -57,15 +42,17 @@ class Held:
 
     def __init__(self) -> None:
         self._marks: deque[int] = deque(maxlen=STUCK + 1)
-        self._slow: dict[int, Counters] = {}
-        self._stuck: dict[int, Counters] = {}
+        self._slow: dict[int, LinkRecord] = {}
+        self._stuck: dict[int, LinkRecord] = {}
         self.delayed1 = self.delayed10 = 0
 
-    def look(self, next_id: int, held: Mapping[int, Any], record_of: Callable[[Any], Counters]) -> Collection[Counters]:
+    def look(
+        self, next_id: int, held: Mapping[int, Any], record_of: Callable[[Any], LinkRecord]
+    ) -> Collection[LinkRecord]:
         """Check the unsettled deliveries `held`, by id, oldest first; `next_id`: the next id (-1: no delivery yet).
         Return the records whose number of waiting deliveries has changed."""
         slow, stuck, marks = self._slow, self._stuck, self._marks
-        changed: dict[int, Counters] = {}
+        changed: dict[int, LinkRecord] = {}
         for delivery_id in [i for i in slow if i not in held]:
             record = slow.pop(delivery_id)
             changed[id(record)] = record
@@ -108,11 +95,11 @@ class _Seen:
         self.moved = (-1, 0)  # next incoming and outgoing ids at the last look; initially none
 
 
-def _receiving(link: Any) -> Counters:
+def _receiving(link: Any) -> LinkRecord:
     return link.context or _Lost()
 
 
-def _sending(entry: Any) -> Counters:
+def _sending(entry: Any) -> LinkRecord:
     return entry[0].context or _Lost()
 
 
@@ -160,12 +147,12 @@ class Watch:
             if seen.moved != (next_in, next_out):
                 seen.moved = (next_in, next_out)
                 connection.last_delivery = now
-        stuck = {stream.source for stream in connection.streams if stream.seen}
+        stuck: set[LinkRecord] = set()
         for stream in list(connection.streams):
-            stream.look(now)
+            stream.look(now, stuck)
         for source in stuck:
             source.widen(stuck)
         for extra in list(connection.extras):
             extra.look(now, stuck)
         for link in list(connection.waiting):
-            link.look(now)
+            link.look(now, stuck)
