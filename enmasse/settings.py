@@ -60,7 +60,10 @@ def read(path: str | Path, kind: type[T]) -> T:
 
 
 def load(path: str | Path, kind: type[S]) -> S:
-    """As `read`, with the name that ENMASSE_NAME gives; a bad file ends the process: one line on stderr, status 2."""
+    """Return the settings in a file, with the name that ENMASSE_NAME gives.
+
+    A bad file ends the process: one line on stderr, status 2.
+    """
     try:
         found = read(path, kind)
     except ServiceSettingsError as error:

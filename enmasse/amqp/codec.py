@@ -53,7 +53,7 @@ _unpack_u32_pair = _U32_PAIR.unpack_from
 
 
 def decode(buf: Buffer, pos: int = 0, end: int | None = None, depth: int = MAX_DEPTH) -> tuple[Any, int]:
-    """The value that begins at `pos` and the position after it. Raises AmqpError(amqp:decode-error)."""
+    """Return the value that begins at `pos` and the position after it. Raises AmqpError(amqp:decode-error)."""
     if end is None:
         end = len(buf)
     elif end > len(buf):

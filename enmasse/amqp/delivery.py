@@ -91,7 +91,7 @@ class Outgoing:
         self.aborted = True
 
     def fill(self, payload: bytes) -> None:
-        """All of it, at once."""
+        """Give the whole payload at once, and complete the delivery."""
         if payload:
             self._pieces.append(payload)
             self._bytes = len(payload)

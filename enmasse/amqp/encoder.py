@@ -142,7 +142,7 @@ def _encode_list(values: Any) -> bytes:
 
 
 def encoded_list(elements: list[bytes]) -> bytes:
-    """A list of values that are encoded already."""
+    """Return the encoding of a list whose values are encoded already."""
     count = len(elements)
     if not count:
         return b"\x45"

@@ -101,7 +101,7 @@ class Output:
             self.blocked = True
 
     def take(self) -> bytes:
-        """All of it, joined."""
+        """Remove and return all bytes, joined."""
         self._spilled = 0
         buffers = self.buffers
         if not buffers:

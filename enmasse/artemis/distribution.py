@@ -77,7 +77,10 @@ def java() -> str:
 
 
 def check_java() -> str:
-    """As `java`, and it is new enough: asks it for its version, which takes a tenth of a second. Raises Unavailable."""
+    """Return the path of `java` if its version is new enough.
+
+    It is asked for its version, which takes a tenth of a second. Raises Unavailable.
+    """
     program = java()
     try:
         asked = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
@@ -146,7 +149,7 @@ def _maven(command: list[str]) -> None:
 
 
 def verify(archive: Path) -> None:
-    """Raises Unavailable unless the archive is the one that is pinned."""
+    """Check that the archive is the one that is pinned. Raises Unavailable if it is another."""
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != SHA256:

@@ -51,7 +51,7 @@ class _End(Handler):
         self.failed: asyncio.Future[None] = self.loop.create_future()
 
     async def connect(self, container: str) -> None:
-        """Returns when the link is attached. Raises LoadError."""
+        """Connect, and return when the link is attached. Raises LoadError."""
         import ssl
 
         remote = self.remote

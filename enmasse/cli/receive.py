@@ -124,7 +124,7 @@ class ReceiveLoop:
                         await receiver.detach()
 
     async def _look_for_subscription(self, client: Client) -> None:
-        """Raises NoSubscription if it does not exist: an attach would create it."""
+        """Check that the subscription exists: an attach would create it. Raises NoSubscription."""
         from enmasse.amqp.errors import NOT_FOUND, AmqpError
 
         name = self._options.subscription
@@ -142,7 +142,7 @@ class ReceiveLoop:
         self._known = True
 
     def _check(self, receiver: ClientReceiver) -> None:
-        """Raises AmqpError if the server attached a link without the durable subscription."""
+        """Check that the link has the durable subscription. Raises AmqpError if the server attached it without."""
         from enmasse.amqp.errors import NOT_IMPLEMENTED, AmqpError
 
         source = receiver.link.remote_source

@@ -43,7 +43,7 @@ def ask(offset: int, subject: str, body: Any, reply: type[R], timeout: float = P
 
 
 def request(offset: int, subject: str, body: Any, reply: type[R], timeout: float) -> R:
-    """As `ask`. Raises NoAnswer, Refused."""
+    """Return the reply to a request. Raises NoAnswer, Refused."""
     remote = at_operators(CONTROL, offset)
     try:
         text = asyncio.run(_request(remote, subject, body, timeout))

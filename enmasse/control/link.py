@@ -212,7 +212,7 @@ class ControlSender(ControlLink):
 
     @property
     def queued(self) -> int:
-        """Messages handed over that have not left completely."""
+        """Return the number of messages handed over that have not left completely."""
         return 0 if self.closed else int(pn_link_queued(self._impl))
 
     @property

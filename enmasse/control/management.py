@@ -67,7 +67,7 @@ class Reply:
 
     @property
     def body(self) -> Any:
-        """Raises ControlError(amqp:decode-error)."""
+        """Return the body, decoded. Raises ControlError(amqp:decode-error)."""
         return _body(self._data)
 
 
@@ -222,7 +222,7 @@ class Dispatch(Management):
         super().__init__(connection, node, **options)
 
     async def query(self, kind: str, attributes: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """All entities of a type, with the attributes named (none: all)."""
+        """Return all entities of a type, with the attributes named (without names: all). Raises ControlError."""
         reply = await self.operation({"operation": "QUERY", "entityType": kind}, {"attributeNames": list(attributes)})
         body = reply.body
         if not isinstance(body, dict) or "results" not in body:

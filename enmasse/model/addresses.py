@@ -359,7 +359,7 @@ def _without_effect(
 
 
 def _defaults(document: Document, good: dict[AddressName, Address], keep: Collection[AddressName]) -> list[Problem]:
-    """At most one topic is the default of MQTT."""
+    """Return problems of all topics but one that are marked as the default of MQTT, and remove these from `good`."""
     marked = sorted((name for name, address in good.items() if address.mqtt_default), key=lambda name: name not in keep)
     problems = []
     for name in marked[1:]:

@@ -213,7 +213,7 @@ class TopicMap:
         return None
 
     def _prefix_of_wire(self, wire: str) -> AddressName | None:
-        """As routers see it: `.` is `/`."""
+        """Return the longest address that covers this name as routers see it, where `.` is `/`."""
         dotted = self._dotted
         if not dotted:
             return self._prefix(wire)

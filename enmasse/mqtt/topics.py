@@ -186,7 +186,7 @@ class FilterTree(Generic[V]):
         return found
 
     def items(self) -> Iterator[tuple[str, V]]:
-        """All (filter, value), in no order."""
+        """Yield all (filter, value), in no order."""
         for filter, values in self._exact.items():
             for value in values:
                 yield filter, value

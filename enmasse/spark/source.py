@@ -185,7 +185,7 @@ class ReceiverProcess:
         self.head = self._await_spool(Path(settings["spool"]))
 
     def check(self) -> None:
-        """Raises ReceiverError if the process has ended."""
+        """Check that the process runs. Raises ReceiverError if it has ended."""
         if self.process.poll() is not None:
             self.events.join(60)  # the last one gives the reason
             raise ReceiverError(self.trouble or f"amqp source: the receiver ended with {self.process.returncode}")

@@ -150,7 +150,7 @@ class SpoolWriter:
     """
 
     def __init__(self, folder: Path, limit: int | None = None) -> None:
-        """Raises SpoolError, OSError if the folder cannot be used."""
+        """Open or make the spool in `folder`. Raises SpoolError; OSError if the folder cannot be used."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         self._segment_bytes = SEGMENT_BYTES if limit is None else min(SEGMENT_BYTES, limit // 2)

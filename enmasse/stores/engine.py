@@ -65,4 +65,4 @@ class Engine(Protocol):
         """Entries from `after` on: empty, or the `next` of a page. An entry that changes meanwhile may come twice."""
 
     async def close(self) -> None:
-        """Raises nothing."""
+        """Close the store; errors are ignored."""

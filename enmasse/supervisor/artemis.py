@@ -36,7 +36,10 @@ class Artemis:
         self._home, self._java, self._archive = home, java, archive
 
     def prepare(self, spec: Spec, folder: Path) -> list[str]:
-        """Raises OSError; its text has the reason if the data are another engine's."""
+        """Write the instance of a broker, and return the command that starts it.
+
+        Raises OSError; its text has the reason if the data are another engine's.
+        """
         settings = spec.settings
         own = folder / spec.name
         made = _instance(spec, own)

@@ -51,13 +51,13 @@ class OwnLog:
     """The supervisor's log file as a stream, bounded like those of the children."""
 
     def __init__(self, path: Path, limit: int = LIMIT_BYTES) -> None:
-        """Raises OSError."""
+        """Open the file to append to it. Raises OSError."""
         self._path, self._limit = path, limit
         self._descriptor = open_log(path)
         self._size = os.fstat(self._descriptor).st_size
 
     def write(self, text: str) -> None:
-        """Raises OSError."""
+        """Append a text. Raises OSError."""
         if self._size > self._limit:
             bound_log(self._path, self._limit)
             self._size = os.fstat(self._descriptor).st_size

@@ -31,7 +31,7 @@ class Nodes:
 
     # -- to send to ----------------------------------------------------------------------------------------------------
     def check_target(self, address: str, kind: str | None) -> None:
-        """Raises BrokerError if messages to `address` have no place; makes the address if that is allowed."""
+        """Check that messages may be sent to `address`, and make the address if that is allowed. Raises BrokerError."""
         if is_pattern(address.partition("::")[0]):
             raise BrokerError(f"a sender needs an address without wildcards, not {address}", "amqp:invalid-field")
         if "::" in address:
@@ -77,7 +77,7 @@ class Nodes:
 
     # -- to receive from -----------------------------------------------------------------------------------------------
     def temporary_queue(self, kind: str) -> Queue:
-        """For a dynamic source: of its own name, on an address of the same name."""
+        """Make the queue of a dynamic source, with a name of its own, on an address of the same name."""
         name = str(uuid.uuid4())
         return self.catalogue.create_queue(name, name, kind, durable=False, temporary=True, auto_create_address=True)
 

@@ -64,7 +64,7 @@ class BrokerServer:
         self._arm(broker.now)
 
     def _run_pending_later(self) -> None:
-        """In the next turn of the loop, after other connections have been read."""
+        """Run pending work in the next turn of the loop, after other connections have been read."""
         self.loop.call_soon(self.broker.run_pending)
 
     def _run_jobs_later(self) -> None:
@@ -85,7 +85,7 @@ class BrokerServer:
             self._lazy = self.loop.call_later(pause, self._commit_lazily)
 
     def _commit(self) -> None:
-        """After every socket that was ready has been read. A small batch is on disk when this returns."""
+        """Commit, after every socket that was ready has been read. A small batch is on disk when this returns."""
         self.broker.commit()
         self.hub.flush()
 

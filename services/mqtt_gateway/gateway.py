@@ -31,7 +31,7 @@ class Gateway:
         self.listeners = Listeners(self.front, allowed_origins)
 
     async def listen(self, listeners: Iterable[ListenerSettings]) -> None:
-        """Raises ListenerError."""
+        """Listen with these settings. Raises ListenerError."""
         for listener in listeners:
             await self.listeners.open(listener)
 

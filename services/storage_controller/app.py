@@ -29,7 +29,7 @@ async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
 async def _serve(
     config: ControllerSettings, controller: StorageController, state: health.Health, stop: asyncio.Event
 ) -> None:
-    """From here on it acts and reports."""
+    """Act and report, as the only replica or the one that leads."""
     controller.configuration.start_reporting()
     state.metrics = controller.metrics
     state.check = controller.healthy

@@ -310,7 +310,7 @@ class StorageController:
     # reports
 
     def _report_placements(self, full: bool) -> feeds.PlacementsReport | None:
-        """All placements, or those that have changed since the report before. None: not all is known."""
+        """Return all placements, or those that have changed since the last report; None until all are known."""
         if not self.placer.knows_all:
             return None
         report = self._reported.make(self._placed, full=full)

@@ -154,7 +154,7 @@ class SubscriptionControl:
         self._replies.send(data, settled=True)
 
     def _answer(self, request: messages.Request, subject: str, body: Mapping[str, Any]) -> None:
-        """With the addresses from which to receive, divided by blanks."""
+        """Send a reply, with the addresses from which to receive, divided by blanks."""
         assert request.reply_to is not None
         addresses = " ".join(self._service.amqp.addresses(_subscription(request)))
         data = messages.answer(subject, dict(body), request.correlation, request.reply_to, {"addresses": addresses})

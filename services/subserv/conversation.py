@@ -184,7 +184,7 @@ class BrokerConversation:
         await outcomes([(id, self._management.pause(id))])
 
     async def resume(self, id: str) -> None:
-        """Raises ControlError; the queue is resumed then as soon as the broker can be asked."""
+        """Resume a paused queue. Raises ControlError; the queue is then resumed as soon as the broker can be asked."""
         await outcomes([(id, self._management.resume(id))])
         self._resuming.discard(id)
 

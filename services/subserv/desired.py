@@ -75,7 +75,7 @@ class Desired:
         self._cached: dict[tuple[str, bool], list[FilterTarget] | FilterRefused] = {}
 
     def set_addresses(self, body: Addresses) -> None:
-        """Raises ValueError if the addresses cannot be read."""
+        """Take the addresses of a feed. Raises ValueError if they cannot be read."""
         before, self.topics = self.topics, TopicMap(body.addresses)
         differing = _differing(self._addresses, body.addresses)
         self._addresses = body.addresses

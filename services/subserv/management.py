@@ -105,7 +105,7 @@ class BrokerManagement:
         return self._ask("createQueue", json.dumps(configuration))
 
     def destroy(self, id: str) -> asyncio.Future[Reply]:
-        """With what it holds; its consumers are ended."""
+        """Delete the queue with the messages that it holds; its consumers are ended."""
         return self._ask("destroyQueue", names.queue_name(self._broker, id), True, True)
 
     def divert(self, id: str, pattern: str, filter: str | None = None) -> asyncio.Future[Reply]:
@@ -137,7 +137,7 @@ class BrokerManagement:
         return int(await self._node.invoke(f"queue.{names.queue_name(self._broker, id)}", "countMessages", selector))
 
     async def listing(self) -> Listing:
-        """Everything. Raises ValueError, too."""
+        """Return all queues and diverts of the broker. Raises ControlError, ValueError."""
         queues, diverts = await asyncio.gather(
             self._node.invoke("broker", "listQueues", *EVERYTHING),
             self._node.invoke("broker", "getDivertNames"),

@@ -29,7 +29,7 @@ class Request(NamedTuple):
 
 
 def read(data: bytes) -> Request:
-    """Raises AmqpError."""
+    """Return the request that a message contains. Raises AmqpError."""
     sections = Sections(data)
     properties = sections.properties
     kind, values = sections.body()

@@ -11,7 +11,7 @@ PORTION: Final = 50
 
 
 async def portions(ids: Sequence[str]) -> AsyncIterator[Sequence[str]]:
-    """All of them, some at a time."""
+    """Yield all ids, PORTION at a time, each portion in a turn of the loop of its own."""
     for at in range(0, len(ids), PORTION):
         yield ids[at : at + PORTION]
         await asyncio.sleep(0)  # requests are served in between

@@ -113,7 +113,7 @@ def filter_key(client: str, filter: str) -> str:
 
 
 def client_of_filter(key: str) -> str:
-    """Raises ValueError."""
+    """Return the client in the key of a filter. Raises ValueError."""
     length, _, rest = key.partition(" ")
     return rest[: int(length)]
 

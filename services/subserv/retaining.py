@@ -46,7 +46,7 @@ class RetainedMessages:
         """Lock for changes of store and index, so that both stay equal."""
 
     async def load(self) -> None:
-        """Raises StoreError."""
+        """Read the index from the store. Raises StoreError."""
         async for name, value in self._store.scan(records.RETAINED):
             record = msgspec.msgpack.decode(value, type=RetainedRecord)
             self._number = max(self._number, record.number)

@@ -217,7 +217,7 @@ class SubscriptionService:
     # as time goes by
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run the service until cancelled."""
         await asyncio.gather(self._follow_changes(), self._expire(), self._forget())
 
     async def _follow_changes(self) -> None:

@@ -64,7 +64,7 @@ class SessionSources:
             self._tell_changes(self._sessions.by_client[client])
 
     async def tell_in_portions(self, ids: list[str]) -> None:
-        """As `placement_changed`, of many."""
+        """Do as `placement_changed` for many ids, some in each turn of the loop."""
         async for some in portions(ids):
             self.placement_changed(some)
 

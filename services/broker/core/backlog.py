@@ -226,7 +226,7 @@ class Backlog:
         return rest
 
     def parts(self) -> Iterator[Slice]:
-        """Everything, in order."""
+        """Yield all slices, in order."""
         self.seal()
         yield from self.slices
 

@@ -109,7 +109,7 @@ class Bindings:
             del self._from[divert.pattern]
 
     def diverts_to(self, address: BrokerAddress) -> Collection[Divert]:
-        """In the order in which they were made."""
+        """Return the diverts to an address, in the order in which they were made."""
         return self._to.get(address, {}).values()
 
     def kinds_changed(self, address: BrokerAddress) -> None:

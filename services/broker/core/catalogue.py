@@ -77,7 +77,7 @@ class Catalogue:
 
     # -- addresses -----------------------------------------------------------------------------------------------------
     def create_address(self, name: str, routing_types: frozenset[str], *, auto_created: bool = False) -> BrokerAddress:
-        """Raises BrokerError if it exists or the name cannot be used."""
+        """Create an address, and return it. Raises BrokerError if it exists or the name cannot be used."""
         existing = self.addresses.get(name)
         if existing is not None and existing.explicit:
             raise errors.address_exists(name)
@@ -112,7 +112,7 @@ class Catalogue:
         self._broker.ask_commit(True)
 
     def delete_address(self, name: str, *, force: bool = False) -> None:
-        """Raises BrokerError if it does not exist, or has queues and `force` is not set."""
+        """Delete an address. Raises BrokerError if it does not exist, or has queues and `force` is not set."""
         address = self.addresses.get(name)
         if address is None:
             raise errors.no_address(name)
@@ -228,8 +228,11 @@ class Catalogue:
         client: str | None = None,
         ring_size: int | None = None,
     ) -> Queue:
-        """Raises BrokerError (it exists, no such address, wrong routing type, bad name, too many of this client) and
-        SelectorError."""
+        """Create a queue, and return it.
+
+        Raises SelectorError, and BrokerError: it exists, no such address, wrong routing type, bad name, too many of
+        this client.
+        """
         check_name(name)
         if client is not None and 0 <= self._max_subscriptions <= self._subscriptions[client]:
             raise errors.too_many_subscriptions(client, self._subscriptions[client])
@@ -279,7 +282,7 @@ class Catalogue:
         self._table.changed(queue.address.name)
 
     def _define_queue(self, queue: Queue) -> None:
-        """At its making and after a change of it."""
+        """Write the queue's definition to the store, after it was made or changed."""
         if self._store is not None and queue.durable:
             self._store.define(queue.id, queue_definition(queue))
             self._broker.ask_commit(True)
@@ -315,7 +318,7 @@ class Catalogue:
         queue.dispatch()
 
     def destroy_queue(self, name: str, *, remove_consumers: bool = False, auto_delete_address: bool = False) -> None:
-        """Raises BrokerError if it does not exist, or has consumers and they are not to be removed."""
+        """Delete a queue. Raises BrokerError if it does not exist, or has consumers and they are not to be removed."""
         queue = self.queues.get(name)
         if queue is None:
             raise errors.no_queue(name)

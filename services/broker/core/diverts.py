@@ -42,7 +42,7 @@ class Diverts:
         return self._bindings.diverts
 
     def to(self, address: BrokerAddress) -> Collection[Divert]:
-        """In the order in which they were made."""
+        """Return the diverts to an address, in the order in which they were made."""
         return self._bindings.diverts_to(address)
 
     def create(

@@ -253,7 +253,7 @@ def split(payload: bytes) -> tuple[dict[int, Any], int]:
 
 
 def readable(payload: bytes) -> dict[int, Any]:
-    """The sections as `split` gives them, none if they cannot be decoded."""
+    """Return the sections as `split` gives them; an empty dict if they cannot be decoded."""
     try:
         return split(payload)[0]
     except AmqpError:

@@ -106,7 +106,8 @@ class AddressTotals:
 
     @property
     def has_room_again(self) -> bool:
-        """After it was full: a tenth, so that senders do not stop and go with every message."""
+        """Return True if an address that was full may receive again: a tenth must be free, so that senders do not stop
+        and start with every message."""
         return self.size <= self.limit * 9 // 10 and self.count < self.limit_count
 
 

@@ -10,6 +10,6 @@ _MAX_NAME = 1024
 
 
 def check_name(name: str, longest: int = _MAX_NAME) -> None:
-    """Raises BrokerError for a name that no address, queue or divert can have."""
+    """Check a name. Raises BrokerError if no address, queue or divert can have it."""
     if not name or len(name) > longest or any(c < " " or c == "\x7f" for c in name):
         raise errors.bad_name(name[:80])

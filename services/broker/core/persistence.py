@@ -193,7 +193,7 @@ class PageStore(Protocol):
         """Puts a payload out; returns its place. Raises OSError: nothing is kept of this payload."""
 
     def read(self, place: int) -> bytes:
-        """Raises LookupError (no such place), OSError."""
+        """Return a payload. Raises LookupError (no such place), OSError."""
 
     def release(self, place: int) -> None: ...
     def close(self) -> None: ...

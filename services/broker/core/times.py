@@ -44,7 +44,7 @@ class Schedule:
         return due
 
     def ids(self) -> list[int]:
-        """In no order."""
+        """Return the ids of all messages, in no order."""
         return list(self._messages)
 
     def find(self, id: int) -> StoredMessage | None:
@@ -58,7 +58,7 @@ class Schedule:
             self._heap.clear()
 
     def messages(self) -> Iterator[StoredMessage]:
-        """In no order."""
+        """Return an iterator over all messages, in no order."""
         return iter(self._messages.values())
 
 

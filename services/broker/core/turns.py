@@ -79,7 +79,7 @@ class Turns:
                 consumer.outlet.drained()
 
     def clear(self) -> list[Consumer]:
-        """All leave; those that were there."""
+        """Remove all consumers, and return those that were there."""
         consumers = self.consumers
         self.consumers = []
         self.active.clear()

@@ -48,7 +48,7 @@ class Operations:
 
     @classmethod
     def joined(cls, *others: Operations) -> Operations:
-        """All of them together."""
+        """Return one table with the operations of all these."""
         made = cls()
         for other in others:
             for name, operations in other._by_name.items():
@@ -66,7 +66,10 @@ class Operations:
         return register
 
     def find(self, name: str, parameters: list[Any]) -> Callable[..., Any]:
-        """Raises BrokerError AMQ229069 if no operation takes these parameters."""
+        """Return the operation of this name that takes these parameters.
+
+        Raises BrokerError AMQ229069 if there is no such.
+        """
         for operation in self._by_name.get(name, ()):
             if len(operation.kinds) == len(parameters) and all(map(_fits, operation.kinds, parameters)):
                 return operation.function

@@ -166,7 +166,7 @@ class Exchanges:
     # packets
 
     def assign(self, delivery: Delivery, packet_id: int) -> None:
-        """Before the PUBLISH."""
+        """Assign a packet id, before the PUBLISH is sent; it is stored if the message has an identity."""
         exchange = self._of(delivery, packet_id)
         if delivery.identity is None:
             self._host.step(packet_id, Step.ASSIGNED)

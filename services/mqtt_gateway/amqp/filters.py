@@ -72,7 +72,8 @@ class Filters:
         self.wants_no_local = any(each.no_local for each in self.subscriptions.values())
 
     def match(self, front: Front, spellings: tuple[str, ...]) -> Match | None:
-        """For a message to a topic with these spellings; None: no subscription matches it."""
+        """Return the subscriptions that a message to a topic with these spellings matches; None if it matches none of
+        them."""
         if front.publisher == self._client:
             return self._find(spellings, own=True)
         topic = spellings[0]
@@ -100,7 +101,8 @@ class Filters:
         return None
 
     def only(self, filter: str, front: Front, spellings: tuple[str, ...]) -> Match | None:
-        """For a message that is for this subscription only: of a shared subscription, or a retained one."""
+        """Return the match for a message that is for this subscription only: of a shared subscription, or a retained
+        one."""
         subscription = self.subscriptions.get(filter)
         if subscription is None or not spellings:
             return None

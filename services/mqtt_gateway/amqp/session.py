@@ -80,7 +80,7 @@ class MqttSession:
         self._addresses: dict[str, SessionSource] = {}
 
     def start(self, sources: Sequence[wire.Source]) -> None:
-        """From now on messages may come."""
+        """Begin to receive messages from these sources."""
         if self._held:
             self._backend.later(0, self._deliver_held)
         self.set_sources(sources)

@@ -112,7 +112,7 @@ class Uplink:
         self._log = log.get(peer=f"{host}:{port}")
 
     async def run(self) -> NoReturn:
-        """Until cancelled."""
+        """Keep the connection up until cancelled."""
         now = asyncio.get_running_loop().time
         await keep_connected(
             self._connection,

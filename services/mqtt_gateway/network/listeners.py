@@ -67,7 +67,7 @@ class Listeners:
         self.endpoints: dict[str, str] = {}
 
     async def open(self, listener: ListenerSettings) -> None:
-        """Raises ListenerError."""
+        """Open the sockets of a listener. Raises ListenerError."""
         where = f"{listener.host}:{listener.port}"
         context = self._context(listener, where) if listener.kind in ("mqtts", "wss") else None
         try:

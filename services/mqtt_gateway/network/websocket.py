@@ -197,7 +197,7 @@ class WebSocketWire:
         self._connection = Connection(front, self, peer_name(transport) if transport is not None else "?")
 
     async def read(self) -> None:
-        """Until the client or the connection has ended it."""
+        """Read messages until the client or the connection ends the WebSocket."""
         socket = self._socket
         while True:
             message = await socket.receive()

@@ -29,7 +29,7 @@ class Terms(NamedTuple):
 
 
 def examine(connect: Connect, limits: Limits, peer: str) -> Terms:
-    """Raises Refused for a CONNECT that is well-formed and cannot be accepted."""
+    """Examine a CONNECT that is well-formed. Raises Refused if it cannot be accepted."""
     given = connect.properties
     v5 = connect.version == V5
     if given.auth_method is not None:

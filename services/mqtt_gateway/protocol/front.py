@@ -56,7 +56,7 @@ class FrontClient(Protocol):
 
     @property
     def client(self) -> Client:
-        """For its session."""
+        """Return what its session calls."""
         ...
 
     def opened(self, session: Session) -> None: ...

@@ -80,7 +80,7 @@ class Inbound:
     # packets
 
     def publish(self, packet: Publish) -> None:
-        """Raises ProtocolError."""
+        """Process a PUBLISH. Raises ProtocolError."""
         if packet.properties is not NONE:
             self._resolve(packet)
         qos = packet.qos
@@ -114,7 +114,7 @@ class Inbound:
             self._session.publish(packet)
 
     def pubrel(self, packet: PubRel) -> None:
-        """Raises ProtocolError."""
+        """Process a PUBREL. Raises ProtocolError."""
         packet_id = packet.packet_id
         state = self._states.get(packet_id)
         if state == _HELD or (state is None and self._known is not None and packet_id in self._known):

@@ -44,7 +44,7 @@ _LONGEST_KEPT: Final = 256
 
 
 def topic_field(topic: str) -> bytes:
-    """Raises ValueError for what is no topic name."""
+    """Return the encoded name of a topic. Raises ValueError if it is not one."""
     found = _TOPICS.get(topic)
     if found is None:
         found = encode.topic_field(topic)
@@ -225,7 +225,7 @@ class Outbound:
     # packets
 
     def puback(self, packet: PubAck) -> None:
-        """Raises ProtocolError."""
+        """Process a PUBACK. Raises ProtocolError."""
         delivery = self._one.pop(packet.packet_id, None)
         if delivery is not None:
             self._session.settle(delivery)
@@ -235,7 +235,7 @@ class Outbound:
             raise ProtocolError(f"PUBACK for packet identifier {packet.packet_id}, which has QoS 2", "")
 
     def pubrec(self, packet: PubRec) -> None:
-        """Raises ProtocolError."""
+        """Process a PUBREC. Raises ProtocolError."""
         packet_id = packet.packet_id
         exchange = self._two.get(packet_id)
         state = _ASSIGNING if exchange is None else exchange.state

@@ -30,7 +30,7 @@ class Output:
         self.problems = True
 
     def take(self) -> bytes:
-        """All there is, for one write."""
+        """Remove and return all encoded packets, for one write."""
         parts = self._parts
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
@@ -45,12 +45,12 @@ class Output:
             self._wire.has_output()
 
     def acknowledge(self, packet: PubAck | PubRec | PubComp | PubRel, text: str = "") -> None:
-        """With a reason string, if the client wants it (v5 MQTT-3.1.2-29) and has room for it."""
+        """Write an acknowledgement, with a reason string if the client wants one (v5 MQTT-3.1.2-29) and has room."""
         kind, number, reason = type(packet), packet.packet_id, packet.reason
         self.explain(_KINDS[kind], lambda values: kind(number, reason, values), text if self.problems else "")
 
     def answer(self, packet: SubAck | UnsubAck, text: str) -> None:
-        """As `acknowledge`."""
+        """Write a SUBACK or UNSUBACK, with a reason string as `acknowledge` does."""
         kind, number, codes = type(packet), packet.packet_id, packet.codes
         self.explain(_KINDS[kind], lambda values: kind(number, codes, values), text if self.problems else "")
 

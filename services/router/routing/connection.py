@@ -167,7 +167,7 @@ class RouterCore:
 
 
 class Watched(Protocol):
-    """What is checked once a second (watch.py): receivers with waiting deliveries, large deliveries from brokers,
+    """Link that is checked once a second (watch.py): receivers with waiting deliveries, large deliveries from brokers,
     additional links of auto-links."""
 
     def look(self, now: float, stuck: set[LinkRecord]) -> None:

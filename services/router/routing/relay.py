@@ -91,7 +91,7 @@ class RelayOut(OutLink):
 class Relays:
     """The links of one anonymous sender to the brokers it sends to.
 
-    `withhold` and `grant` stop and restart its credit: there is none while a link in `_held` has too many messages.
+    `withhold` and `grant` stop and restart its credit: it has no credit while a link in `_held` is too full.
     """
 
     __slots__ = ("_addresses", "_client", "_grant", "_held", "_outs", "_withhold")

@@ -360,7 +360,7 @@ def _broker(item: Object) -> str:
 
 
 def _applied(item: Object) -> Manifest:
-    """Raises ValueError."""
+    """Return the manifest that the object was made from. Raises ValueError."""
     return decoded((item["metadata"].get("annotations") or {}).get(MANIFEST, ""))
 
 
