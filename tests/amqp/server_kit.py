@@ -60,7 +60,7 @@ class Store(Handler):
             return
         address = f"dynamic-{len(self.queues)}" if terminus.dynamic else terminus.address
         self.queues.setdefault(address, deque())
-        self.consumers.setdefault(address, []).append(link)  # type: ignore[arg-type]
+        self.consumers.setdefault(address, []).append(link)  # type: ignore[arg-type]  # links with a source are senders
         link.accept(source=Source(address=address, dynamic=terminus.dynamic, filter=terminus.filter))
 
     def on_delivery(

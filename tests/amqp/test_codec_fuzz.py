@@ -69,7 +69,7 @@ VALUE = {
 }
 ERROR = Error(condition=Symbol("amqp:x"), description="no", info={"a": [1]})
 PERFORMATIVES: list[Any] = [
-    Open(container_id="c", hostname="h", idle_time_out=1000, offered_capabilities=("A", "B"), properties=VALUE),  # type: ignore[arg-type]
+    Open(container_id="c", hostname="h", idle_time_out=1000, offered_capabilities=("A", "B"), properties=VALUE),  # type: ignore[arg-type]  # plain strings become symbols
     Begin(remote_channel=1, next_outgoing_id=0, incoming_window=2048, outgoing_window=2048, properties={"k": "v"}),
     Attach(
         name="link",

@@ -294,7 +294,7 @@ def test_a_link_that_ends_reports_no_room_for_the_delivery_that_it_takes_back() 
         delivery.write(b"something")
         pair.run()
         assert link.credit == 0  # asked while the delivery is under way: on_flow is owed
-        pair.client.delivery = delivery  # type: ignore[attr-defined]
+        pair.client.delivery = delivery  # type: ignore[attr-defined]  # an attribute of this test's handler
         before = pair.client.names().count("flow")
         {"detach": link.detach, "end": pair.c.sessions()[0].end, "close": pair.c.close}[end]()
         assert pair.client.names().count("flow") == before
@@ -327,7 +327,7 @@ def test_begun_deliveries_go_on_however_many_are_unsettled() -> None:
     for delivery in deliveries:
         delivery.write(b"x" * 5000)
         assert delivery.blocked
-    pair.client.waits = deliveries  # type: ignore[attr-defined]
+    pair.client.waits = deliveries  # type: ignore[attr-defined]  # an attribute of this test's handler
     pair.run()
     assert sorted(map(len, pair.server.received)) == [5300] * 4
 

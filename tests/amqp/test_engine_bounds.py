@@ -317,7 +317,7 @@ def test_untaken_pieces_shrink_the_window_and_then_stop_the_reading() -> None:
 def test_reading_stops_where_the_window_was_still_wide() -> None:
     handler = Recorder(window=10)
     kept: list[Partial] = []
-    handler.on_partial = lambda link, delivery: kept.append(delivery)  # type: ignore[method-assign]
+    handler.on_partial = lambda link, delivery: kept.append(delivery)  # type: ignore[method-assign]  # replaced by the test
 
     def stream(link: Link) -> None:
         if isinstance(link, Receiver):
@@ -341,7 +341,7 @@ def test_reading_stops_where_the_window_was_still_wide() -> None:
 def test_detach_in_a_stream_gives_everything_back() -> None:
     handler = Recorder(window=10)
     kept: list[Partial] = []
-    handler.on_partial = lambda link, delivery: kept.append(delivery)  # type: ignore[method-assign]
+    handler.on_partial = lambda link, delivery: kept.append(delivery)  # type: ignore[method-assign]  # replaced by the test
 
     def stream(link: Link) -> None:
         if isinstance(link, Receiver):

@@ -273,7 +273,7 @@ def test_disposition_of_four_billion_deliveries_costs_nothing() -> None:
     raw = Raw()
     sender = raw.handler.links["out"]
     for i in range(10):
-        sender.send(b"x", i)  # type: ignore[attr-defined]
+        sender.send(b"x", i)  # type: ignore[attr-defined]  # the link of a client is a sender
     raw.feed(frame(0, Disposition(role=True, first=2, last=0x7FFFFFF0, settled=True, state=ACCEPTED)))
     assert [token for token, _, _ in raw.handler.outcomes] == list(range(2, 10))
 

@@ -472,9 +472,9 @@ def test_what_cannot_be_sent_is_named() -> None:
         (Open(container_id="c", max_frame_size=-1), "open: max-frame-size: -1 is not a uint"),
         (Open(container_id="c", channel_max=65536), "open: channel-max: 65536 is not a ushort"),
         (Open(container_id="c", hostname=1), "open: hostname"),  # type: ignore[arg-type]  # wrong on purpose
-        (Open(container_id="c", offered_capabilities="A"), "open: offered-capabilities"),  # type: ignore[arg-type]
+        (Open(container_id="c", offered_capabilities="A"), "open: offered-capabilities"),  # type: ignore[arg-type]  # wrong on purpose
         (Open(container_id="c", properties={"k": object()}), "open: properties: .*no AMQP form"),
-        (Attach(name="n", handle=0, role=True, source=Target()), "attach: source"),  # type: ignore[arg-type]
+        (Attach(name="n", handle=0, role=True, source=Target()), "attach: source"),  # type: ignore[arg-type]  # wrong on purpose
         (Transfer(handle=0, state=End()), "transfer: state"),  # type: ignore[arg-type]  # wrong on purpose
     ]
     for performative, reason in wrong:
@@ -483,7 +483,7 @@ def test_what_cannot_be_sent_is_named() -> None:
 
 
 def test_plain_strings_become_symbols_where_symbols_belong() -> None:
-    source = Source(outcomes=("amqp:accepted:list",), capabilities=("queue",), filter={"k": 1})  # type: ignore[arg-type]
+    source = Source(outcomes=("amqp:accepted:list",), capabilities=("queue",), filter={"k": 1})  # type: ignore[arg-type]  # plain strings on purpose
     assert same(
         decode(encode_performative(source))[0].value[-1],
         Array(Symbol, [Symbol("queue")]),

@@ -80,7 +80,7 @@ def test_new_connections_see_the_renewed_certificate(authority: Authority, facto
         renewing.close()
         server.close()
 
-    with asyncio.Runner(loop_factory=factory) as runner:  # type: ignore[arg-type]
+    with asyncio.Runner(loop_factory=factory) as runner:  # type: ignore[arg-type]  # a factory of another kind of loop
         runner.run(run())
 
 

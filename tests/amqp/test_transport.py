@@ -502,7 +502,7 @@ def test_idle_connections_cost_one_timer() -> None:
             wire.connection_made(FakeTransport())
             wires.append(wire)
             wire.data_received(AMQP + frame(0, Open(container_id="c")))
-        handles = [h for h in asyncio.get_running_loop()._scheduled if not h.cancelled()]  # type: ignore[attr-defined]
+        handles = [h for h in asyncio.get_running_loop()._scheduled if not h.cancelled()]  # type: ignore[attr-defined]  # private, of asyncio's own loop
         assert len(handles) == 1
         for wire in wires:
             wire.connection_lost(None)

@@ -233,7 +233,7 @@ class Pair:
                 self._open()
                 break
             except PowerCutError:
-                self.files.power_cut()  # type: ignore[attr-defined]
+                self.files.power_cut()  # type: ignore[attr-defined]  # files of this test have it
         self.check()
 
     def close(self) -> None:

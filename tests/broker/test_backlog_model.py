@@ -159,9 +159,9 @@ class BacklogMachine(QueueMachine):
         expected = [decoded(self.core.broker.payloads.load(m) or b"").body for m in self.q.messages()]
         seen: list[int] = []
         for _ in range(len(expected) + 1):
-            browser.outlet.credit = credit  # type: ignore[misc]
+            browser.outlet.credit = credit  # type: ignore[misc]  # an outlet of this test
             browser.flow()
-            seen += [decoded(payload).body for payload, _ in browser.outlet.take()]  # type: ignore[attr-defined]
+            seen += [decoded(payload).body for payload, _ in browser.outlet.take()]  # type: ignore[attr-defined]  # an outlet of this test
         assert seen == expected
 
     @rule()

@@ -16,7 +16,7 @@ from tests.broker.harness import DEADLINE, BrokerProcess, Management, Management
 
 
 def test_replies_come_in_the_order_of_requests_with_their_ids(c: BlockingConnection) -> None:
-    receiver = attach(c, None, 300, dynamic=True)  # type: ignore[arg-type]
+    receiver = attach(c, None, 300, dynamic=True)  # type: ignore[arg-type]  # a dynamic source has no address
     sender = c.create_sender("activemq.management")
     address = receiver.link.remote_source.address
     for n in range(200):

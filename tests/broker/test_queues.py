@@ -58,7 +58,7 @@ def test_a_transaction_coordinator_is_refused(c: BlockingConnection) -> None:
 
     class Coordinator(SenderOption):
         def apply(self, sender: object) -> None:
-            sender.target.type = PTerminus.COORDINATOR  # type: ignore[attr-defined]
+            sender.target.type = PTerminus.COORDINATOR  # type: ignore[attr-defined]  # proton's terminus is untyped
 
     with pytest.raises(LinkDetached) as caught:
         c.create_sender(None, name="tx", options=Coordinator())

@@ -131,7 +131,7 @@ def test_a_subscription_that_an_earlier_version_has_named_is_found(tmp_path: Pat
     core.restart()
     client = SimpleNamespace(router=False, user="", remote="")
     name = queue_name(Identity("my.host", "sub"), durable=True, shared=False, everywhere=False)
-    nodes = Nodes(core.broker, client)  # type: ignore[arg-type]
+    nodes = Nodes(core.broker, client)  # type: ignore[arg-type]  # what Nodes uses of a connection
     queue = nodes.subscription(name, ("news", None, None), durable=True, shared=False, client="my.host")
     assert (queue.id, queue.count) == (old.id, 1)
     assert len(core.broker.catalogue.queues) == 1

@@ -62,7 +62,7 @@ def test_everything_that_can_be_said_of_a_message() -> None:
 def test_lines_of_stdin_and_numbers() -> None:
     broker = Broker()
     assert told(broker, "publish", "t", input="a\r\n\nlast").returncode == 0
-    assert [p.payload for p in broker.of(Publish)] == [b"a", b"", b"last"]  # type: ignore[union-attr]
+    assert [p.payload for p in broker.of(Publish)] == [b"a", b"", b"last"]  # type: ignore[union-attr]  # of() gives packets of this type only
     broker = Broker()
     assert told(broker, "publish", "t", "-m", "2", "-q", "0", "--mqtt", "3.1.1").returncode == 0
     assert broker.of(Publish) == [Publish("t", b'{"sequence": 1}'), Publish("t", b'{"sequence": 2}')]

@@ -87,7 +87,7 @@ def test_a_suite(config: Path, tmp_path: Path) -> None:
         assert "Listening on" in (up.data / "logs" / "router-0.log").read_text()
 
         pid = up.pids()["router-0"]
-        assert f'enmasse_component_up{{kind="router",name="router-0"}} 1.0' in up.http("/metrics")[1]  # noqa: F541
+        assert 'enmasse_component_up{kind="router",name="router-0"} 1.0' in up.http("/metrics")[1]
         up.process.kill()
         wait_for(lambda: not alive(pid), what="the router ends with its parent")
 

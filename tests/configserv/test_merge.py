@@ -136,7 +136,7 @@ def test_one_changed_address_is_the_only_one_merged() -> None:
     merger.report("ragent", report(dict.fromkeys(many, READY)), full=True)
     merged: list[str] = []
     status = merger._status
-    merger._status = lambda name: merged.append(name) or status(name)  # type: ignore[method-assign,func-returns-value]
+    merger._status = lambda name: merged.append(name) or status(name)  # type: ignore[method-assign,func-returns-value]  # replaced by the test
     merger.report("ragent", report({"a7": feeds.Readiness(ready=False), "a8": READY}), full=False)
     merger.configure(configured({**many, "a9": {"type": "multicast"}, "new": {"type": "anycast"}}, first))
     assert sorted(merged) == ["a7", "a9", "new"]

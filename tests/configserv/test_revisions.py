@@ -315,7 +315,7 @@ def test_one_changed_address_costs_the_work_for_one(told: ReportedSuite) -> None
     told.report("ragent", *many, saw=("addresses",))
     merged: list[str] = []
     status = told.merger._status
-    told.merger._status = lambda name: merged.append(name) or status(name)  # type: ignore[method-assign,func-returns-value]
+    told.merger._status = lambda name: merged.append(name) or status(name)  # type: ignore[method-assign,func-returns-value]  # replaced by the test
     told.configure({**many, "a7": {"type": "multicast"}}, FLAVORED, "addresses")
     told.report("ragent", saw=("addresses",))
     assert merged == ["a7", "a7"]

@@ -24,7 +24,7 @@ def test_fail_rejects_what_has_no_room(c: BlockingConnection, m: Management, q: 
     sender = c.create_sender(q)
     sent = 0
     with pytest.raises(SendException) as caught:
-        for sent in range(50):  # noqa: B007
+        for sent in range(50):  # noqa: B007 - counted after the loop
             sender.send(Message(body=KIB, durable=True))
     assert caught.value.state == Delivery.REJECTED
     assert 5 < sent <= 20

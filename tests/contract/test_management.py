@@ -131,7 +131,7 @@ def test_what_waits_is_counted_where_it_waits(broker: Broker, m: Management, q: 
 
 
 def test_replies_come_in_the_order_of_requests(c: BlockingConnection) -> None:
-    receiver = attach(c, None, 100, dynamic=True)  # type: ignore[arg-type]
+    receiver = attach(c, None, 100, dynamic=True)  # type: ignore[arg-type]  # a dynamic source has no address
     sender = c.create_sender("activemq.management")
     address = receiver.link.remote_source.address
     for n in range(100):

@@ -272,4 +272,4 @@ def test_a_slow_durable_subscriber_keeps_nothing_of_what_others_accepted(broker:
 
 class NullSource(ReceiverOption):
     def apply(self, receiver: object) -> None:
-        receiver.source.type = PTerminus.UNSPECIFIED  # type: ignore[attr-defined]
+        receiver.source.type = PTerminus.UNSPECIFIED  # type: ignore[attr-defined]  # proton's terminus is untyped

@@ -319,7 +319,7 @@ class Clock:
         self.timers: list[tuple[float, asyncio.Handle, Callable[[], None]]] = []
 
     def give(self, connection: ControlConnection) -> None:
-        connection.loop = self  # type: ignore[assignment]
+        connection.loop = self  # type: ignore[assignment]  # a clock of the test
 
     def time(self) -> float:
         return self.now

@@ -32,7 +32,7 @@ def main() -> None:
         _bind(listener, (own, *address[1:]) if everywhere else address)
 
     socket.getaddrinfo = look_up
-    socket.socket.bind = bind  # type: ignore[method-assign, assignment]
+    socket.socket.bind = bind  # type: ignore[method-assign, assignment]  # replaced by the test
     sys.modules["uvloop"] = None  # type: ignore[assignment] # it looks names up by itself; without it asyncio serves
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -14,7 +14,7 @@ from enmasse.model.topics import MAX_LEVELS, FilterRefused, FilterTarget, TopicM
 from services.broker.core.wildcards import matches as broker_matches
 from services.router.routing.names import strip, tokens
 
-KINDS: list[AddressType] = ["queue", "anycast", "multicast", *["topic"] * 5]  # type: ignore[list-item]
+KINDS: list[AddressType] = ["queue", "anycast", "multicast", *["topic"] * 5]  # type: ignore[list-item]  # mypy widens the repeated ones to str
 words = st.sampled_from(["a", "b", "c", "d.e", "$x"])
 legal = st.characters(blacklist_characters="+#\0/", blacklist_categories=["Cs"])
 topics = st.lists(st.text(legal, max_size=6), min_size=1, max_size=5).map("/".join).filter(bool)

@@ -50,7 +50,7 @@ class Live:
         cert, key = self._tls
         kinds = ("mqtt", "ws") if cert is None else ("mqtt", "ws", "mqtts", "wss")
         await self.gateway.listen(
-            ListenerSettings(kind=kind, host="127.0.0.1", port=0, cert=cert, key=key)  # type: ignore[arg-type]
+            ListenerSettings(kind=kind, host="127.0.0.1", port=0, cert=cert, key=key)  # type: ignore[arg-type]  # one of the kinds, by the caller
             for kind in kinds
         )
         for kind, endpoint in self.gateway.listeners.endpoints.items():
@@ -112,7 +112,7 @@ class Raw:
         self.socket.close()
 
     def connect(self, client_id: str, **more: object) -> Raw:
-        self.send(Connect(client_id, version=self.version, **more))  # type: ignore[arg-type]
+        self.send(Connect(client_id, version=self.version, **more))  # type: ignore[arg-type]  # keyword arguments of several types
         answer = self.next(ConnAck)
         assert answer.reason == 0, answer
         return self

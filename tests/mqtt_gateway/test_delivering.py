@@ -486,7 +486,7 @@ def test_requests_are_answered_one_after_the_other() -> None:
     peer.take()
     session = peer.session
     asked: list[Subscribe] = []
-    session.subscribe = asked.append  # type: ignore[method-assign, assignment]
+    session.subscribe = asked.append  # type: ignore[method-assign, assignment]  # replaced by the test
     for packet_id in range(1, 40):
         peer.send(Subscribe(packet_id, (Subscription(f"f{packet_id}"),)))
     assert [each.packet_id for each in asked] == [1]
@@ -506,7 +506,7 @@ def test_retained_messages_come_after_suback_and_before_what_follows_them() -> N
     peer.take()
     session = peer.session
     asked: list[Subscribe] = []
-    session.subscribe = asked.append  # type: ignore[method-assign, assignment]
+    session.subscribe = asked.append  # type: ignore[method-assign, assignment]  # replaced by the test
     peer.send(Subscribe(1, (Subscription("#", 1),)))
     session.client.deliver(Delivery("a", b"live", 1, identity="1"))
     session.client.deliver(Delivery("a", b"retained", 1, retain=True, identity="2"))

@@ -105,7 +105,7 @@ def test_a_deadline_that_fails_leaves_those_of_others() -> None:
     world = World()
     faulty, good = world.connected("faulty", keep_alive=5), world.connected("good", keep_alive=5)
     good.take()
-    world.backend.live["faulty"].close = _fault  # type: ignore[method-assign]
+    world.backend.live["faulty"].close = _fault  # type: ignore[method-assign]  # replaced by the test
     world.pass_time(20)
     assert isinstance(good.take()[-1], Disconnect)
     assert faulty.closed and good.closed
@@ -143,10 +143,10 @@ def test_a_publisher_that_fails_does_not_keep_another_client_from_its_suback() -
         peer.take()
     subscribe: list[Any] = []
     session = world.backend.live["sub"]
-    session.subscribe, later = subscribe.append, session.subscribe  # type: ignore[method-assign, assignment]
+    session.subscribe, later = subscribe.append, session.subscribe  # type: ignore[method-assign, assignment]  # replaced by the test
     subscriber.send(Subscribe(1, (Filter("a"),)))
     publisher.send(Publish("a", b"waits"))
-    world.backend.live["pub"].publish = _fault  # type: ignore[method-assign]
+    world.backend.live["pub"].publish = _fault  # type: ignore[method-assign]  # replaced by the test
     later(subscribe[0])
     subscriber.expect(SubAck)
     assert publisher.closed

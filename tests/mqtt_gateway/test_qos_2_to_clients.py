@@ -33,7 +33,7 @@ class World(MqttHalf):
     # the gateway, with the MQTT half's part
 
     def start(self) -> None:
-        sent = [Outgoing(pid, 2, identity, SOURCE, state) for pid, (identity, state) in self.records.items()]  # type: ignore[arg-type]
+        sent = [Outgoing(pid, 2, identity, SOURCE, state) for pid, (identity, state) in self.records.items()]  # type: ignore[arg-type]  # states are plain strings here
         self.known = {identity: pid for pid, (identity, state) in self.records.items() if state == "published"}
         self.flying: dict[int, Delivery | None] = {each.pid: None for each in sent}
         self.exchanges = Exchanges(self, sent)

@@ -61,7 +61,7 @@ def test_a_will_is_stored_before_the_session_is_there_and_decided_upon_at_its_en
             message = found.wills.messages[-1]
             assert (message.to, message.body) == ("news/gone", b"dead")
             device.close(ending)
-            await until(lambda expected=(subject, client): found.wills.log[-1] == expected)  # type: ignore[misc]
+            await until(lambda expected=(subject, client): found.wills.log[-1] == expected)  # type: ignore[misc]  # mypy infers no type of a lambda's default
             await until(lambda: found.sessions.subjects()[-1] == "close")
             assert found.sessions.log[-1][1]["client"] == client
         delayed = Will("news/gone", b"dead", 1, properties=Properties(will_delay=30))
@@ -123,7 +123,7 @@ def test_what_an_earlier_connection_left_as_its_will_is_decided_upon_by_whether_
             found.wills.log.clear()
             found.sessions.answers["open"] = OpenReply(epoch=7, present=present, previous_will="pending")
             await found.device(backend, will=will)
-            await until(lambda expected=expected: len(found.wills.log) == len(expected))  # type: ignore[misc]
+            await until(lambda expected=expected: len(found.wills.log) == len(expected))  # type: ignore[misc]  # mypy infers no type of a lambda's default
             assert [subject for subject, _ in found.wills.log] == expected
 
     inside(parts, test)

@@ -20,7 +20,7 @@ class Stage:
         self.session = self.subscriber.session
         self.asked: list[Subscribe] = []
         self._subscribe = self.session.subscribe
-        self.session.subscribe = self.asked.append  # type: ignore[method-assign, assignment]
+        self.session.subscribe = self.asked.append  # type: ignore[method-assign, assignment]  # replaced by the test
         self.publisher = self.world.connected("p", version)
         self.published: list[Publish] = []
         publish = self.publisher.session.publish
@@ -29,7 +29,7 @@ class Stage:
             self.published.append(packet)
             publish(packet)
 
-        self.publisher.session.publish = note  # type: ignore[method-assign, assignment]
+        self.publisher.session.publish = note  # type: ignore[method-assign, assignment]  # replaced by the test
         for peer in (self.subscriber, self.publisher):
             peer.take()
 
@@ -75,7 +75,7 @@ def test_what_it_does_not_match_and_what_came_before_do_not_wait() -> None:
     stage.publish("c/1")
     assert stage.sent == ["a", "a", "d", "$x"]
     other = stage.world.connected("o")
-    other.session.subscribe = lambda packet: None  # type: ignore[method-assign, assignment]
+    other.session.subscribe = lambda packet: None  # type: ignore[method-assign, assignment]  # replaced by the test
     other.send(Subscribe(1, (Subscription("#", 1),)))
     stage.answer()
     assert stage.sent[4:] == ["c/1"], "it does not wait for the SUBSCRIBE that came after it"
@@ -135,7 +135,7 @@ def test_in_a_storm_nobody_waits_for_the_others() -> None:
     assert stage.sent == ["x/1"]
     for number in range(MOST + 5):
         peer = stage.world.connected(f"c{number}")
-        peer.session.subscribe = lambda packet: None  # type: ignore[method-assign, assignment]
+        peer.session.subscribe = lambda packet: None  # type: ignore[method-assign, assignment]  # replaced by the test
         peer.send(Subscribe(1, (Subscription(f"y/{number}", 1),)))
     assert len(stage.world.front.unanswered) == MOST
     stage.publish(f"y/{MOST + 4}")

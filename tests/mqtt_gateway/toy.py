@@ -271,10 +271,10 @@ class ToySession:
             if code < 0x80:
                 self.filters[one.filter] = Subscription(
                     filter=one.filter,
-                    qos=code,  # type: ignore[arg-type]
+                    qos=code,  # type: ignore[arg-type]  # below 0x80 it is a QoS
                     no_local=one.no_local,
                     retain_as_published=one.retain_as_published,
-                    retain_handling=one.retain_handling,  # type: ignore[arg-type]
+                    retain_handling=one.retain_handling,  # type: ignore[arg-type]  # the codec has checked it
                     identifier=identifiers[0] if identifiers else 0,
                 )
         self.client.subscribed(subscribe.packet_id, codes)

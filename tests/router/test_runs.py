@@ -24,7 +24,7 @@ class Traffic(World):
             self.receiver.session.settle(delivery_id)
 
         self.receiver.on_delivery = take
-        self.client.handler.handler.on_outcomes = (  # type: ignore[method-assign]
+        self.client.handler.handler.on_outcomes = (  # type: ignore[method-assign]  # replaced by the test
             lambda link, tokens, state, settled: self.outcomes.extend((token, state) for token in tokens)
         )
 

@@ -200,7 +200,7 @@ def test_peers_that_were_dialled_may_use_management(management: Management, brok
 
     broker.do(request)
     wait_for(lambda: None in broker.stored)
-    body = broker.stored[None][0]  # type: ignore[index]
+    body = broker.stored[None][0]  # type: ignore[index]  # without an address: None
     assert len(body["attributeNames"]) == 11 and len(body["results"]) >= 5
     management.delete(CONNECTOR, "agent")
     wait_for(lambda: not broker.connections)

@@ -22,7 +22,7 @@ FLAVOR = st.sampled_from(["pool", "own", "topics", "more-topics"])
 
 def flavor(kind: str, brokers: int = 1, dedicated: bool = False) -> Flavor:
     parameters = Parameters(brokers=brokers, dedicated=dedicated)
-    return Flavor(type=kind, template_name=f"{kind}-persisted", template_parameters=parameters)  # type: ignore[arg-type]
+    return Flavor(type=kind, template_name=f"{kind}-persisted", template_parameters=parameters)  # type: ignore[arg-type]  # a type from the test's table
 
 
 class Stored:
@@ -64,7 +64,7 @@ class Convergence(RuleBasedStateMachine):
 
     @rule(name=NAMES, of=FLAVOR)
     def want(self, name: AddressName, of: str) -> None:
-        self.addresses[name] = Address(type=self.flavors[of].type, flavor=of)  # type: ignore[arg-type]
+        self.addresses[name] = Address(type=self.flavors[of].type, flavor=of)  # type: ignore[arg-type]  # a type from the test's table
         self.told()
 
     @rule(name=NAMES)

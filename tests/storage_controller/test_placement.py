@@ -18,12 +18,12 @@ from services.storage_controller.placement import Decision, Placer
 
 def flavor(kind: str = "queue", brokers: int = 1, dedicated: bool = False) -> Flavor:
     parameters = Parameters(brokers=brokers, dedicated=dedicated)
-    return Flavor(type=kind, template_name=f"{kind}-persisted", template_parameters=parameters)  # type: ignore[arg-type]
+    return Flavor(type=kind, template_name=f"{kind}-persisted", template_parameters=parameters)  # type: ignore[arg-type]  # a type from the test's table
 
 
 def external(kind: str, host: str = "hand") -> Flavor:
     parameters = Parameters(host=host)
-    return Flavor(type=kind, template_name=f"{kind}-external", template_parameters=parameters)  # type: ignore[arg-type]
+    return Flavor(type=kind, template_name=f"{kind}-external", template_parameters=parameters)  # type: ignore[arg-type]  # a type from the test's table
 
 
 HAND = "hand:5672"

@@ -40,7 +40,7 @@ async def write(store: Store, first: int) -> None:
     number = first
     while True:
         await room.acquire()
-        store.write(changes(number)).add_done_callback(lambda done, number=number: written(number, done))  # type: ignore[misc]
+        store.write(changes(number)).add_done_callback(lambda done, number=number: written(number, done))  # type: ignore[misc]  # mypy infers no type of a lambda's default
         number += 1
 
 

@@ -65,5 +65,5 @@ if __name__ == "__main__":
     counted(Management, "request")
     counted(ControlSender, "send")
     counted(Delivery, "accept")
-    Store.write = written(Store.write)  # type: ignore[method-assign]
+    Store.write = written(Store.write)  # type: ignore[method-assign]  # replaced by the test
     process.start(SubservSettings, serve)

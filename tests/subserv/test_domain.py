@@ -254,7 +254,7 @@ def test_a_new_address_costs_subscribers_that_it_does_not_concern_nothing() -> N
     before = [desired.patterns("b", each, held=True) for each in subscribers]
     looked_up: list[str] = []
     targets = desired.targets
-    desired.targets = lambda filter, **more: looked_up.append(filter) or targets(filter, **more)  # type: ignore[method-assign, func-returns-value]
+    desired.targets = lambda filter, **more: looked_up.append(filter) or targets(filter, **more)  # type: ignore[method-assign, func-returns-value]  # replaced by the test
     new = {**names, AddressName("t7/7"): Address(type="topic", flavor="f")}
     desired.set_addresses(Addresses(addresses=new))
     assert [desired.patterns("b", each, held=True) for each in subscribers] == before

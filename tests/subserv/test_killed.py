@@ -99,7 +99,7 @@ class Life:
         opened = await self.ask(lambda: self.gateway.open("e"))
         changes = [["e", opened["epoch"], "out", 1, key, SHARED, MESSAGE] for key in self.keys]
         for change in changes:
-            reply = await self.ask(lambda change=change: self.gateway.ask("packets", {"changes": [change]}))  # type: ignore[misc]
+            reply = await self.ask(lambda change=change: self.gateway.ask("packets", {"changes": [change]}))  # type: ignore[misc]  # mypy infers no type of a lambda's default
             assert reply["taken"] == [["e", 1]]
         await self.close("e", expiry=0)
 

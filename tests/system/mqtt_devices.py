@@ -137,7 +137,7 @@ def exactly_once(suite: Suite, topic: str, kill: Callable[[str], object]) -> Non
             for name in (carrier(suite, topic)["name"], "subserv", "router-0"):
                 before = len(reader.got)
                 kill(name)
-                wait_for("messages arrive", lambda before=before: len(reader.got) > before + SOME, PATIENCE)  # type: ignore[misc]
+                wait_for("messages arrive", lambda before=before: len(reader.got) > before + SOME, PATIENCE)  # type: ignore[misc]  # mypy infers no type of a lambda's default
         sent = Counter(text for publisher in work for text in publisher.sent)
         wait_for("all is acknowledged", lambda: sum(len(d.acknowledged) for d in publishers) == len(sent), PATIENCE)
         wait_for("all has come", lambda: reader.got.keys() >= sent.keys(), PATIENCE)
