@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import uuid
 from typing import Any
 
@@ -157,10 +156,8 @@ def test_query_chooses_columns_and_pages(management: Management) -> None:
         ("GET-TYPES", {}, 200),
         ("GET-ATTRIBUTES", {"entityType": "listener"}, 200),
         ("GET-OPERATIONS", {}, 200),
-        ("GET-ANNOTATIONS", {}, 200),
         ("GET-SCHEMA", {}, 200),
-        ("GET-JSON-SCHEMA", {}, 200),
-        ("GET-LOG", {}, 200),
+        ("GET-LOG", {}, 501),
         ("get-mgmt-nodes", {}, 200),
     ],
 )
@@ -179,7 +176,6 @@ def test_every_type_can_be_queried(management: Management) -> None:
         assert status == 200
         assert body["attributeNames"] == attributes[kind]
         assert all(len(row) == len(attributes[kind]) for row in body["results"])
-    json.loads(management.call("GET-JSON-SCHEMA")[2])
 
 
 def test_unknown_columns_of_static_entities_are_refused(management: Management) -> None:

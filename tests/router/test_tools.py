@@ -82,7 +82,7 @@ def test_the_rate_of_settlements_is_that_since_the_last_question(
     connection.close()
 
 
-@pytest.mark.parametrize("kind", ["allocator", "vhostStats", "vhostUserGroupSettings"])
+@pytest.mark.parametrize("kind", ["vhostStats", "vhostUserGroupSettings"])
 def test_types_of_which_there_are_none(management: Management, kind: str) -> None:
     assert management.query(PREFIX + kind) == []
 

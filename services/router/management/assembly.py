@@ -26,7 +26,6 @@ def all_tables(router: Router, sockets: Sockets, attributes: dict[str, Any]) -> 
         *core_tables(router, attributes),
         VhostStatsTable(router.policy),
         NoneTable(schema.VHOST_GROUP_TYPE),
-        NoneTable(schema.ALLOCATOR),
         ConnectorTable(names, sockets, router.mode),
         ListenerTable(names, sockets, router.mode),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,16 +19,10 @@ def operate(operation: str, kinds: Sequence[EntityType], router_id: str) -> Any:
         return {kind.name: kind.columns for kind in kinds}
     if operation == "GET-OPERATIONS":
         return {kind.name: sorted(kind.operations) for kind in kinds}
-    if operation == "GET-ANNOTATIONS":
-        return {}
     if operation == "GET-MGMT-NODES":
         return [f"amqp:/_topo/0/{router_id}/$management"]
-    if operation == "GET-LOG":
-        return []
     if operation == "GET-SCHEMA":
         return _schema(kinds)
-    if operation == "GET-JSON-SCHEMA":
-        return json.dumps(_schema(kinds))
     return UNKNOWN
 
 

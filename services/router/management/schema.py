@@ -261,13 +261,6 @@ VHOST_STATS = _type(
     "name identity type id hostname connectionsApproved:int connectionsDenied:int connectionsCurrent:int "
     "perUserState:map perHostState:map sessionDenied:int senderDenied:int receiverDenied:int maxMessageSizeDenied:int",
 )
-ALLOCATOR = _type(
-    "allocator",
-    "name identity type typeName typeSize:int transferBatchSize:int localFreeListMax:int globalFreeListMax:int "
-    "totalAllocFromHeap:int totalFreeToHeap:int heldByThreads:int batchesRebalancedToThreads:int "
-    "batchesRebalancedToGlobal:int",
-)
-"""Requested by tools: this router has no memory pools."""
 LOG = _type(
     "log",
     _COMMON + "module=DEFAULT!C enable=default!CU includeTimestamp:bool!CU includeSource:bool!CU outputFile!CU",
@@ -299,7 +292,6 @@ TYPES: dict[str, EntityType] = {
         VHOST,
         VHOST_GROUP_TYPE,
         VHOST_STATS,
-        ALLOCATOR,
         LOG,
     )
 }

@@ -167,8 +167,8 @@ class RouterCore:
 
 
 class Watched(Protocol):
-    """Link that is checked once a second (watch.py): receivers with waiting deliveries, large deliveries from brokers,
-    additional links of auto-links."""
+    """Object that is checked once a second (watch.py): a receiver with waiting deliveries, a large delivery from a
+    broker, an additional link of an auto-link."""
 
     def look(self, now: float, stuck: set[LinkRecord]) -> None:
         """Check; `now` in seconds. `stuck`: links from brokers with a delivery that takes long; large deliveries, which

@@ -91,7 +91,8 @@ class RelayOut(OutLink):
 class Relays:
     """The links of one anonymous sender to the brokers it sends to.
 
-    `withhold` and `grant` stop and restart its credit: it has no credit while a link in `_held` is too full.
+    `withhold` and `grant` stop and restart its credit. It has no credit while too many messages wait for a link
+    (`_held`).
     """
 
     __slots__ = ("_addresses", "_client", "_grant", "_held", "_outs", "_withhold")
