@@ -182,7 +182,7 @@ def write(args: argparse.Namespace, stop: select.poll, once: bytes, again: bytes
 
 
 def transfers(args: argparse.Namespace, stop: select.poll) -> int:
-    """Empty messages as fast as credit comes, to a consumer on the same connection."""
+    """Empty messages as fast as credit comes, to a consumer on the same connection. Raises ConnectionError."""
     peer = Peer(args.host, args.port, f"flood-{time.time_ns()}", False)
     sock, buffer = peer.socket, peer.buffer
     sock.sendall(attach("s", 0, False) + attach("r", 1, True))
@@ -236,7 +236,10 @@ def transfers(args: argparse.Namespace, stop: select.poll) -> int:
 
 
 def victim(args: argparse.Namespace) -> None:
-    """One process: messages there and back, one at a time. A first line of input begins the count, a second ends it."""
+    """One process: messages there and back, one at a time. A first line of input begins the count, a second ends it.
+
+    Raises ConnectionError if the well-behaved client is disconnected.
+    """
     peer = Peer(args.host, args.port, "victim", False)
     sock = peer.socket
     sock.sendall(attach("s", 0, False, VICTIM) + attach("r", 1, True, VICTIM))

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def free_port() -> int:
-    """A free loopback port below the range the kernel hands out to clients."""
+    """A free loopback port below the range the kernel hands out to clients. Raises RuntimeError if none is free."""
     for port in range(21000 + os.getpid() % 5000, 32000):
         with socket.socket() as probe:
             try:
@@ -76,7 +76,10 @@ def die_with_parent() -> None:
 def running(
     name: str, command: Sequence[str], port: int, *, sasl: bool = False, scratch: Path | None = None
 ) -> Iterator[Server]:
-    """Start a server, wait until it listens, stop it and what it started at the end."""
+    """Start a server, wait until it listens, stop it and what it started at the end.
+
+    Raises RuntimeError, with the log, if the server does not start.
+    """
     log = tempfile.TemporaryFile()  # noqa: SIM115 - closed below, once the process has ended
     process = subprocess.Popen(
         list(command),
@@ -124,7 +127,7 @@ def load(server: Server, addresses: Sequence[str], options: Sequence[str], count
     """Run one sender and one receiver on each address at once; every message is counted at both ends.
 
     Returns rate (messages a second over all pairs, from the common start to the last message), the server's
-    processor seconds, and the worst p50/p99 where asked for.
+    processor seconds, and the worst p50/p99 where asked for. Raises RuntimeError if messages are missing.
     """
     share = count // len(addresses)
     common = [*options, "--count", str(share)]

@@ -183,7 +183,7 @@ def runs(buffer: bytes, code: int) -> tuple[int, int, int]:
 
 
 def send(args: argparse.Namespace) -> dict[str, Any]:
-    """Send `count` messages as credit and window allow; counts what the peer accepted."""
+    """Send `count` messages as credit and window allow; counts what the peer accepted. Raises ConnectionError."""
     peer = Peer(args.host, args.port, f"load-send-{args.tag}", args.sasl)
     peer.attach(False, args.address, args.presettled)
     whole, *spots = template(args.size, args.presettled, args.durable)
@@ -266,7 +266,7 @@ def send(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def receive(args: argparse.Namespace) -> dict[str, Any]:
-    """Take and accept `count` messages; the time runs from the first to the last."""
+    """Take and accept `count` messages; the time runs from the first to the last. Raises ConnectionError."""
     peer = Peer(args.host, args.port, f"load-receive-{args.tag}", args.sasl)
     peer.attach(True, args.address, args.presettled)
     sock = peer.socket

@@ -66,7 +66,7 @@ class Peer:
         return encode.encode(packet, args.version, True)
 
     def open(self) -> None:
-        """Connect and wait for the CONNACK."""
+        """Connect and wait for the CONNACK. Raises ConnectionError."""
         self.socket.settimeout(30)
         self.socket.connect((self.args.host, self.args.port))
         self.reader = Reader(server=False, version=self.args.version)

@@ -16,7 +16,7 @@ from enmasse.amqp.types import Symbol
 
 
 async def within(what: Any, timeout: float | None, words: str) -> Any:
-    """Await with a timeout whose error names what did not come."""
+    """Await with a timeout whose error names what did not come. Raises TimeoutError."""
     if timeout is None:
         return await what
     try:

@@ -186,7 +186,10 @@ def _binary32(buf: Buffer, pos: int, end: int, depth: int) -> tuple[bytes, int]:
 
 
 def compound8(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
-    """Head of a list, map or array with one-byte sizes: count, where the first element begins, where the last ends."""
+    """Head of a list, map or array with one-byte sizes: count, where the first element begins, where the last ends.
+
+    Raises AmqpError(amqp:decode-error).
+    """
     if pos + 2 > end:
         raise cut_short(pos)
     size = buf[pos]
@@ -197,7 +200,7 @@ def compound8(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
 
 
 def compound32(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
-    """Read size and count of a compound value with four-byte sizes."""
+    """Read size and count of a compound value with four-byte sizes. Raises AmqpError(amqp:decode-error)."""
     if pos + 8 > end:
         raise cut_short(pos)
     size, count = _unpack_u32_pair(buf, pos)
@@ -380,7 +383,10 @@ WIDTHS: list[int | None] = [_WIDTH_OF_CLASS.get(code >> 4) if code in TYPE_OF_CO
 
 
 def skip(buf: Buffer, pos: int, end: int) -> int:
-    """The position after the value that begins at `pos`. Looks at constructors only, at nothing inside a value."""
+    """The position after the value that begins at `pos`. Looks at constructors only, at nothing inside a value.
+
+    Raises AmqpError(amqp:decode-error).
+    """
     pending = 1  # values still to be skipped; a descriptor adds one
     for _ in range(2 * MAX_DEPTH):
         if pos >= end:

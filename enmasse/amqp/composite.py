@@ -240,7 +240,10 @@ def decode_composite(buf: Buffer, pos: int, end: int, depth: int = MAX_DEPTH) ->
 
 
 def decode_fields(table: Table, buf: Buffer, pos: int, stop: int, count: int, depth: int) -> Any:
-    """An instance from the `count` fields that fill the bytes from `pos` to `stop`."""
+    """An instance from the `count` fields that fill the bytes from `pos` to `stop`.
+
+    Raises AmqpError(amqp:decode-error).
+    """
     cls, name, names, decoders, mandatory = table
     if count > len(names):
         raise malformed(f"{name}: {count} fields, there are {len(names)}")

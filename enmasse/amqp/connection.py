@@ -379,7 +379,7 @@ class Connection:
 
     def on_frame(self, frame_type: int, channel: int, data: bytes, start: int, end: int) -> bool:
         """Handle one frame by the tables. Return True if sessions and links are unchanged, so that the reader's notes
-        stay valid."""
+        stay valid. Raises AmqpError, which closes the connection."""
         if self._close_sent:
             try:
                 performative, _ = decode_performative(data, start, end)

@@ -109,7 +109,8 @@ class Outgoing:
 
     def next_frame(self, handle: bytes, room: int) -> tuple[list[Piece], int, bool]:
         """The next frame without its header: (buffers, size, last). `room` is what a frame may hold after its header.
-        `delivery_id` has been set before the first."""
+        `delivery_id` has been set before the first. Raises AmqpError if the peer's frames are too small for the head
+        of a transfer."""
         first = self.tag is not None
         size = 0
         buffers: list[Piece] = [b""]

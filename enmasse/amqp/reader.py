@@ -70,7 +70,10 @@ class Reader:
         self._disposition_tails: dict[bytes, tuple[int, Any]] = {}
 
     def read(self, connection: Connection, data: bytes, pos: int) -> int:
-        """Process whole frames of `data` from `pos` on, at most one slice; returns where the next one begins."""
+        """Process whole frames of `data` from `pos` on, at most one slice; returns where the next one begins.
+
+        Raises AmqpError(amqp:connection:framing-error).
+        """
         end = len(data)
         if end - pos > SLICE_BYTES + SLICE_BYTES // 2:  # a small rest goes with the last slice
             end = min(end, pos + max(SLICE_BYTES, _SIZE(data, pos)[0]))

@@ -50,7 +50,10 @@ _USUAL = frozenset(b"\x00\x53%c" % code for code in NAMES)
 
 
 def section_at(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
-    """Which section begins at `pos` (its code, by whichever descriptor), and where its value begins."""
+    """Which section begins at `pos` (its code, by whichever descriptor), and where its value begins.
+
+    Raises AmqpError(amqp:decode-error).
+    """
     if pos + 3 < end and buf[pos] == 0x00 and buf[pos + 1] == 0x53:
         code, value = buf[pos + 2], pos + 3
     else:
@@ -104,7 +107,7 @@ def list_head(buf: Buffer, pos: int, end: int, section: str) -> tuple[int, int, 
 
 def field_at(buf: Buffer, pos: int, end: int, index: int, section: str) -> tuple[int, int]:
     """Return the beginning of a field (-1: absent or null) of the section whose value is the list at `pos`, and the
-    end of that list."""
+    end of that list. Raises AmqpError(amqp:decode-error)."""
     if (
         pos + 2 < end and buf[pos] == 0xC0 and buf[pos + 1] and pos + 2 + buf[pos + 1] <= end
     ):  # list_head, without a call

@@ -193,7 +193,10 @@ def _encode_field(section: str, name: str, kind: Kind, value: Any) -> bytes:
 
 
 def encode_properties(values: tuple[Any, ...]) -> bytes:
-    """The properties section from its thirteen values; empty without any value."""
+    """The properties section from its thirteen values; empty without any value.
+
+    Raises ValueError or TypeError that names the property.
+    """
     try:
         elements = [
             NULL if value is None else encode(value) for value, encode in zip(values, _PROPERTIES_ENCODERS, strict=True)
@@ -348,7 +351,10 @@ class Sections:
         return self._map(FOOTER)
 
     def body(self) -> tuple[int, list[Any]]:
-        """The kind of the body (DATA, AMQP_SEQUENCE, AMQP_VALUE; 0: none) and the values of its sections."""
+        """The kind of the body (DATA, AMQP_SEQUENCE, AMQP_VALUE; 0: none) and the values of its sections.
+
+        Raises AmqpError(amqp:decode-error).
+        """
         if self._last < DATA:
             self._walk(DATA)
         buf, end = self.payload, len(self.payload)

@@ -93,7 +93,10 @@ class Installation:
             raise Unreachable(str(error)) from None
 
     def config_maps(self, selector: str, *usual: str) -> dict[str, dict[str, Any]]:
-        """Return ConfigMaps by name. Users without the right to list them get those named in `usual`."""
+        """Return ConfigMaps by name. Users without the right to list them get those named in `usual`.
+
+        Raises Unreachable.
+        """
         from enmasse.kubernetes.api import CONFIG_MAP, ApiError
 
         try:

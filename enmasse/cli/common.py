@@ -35,6 +35,7 @@ class Seconds(click.FloatRange):
         super().__init__(least, most, min_open=above_zero)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number of seconds; a value that is not a number within the limits is wrong usage."""
         seconds = super().convert(value, param, ctx)
         if math.isnan(seconds):  # neither below nor above any limit
             self.fail(f"{value!r} is not a number of seconds.", param, ctx)

@@ -108,9 +108,11 @@ class SendingEnd(_End):
         self.changed = asyncio.Event()
 
     def on_open(self, c: Connection) -> None:
+        """Attach the sender."""
         self.link = c.begin().attach_sender(None, Source(address=""), Target(address=self.remote.address))
 
     def on_flow(self, link: Sender) -> None:
+        """Send as many messages as there is credit for, unless a rate is set."""
         self.changed.set()
         if link.drain:
             link.drained()
@@ -118,6 +120,7 @@ class SendingEnd(_End):
             self._send(link.credit)
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
+        """Count outcomes."""
         self.decided += len(tokens)
         if state is ACCEPTED:
             self.accepted += len(tokens)
@@ -177,6 +180,7 @@ class ReceivingEnd(_End):
         self.latencies: list[int] = []
 
     def on_open(self, c: Connection) -> None:
+        """Attach the receiver."""
         link = c.begin().attach_receiver(None, Source(address=self.remote.address), Target(address=""))
         link.credit_window = CREDIT
         link.on_delivery = self._receive_function(link)

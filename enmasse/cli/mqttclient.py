@@ -56,6 +56,7 @@ class Expiry(Seconds):
     name = "number of seconds or never"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number of seconds, or NEVER."""
         return NEVER if value == NEVER else super().convert(value, param, ctx)
 
 

@@ -110,6 +110,7 @@ class Tally:
     error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
+        """Return the object for --json."""
         return {
             "topic": self.topic,
             "sent": self.sent,
@@ -120,6 +121,7 @@ class Tally:
         }
 
     def words(self, qos: int) -> str:
+        """Return the counts for people."""
         if not qos:
             return "not acknowledged at QoS 0"
         found = [f"{self.acknowledged} acknowledged"]

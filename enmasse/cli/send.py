@@ -112,6 +112,7 @@ class Tally:
         return self.sent - sum(self.counts.values())
 
     def as_json(self) -> dict[str, Any]:
+        """Return the object for --json."""
         return {"address": self.address, "sent": self.sent, **self.counts, "unknown": self.unknown, "error": self.error}
 
     def __str__(self) -> str:

@@ -30,6 +30,7 @@ class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for 
     name = "log level"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return (component, level); an unknown one is wrong usage."""
         component, _, level = str(value).rpartition("=")
         if component and component not in COMPONENTS:
             self.fail(f"there is no component {component!r}; known are {', '.join(COMPONENTS)}.", param, ctx)
@@ -38,6 +39,7 @@ class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for 
         return component, level
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the levels and component=level pairs that begin with `incomplete`."""
         words = [*LEVELS, *(f"{component}={level}" for component in COMPONENTS for level in LEVELS)]
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
@@ -48,12 +50,14 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
     name = "URL"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the URL; one that is not of a Redis server is wrong usage."""
         text = str(value)
         if not text.startswith(SCHEMES) or text in SCHEMES or not text.isprintable():
             self.fail(f"{text!r} is no URL of a Redis server such as redis://127.0.0.1:6379/0.", param, ctx)
         return text
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the schemes that begin with `incomplete`."""
         return [CompletionItem(scheme) for scheme in SCHEMES if scheme.startswith(incomplete)]
 
 

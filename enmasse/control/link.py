@@ -223,7 +223,10 @@ class ControlSender(ControlLink):
     def send(
         self, message: proton.Message | bytes, on_outcome: OnOutcome | None = None, *, settled: bool = False
     ) -> None:
-        """Sends now, credit or not (proton keeps what has none). `on_outcome` is called once, also on loss."""
+        """Sends now, credit or not (proton keeps what has none). `on_outcome` is called once, also on loss.
+
+        Raises LinkClosed.
+        """
         if self.closed:
             raise LinkClosed("closed", f"the link {self.name} is closed")
         data = message if isinstance(message, bytes) else bytes(message.encode())

@@ -63,10 +63,12 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
     @property
     def stored(self) -> bool:
+        """Return True if brokers store its messages: a queue or a topic."""
         return self.type in STORED
 
     @property
     def multicast(self) -> bool:
+        """Return True if each receiver gets each message: a topic or multicast."""
         return self.type in ("topic", "multicast")
 
 

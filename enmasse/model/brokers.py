@@ -27,7 +27,11 @@ class HandMade(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_brokers(document: Document) -> tuple[dict[str, HandMade], list[Problem]]:
-    """`{name: {"host", "port", "addresses": [name, …], "flavors": [name, …]}}`: the valid ones and what is wrong."""
+    """Return the valid entries of brokers.json, and the problems of the others.
+
+    The form is `{name: {"host", "port", "addresses": [name, …], "flavors": [name, …]}}`. Raises nothing: every problem
+    is in the list.
+    """
     good: dict[str, HandMade] = {}
     problems = [document.repeated(*path) for path in document.duplicates]
     bad = {path[0] for path in document.duplicates}

@@ -112,6 +112,7 @@ def _origins(document: Document | None) -> dict[AddressName, str]:
 
 
 def sha256(data: bytes) -> str:
+    """Return the SHA-256 of a content, in hex."""
     return hashlib.sha256(data).hexdigest()
 
 

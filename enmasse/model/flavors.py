@@ -59,10 +59,12 @@ class Flavor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def persisted(self) -> bool:
+        """Return True if its brokers keep messages on disk."""
         return self.template_name.endswith("-persisted")
 
     @property
     def in_memory(self) -> bool:
+        """Return True if its brokers keep messages in memory only."""
         return self.template_name.endswith("-inmemory")
 
     @property

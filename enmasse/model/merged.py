@@ -50,6 +50,7 @@ class MergedDocument(Document):
 
     @property
     def partial(self) -> bool:
+        """Return True if a source cannot be read, so that entries may be missing."""
         return bool(self.unreadable)
 
     def origin(self, name: str) -> str:
@@ -57,14 +58,17 @@ class MergedDocument(Document):
         return self._parts[name].file
 
     def line(self, *path: str) -> int | None:
+        """Return the line of a key in the source of its entry."""
         part = self._parts.get(path[0]) if path else None
         return part.line(*path) if part is not None else None
 
     def problem(self, reason: str, *path: str) -> Problem:
+        """Return a problem that names the source of its entry."""
         part = self._parts.get(path[0]) if path else None
         return part.problem(reason, *path) if part is not None else super().problem(reason, *path)
 
     def repeated(self, *path: str) -> Problem:
+        """Return the problem with a key that occurs twice, in one source or in two."""
         other = self._others.get(path[0]) if len(path) == 1 else None
         if other is None:
             return super().repeated(*path)

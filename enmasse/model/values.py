@@ -29,12 +29,14 @@ def kind(value: Any) -> str:
 
 
 def text(value: Any) -> str:
+    """Return a string that is not empty. Raises Wrong."""
     if not isinstance(value, str) or not value:
         raise Wrong(f"must be a string, not {'empty' if value == '' else kind(value)}")
     return value
 
 
 def boolean(value: Any) -> bool:
+    """Return true or false. Raises Wrong."""
     if isinstance(value, bool):
         return value
     raise Wrong(f"must be true or false, not {kind(value)}")
@@ -48,6 +50,7 @@ def boolean_parameter(value: Any) -> bool:
 
 
 def whole(value: Any, minimum: int, maximum: int, unit: str = "") -> int:
+    """Return a whole number from `minimum` to `maximum`; `unit` is for the message. Raises Wrong."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise Wrong(
             f"must be a whole number{unit.rstrip(',')}, not {'a fraction' if isinstance(value, float) else kind(value)}"
@@ -65,6 +68,7 @@ def whole_parameter(value: Any, minimum: int, maximum: int) -> int:
 
 
 def number(value: Any, minimum: float, maximum: float) -> float:
+    """Return a number from `minimum` to `maximum`. Raises Wrong."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise Wrong(f"must be a number, not {kind(value)}")
     if not minimum <= value <= maximum:
@@ -73,7 +77,7 @@ def number(value: Any, minimum: float, maximum: float) -> float:
 
 
 def size(value: Any) -> int:
-    """Bytes: a number, or a string with a unit (`"512Mi"`, `"1Gi"`, `"10M"`)."""
+    """Bytes: a number, or a string with a unit (`"512Mi"`, `"1Gi"`, `"10M"`). Raises Wrong."""
     if isinstance(value, str):
         found = _SIZE.fullmatch(value)
         if not found or len(found[1]) > 18:
@@ -85,7 +89,7 @@ def size(value: Any) -> int:
 
 
 def host(value: Any) -> str:
-    """The name or address of a host, without a port."""
+    """The name or address of a host, without a port. Raises Wrong."""
     if not isinstance(value, str) or not 0 < len(value) < 256 or not value.isprintable() or set(value) & set(" /@"):
         raise Wrong("must be the name or address of a host")
     if ":" in value:
@@ -97,6 +101,7 @@ def host(value: Any) -> str:
 
 
 def full_policy(value: Any) -> str:
+    """Return one of FULL_POLICIES, which may be written in lower case. Raises Wrong."""
     if isinstance(value, str) and value.upper() in FULL_POLICIES:
         return value.upper()
     raise Wrong(f"must be one of {', '.join(FULL_POLICIES)}")

@@ -52,7 +52,7 @@ def ack(head: int, packet_id: int) -> bytes:
 
 
 def topic_field(topic: str) -> bytes:
-    """A topic as it stands in a PUBLISH: what callers keep for a topic they send to often."""
+    """A topic as it stands in a PUBLISH: what callers keep for a topic they send to often. Raises ValueError."""
     fault = fault_of_topic(topic)
     if fault is not None:
         raise ValueError(f"the topic {topic[:100]!r} {fault}")

@@ -67,7 +67,7 @@ class Cursor:
         return value
 
     def varint(self) -> int:
-        """v5 1.5.5."""
+        """v5 1.5.5. Raises MalformedPacket."""
         value = shift = 0
         while True:
             byte = self.u8()
@@ -101,7 +101,7 @@ class Cursor:
 
 
 def text_of(raw: bytes, packet: str, what: str) -> str:
-    """A string, checked (v3.1.1 1.5.3, v5 1.5.4)."""
+    """A string, checked (v3.1.1 1.5.3, v5 1.5.4). Raises MalformedPacket."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -112,7 +112,7 @@ def text_of(raw: bytes, packet: str, what: str) -> str:
 
 
 def topic_of(raw: bytes, packet: str, what: str) -> str:
-    """A topic name, checked (4.7)."""
+    """A topic name, checked (4.7). Raises MalformedPacket."""
     known = topics.get(raw)
     if known is not None:
         return known

@@ -71,7 +71,7 @@ def read_level(body: Cursor) -> int:
 
 
 def connect(flags: int, body: Cursor, version: int, of_client: bool) -> Connect:
-    """From the connect flags on (3.1.2.3); `read_level` was there before."""
+    """From the connect flags on (3.1.2.3); `read_level` was there before. Raises MalformedPacket."""
     bridge = bool(body.data[body.pos - 1] & BRIDGE)
     bits = body.u8()
     if bits & 0x01:

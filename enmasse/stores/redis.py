@@ -53,6 +53,7 @@ class RedisEngine:
         redis.asyncio.connection.parse_url(url)  # raises ValueError
 
     async def open(self) -> bytes:
+        """Connect; see Engine.open."""
         await self._drop()
         self._client = redis.asyncio.Redis.from_url(
             self._url,
@@ -64,21 +65,26 @@ class RedisEngine:
         return await self._told(self._inspect(self._client))
 
     async def check(self) -> None:
+        """See Engine.check."""
         await self.commit({})
 
     async def commit(self, tables: Tables) -> None:
+        """See Engine.commit."""
         await self._told(self._transaction(self._used(), tables))
 
     async def get(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See Engine.get."""
         values: list[bytes | None] = await self._told(self._used().hmget(self._name(table), keys))
         return values
 
     async def page(self, table: str, after: bytes) -> Page:
+        """See Engine.page."""
         scan = self._used().hscan(self._name(table), int(after or b"0"), count=_PAGE_ENTRIES)
         cursor, entries = await self._told(scan)
         return Page(list(entries.items()), str(cursor).encode() if cursor else None)
 
     async def close(self) -> None:
+        """See Engine.close."""
         await self._drop()
 
     def _name(self, table: str) -> str:

@@ -58,21 +58,27 @@ class SqliteEngine:
         one that was moved."""
 
     async def open(self) -> bytes:
+        """Open the file; see Engine.open."""
         return await self._in_thread(self._open)
 
     async def check(self) -> None:
+        """See Engine.check."""
         await self._in_thread(self._check)
 
     async def commit(self, tables: Tables) -> None:
+        """See Engine.commit."""
         await self._in_thread(lambda: self._commit(tables))
 
     async def get(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See Engine.get."""
         return await self._in_thread(lambda: self._get(table, keys))
 
     async def page(self, table: str, after: bytes) -> Page:
+        """See Engine.page."""
         return await self._in_thread(lambda: self._page(table, after))
 
     async def close(self) -> None:
+        """See Engine.close."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
 

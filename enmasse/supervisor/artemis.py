@@ -57,6 +57,7 @@ class Artemis:
         return foreign(*instance.command(made, self._home, self._java, self._archive))
 
     def probe(self, spec: Spec) -> HealthProbe:
+        """Return the probe of the broker's management."""
         return LazyProbe("enmasse.supervisor.artemis_probe", "ArtemisProbe", spec.settings["listen"])
 
 

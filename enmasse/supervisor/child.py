@@ -64,9 +64,11 @@ class Service:
         self._command = command
 
     def prepare(self, spec: Spec, folder: Path) -> list[str]:
+        """Write the settings file, and return the command that starts the service with it. Raises OSError."""
         return self._command(spec.kind, written(folder / f"{spec.name}.json", spec.settings))
 
     def probe(self, spec: Spec) -> HealthProbe:
+        """Return the probe of the service's health endpoint."""
         return Probe(LOOPBACK, spec.health_port)
 
 

@@ -42,6 +42,7 @@ class ManagementProbe:
             return ChildHealth(False, f"its management failed: {error}"[:200] if started else "starting")
 
     def close(self) -> None:
+        """Close the connection, if there is one; the next question opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -74,6 +74,7 @@ class Options:
 
     @property
     def has_mqtt(self) -> bool:
+        """Return True if the suite serves MQTT."""
         return MQTT_PART not in self.without
 
     def mqtt_ports(self) -> dict[str, int]:
@@ -91,6 +92,7 @@ class Options:
 
     @property
     def http_port(self) -> int:
+        """Return the port for HTTP."""
         return HTTP + self.offset
 
 
@@ -108,6 +110,7 @@ class Spec:
 
     @property
     def health_port(self) -> int:
+        """Return the port of the service's health endpoint."""
         return int(self.settings["health"].rpartition(":")[2])
 
 
@@ -124,6 +127,7 @@ class SettingsMaker:
 
     @property
     def configserv(self) -> str:
+        """Return host:port of configserv."""
         return self.address("configserv/amqp")
 
     def __call__(self, name: str, kind: str = "", **more: Any) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class Probe:
             return ChildHealth(False, f"health check failed: {error}")
 
     def close(self) -> None:
+        """Close the connection, if there is one; the next question opens another."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
@@ -92,6 +93,7 @@ class LazyProbe:
         self._probe: Any = None
 
     async def ask(self) -> ChildHealth:
+        """Ask the probe, which is made with the first question."""
         if self._probe is None:
             module = await asyncio.to_thread(importlib.import_module, self._module)
             self._probe = getattr(module, self._name)(*self._arguments)
@@ -99,6 +101,7 @@ class LazyProbe:
         return health
 
     def close(self) -> None:
+        """Close the probe, if it was made."""
         if self._probe is not None:
             self._probe.close()
 

@@ -48,8 +48,10 @@ class Qdrouterd:
         self._path = path
 
     def prepare(self, spec: Spec, folder: Path) -> list[str]:
+        """Write the router's configuration file, and return the command that starts it. Raises OSError."""
         file = written(folder / f"{spec.name}.json", spec.settings["entities"])
         return foreign(self._path, "--config", str(file))
 
     def probe(self, spec: Spec) -> HealthProbe:
+        """Return the probe of the router's management."""
         return LazyProbe("enmasse.supervisor.qdrouterd_probe", "QdrouterdProbe", spec.settings["operators"])

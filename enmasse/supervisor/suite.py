@@ -130,7 +130,10 @@ class Supervisor:
     # Its life
 
     async def run(self, serve_http: Callable[[Supervisor], WebServer]) -> None:
-        """Run until SIGINT, SIGTERM or SIGHUP. `serve_http` starts the HTTP server."""
+        """Run until SIGINT, SIGTERM or SIGHUP. `serve_http` starts the HTTP server.
+
+        Raises OSError if its files cannot be written, other than for lack of room.
+        """
         self._catch_signals()
         specs = fixed_services(self.options, self.data, self._ports)
         specs += mqtt.keepers(self.options, self.data, self._ports)

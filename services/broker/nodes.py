@@ -82,7 +82,10 @@ class Nodes:
         return self.catalogue.create_queue(name, name, kind, durable=False, temporary=True, auto_create_address=True)
 
     def is_subscription(self, address: str, kind: str | None) -> bool:
-        """Whether to receive from `address` is to subscribe; makes the address if that is allowed."""
+        """Whether to receive from `address` is to subscribe; makes the address if that is allowed.
+
+        Raises BrokerError.
+        """
         known = self.catalogue.addresses.get(address)
         root = self.catalogue.root_of(address)
         if address in self.catalogue.queues and known is None:
@@ -108,7 +111,10 @@ class Nodes:
         return MULTICAST in self._kinds(address)
 
     def queue_of(self, address: str) -> Queue:
-        """The queue to receive from: of this name, or the first anycast one of the address of this name."""
+        """The queue to receive from: of this name, or the first anycast one of the address of this name.
+
+        Raises BrokerError.
+        """
         queue = self.catalogue.queues.get(address)
         if queue is not None:
             return queue
@@ -119,7 +125,7 @@ class Nodes:
         raise BrokerError(f"AMQ119010: source address does not exist: {address} has no queue", "amqp:not-found")
 
     def qualified_queue(self, address: str) -> Queue:
-        """The queue of `address::queue` or `::queue`."""
+        """The queue of `address::queue` or `::queue`. Raises BrokerError."""
         name, _, queue_part = address.partition("::")
         queue = self.catalogue.queues.get(queue_part)
         if queue is None or (name and queue.address.name != name):
@@ -143,7 +149,7 @@ class Nodes:
 
     def subscription(self, name: str, about: About, *, durable: bool, shared: bool, client: str | None) -> Queue:
         """Find the queue of a durable or shared subscription, or make it, also in place of one that selects
-        otherwise."""
+        otherwise. Raises BrokerError."""
         address, selector, no_local = about
         queue = self.catalogue.queues.get(name)
         if queue is not None and queue.subscription is None:
@@ -186,7 +192,7 @@ class Nodes:
         return queue
 
     def durable_subscription(self, who: Identity) -> Queue:
-        """Find the subscription of this client and link name, whatever it selects."""
+        """Find the subscription of this client and link name, whatever it selects. Raises BrokerError."""
         found = [
             queue
             for everywhere in (False, True)

@@ -56,7 +56,10 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
 
 
 def publication(request: Request, id: str) -> bytes:
-    """Return the message to publish for a will: durable if its QoS is not 0, with `id` as its duplicate id."""
+    """Return the message to publish for a will: durable if its QoS is not 0, with `id` as its duplicate id.
+
+    Raises ControlError(amqp:decode-error).
+    """
     message = request.message
     assert message is not None
     message.subject = None

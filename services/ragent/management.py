@@ -95,7 +95,7 @@ class RouterManagement:
         await self._node.request(properties, {"adminStatus": "deleted"})
 
     async def read(self, keys: Iterable[EntityKey]) -> list[tuple[EntityKey, dict[str, Any] | None]]:
-        """Return each entity with its attributes; None if the router does not have it."""
+        """Return each entity with its attributes; None if the router does not have it. Raises ControlError."""
         asked = [
             (key, self._node.request({"operation": "READ", "type": key[0], "name": key[1]}, {})) for key in list(keys)
         ]

@@ -101,7 +101,7 @@ class RetainedFeed:
                 future.exception()
 
     def mark(self) -> asyncio.Future[int]:
-        """The position in the feed of a message that is sent now. In the future: ConnectionLost."""
+        """The position in the feed of a message that is sent now. In the future: ConnectionLost. Raises LinkClosed."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         number = f"{self._own}:{next(self._numbers)}"
         message = proton.Message(subject=MARKER, correlation_id=number, body=None)

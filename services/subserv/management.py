@@ -80,7 +80,10 @@ class BrokerManagement:
         self._node.close()
 
     async def configure(self) -> None:
-        """Settings of the session queues, and the feed of retained messages with all that leads to it."""
+        """Settings of the session queues, and the feed of retained messages with all that leads to it.
+
+        Raises RequestFailed.
+        """
         await self._node.invoke("broker", "addAddressSettings", "$sub/#", json.dumps(SETTINGS))
         feed = names.queue_name(self._broker, self._feed)
         await self._node.invoke("broker", "addAddressSettings", feed, json.dumps({**SETTINGS, **FEED_SETTINGS}))

@@ -203,7 +203,7 @@ class Broker:
     ) -> bool:
         """Stores a new message for the durable ones of its queues if it is durable, counts it, and gives it to its
         queues: if it is stored, when it is on disk. `key`: by which a copy is recognised. Whether it is stored, and
-        `waiting` is to be answered then."""
+        `waiting` is to be answered then. Raises BrokerError if more than MAX_HOLDERS queues would store it."""
         owner = message.owner
         stores = bool(message.flags & DURABLE and stored)
         if stores and self.store is not None:

@@ -176,7 +176,10 @@ class Catalogue:
                 address.apply(self.settings.get(root.name))
 
     def address_for_queue(self, name: str, routing_type: str, *, create: bool, temporary: bool) -> BrokerAddress:
-        """The address a queue is to be bound to; below a topic, levels and patterns come to be by themselves."""
+        """The address a queue is to be bound to; below a topic, levels and patterns come to be by themselves.
+
+        Raises BrokerError: no such address, or not of this routing type.
+        """
         address = self.addresses.get(name)
         if address is not None:
             if routing_type not in address.routing_types:

@@ -58,7 +58,7 @@ class Diverts:
         """Messages to addresses that `pattern` covers also go to where messages to `forwarding` go: each queue gets
         them once, however many diverts lead there, and they count to the address they were sent to. It lasts as long as
         the address `forwarding`, whatever addresses come and go under the pattern. A divert of this name that exists
-        stays unchanged."""
+        stays unchanged. Raises BrokerError without a name."""
         if not name:
             raise errors.no_divert_name()
         existing = self.by_name.get(name)
@@ -83,7 +83,10 @@ class Diverts:
     def update(
         self, name: str, *, filter: str | None, forwarding: str | None = None, routing_type: str | None = None
     ) -> Divert:
-        """Another filter (None: none), and another destination and routing type if they are given: in one step."""
+        """Another filter (None: none), and another destination and routing type if they are given: in one step.
+
+        Raises BrokerError if it does not exist.
+        """
         divert = self.by_name.get(name)
         if divert is None:
             raise errors.no_such_divert(name)

@@ -765,7 +765,8 @@ class Queue(QueueTotals):
         worth: Callable[[Slice], bool] = anyone,
     ) -> Work[int]:
         """Takes out messages and gives them to `how`, until one of them cannot be read: that one and those behind it
-        stay in the queue. The number of those of which `how` was true."""
+        stay in the queue. The number of those of which `how` was true. Raises what `how` raises, after the messages
+        were put back."""
         count = 0
         for looked, taken in self._take(PORTION, chosen, worth):
             for at, message in enumerate(taken):

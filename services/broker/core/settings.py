@@ -252,7 +252,7 @@ def _check_value(field: Field, value: Any) -> Value:
 
 
 def from_parameters(values: list[Any]) -> dict[str, Value]:
-    """The 57 values that follow the match in addAddressSettings, in their order."""
+    """The 57 values that follow the match in addAddressSettings, in their order. Raises SettingsError."""
     if len(values) != len(FIELDS):
         raise SettingsError(f"{len(FIELDS)} address settings are needed, not {len(values)}")
     return check(dict(zip((field.name for field in FIELDS), values, strict=True)))

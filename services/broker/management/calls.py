@@ -76,7 +76,10 @@ class Operations:
         raise BrokerError(f"AMQ229069: no operation {name}/{len(parameters)}")
 
     def getter(self, attribute: str) -> Callable[..., Any]:
-        """The operation that reads an attribute: `messageCount` is read by `getMessageCount` or `isMessageCount`."""
+        """The operation that reads an attribute: `messageCount` is read by `getMessageCount` or `isMessageCount`.
+
+        Raises BrokerError AMQ229068 if there is no such attribute.
+        """
         title = attribute[:1].upper() + attribute[1:]
         for name in (f"get{title}", f"is{title}"):
             for operation in self._by_name.get(name, ()):

@@ -192,7 +192,7 @@ class AmqpBackend:
     # sessions
 
     async def open(self, request: Request, client: Client) -> Session:
-        """As ports.Backend."""
+        """As ports.Backend. Raises Refused."""
         try:
             async with asyncio.timeout(OPENING):
                 await self._complete.wait()

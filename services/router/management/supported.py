@@ -117,7 +117,7 @@ def check_listener(kind: EntityType, where: str, body: Body, profile: Callable[[
 
 
 def check_connector(kind: EntityType, where: str, body: Body) -> None:
-    """As check_listener."""
+    """As check_listener. Raises ManagementError."""
     _supported(_CONNECTOR, where, body)
     _numbers(kind, where, body)
     _open_properties(where, body)
@@ -131,7 +131,7 @@ def check_connector(kind: EntityType, where: str, body: Body) -> None:
 
 
 def check_profile(body: Body) -> None:
-    """Check a TLS profile, like check_listener. Files are read when the profile is used."""
+    """Check a TLS profile, like check_listener. Files are read when the profile is used. Raises ManagementError."""
     where = f"sslProfile '{body['name']}'"
     _supported(_PROFILE, where, body)
     for word in str(body["protocols"] or "").split():
