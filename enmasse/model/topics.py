@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from enmasse.model.addresses import Address, AddressType
 from enmasse.model.names import AddressName, WireName, router_form, wire_name
+from enmasse.tries import NameTrie
 
 MAX_LEVELS = 200
 """A topic or filter with more levels belongs to no address: brokers compare level by level, and a tree of filters
@@ -107,16 +108,6 @@ def _escape_filter(levels: list[str]) -> list[str]:
     return [level if level in ("+", "#") else _escape_level(level) for level in levels]
 
 
-class _Node:
-    """A level of the names of topic addresses."""
-
-    __slots__ = ("below", "name")
-
-    def __init__(self) -> None:
-        self.below: dict[str, _Node] = {}
-        self.name: AddressName | None = None  # that ends here
-
-
 class TopicMap:
     """Topics over one snapshot of the addresses. Cheap to make: what filters need is built with the first of them."""
 
@@ -126,7 +117,7 @@ class TopicMap:
         self._addresses = addresses
         self._dotted: dict[str, AddressName] = {}  # router's form → name, all names if one of them has a dot
         self._longest = 0
-        self._tree: _Node | None = None
+        self._tree: NameTrie | None = None
         dotted = False
         for name, address in addresses.items():
             if address.mqtt_default and address.type == "topic":
@@ -273,39 +264,22 @@ class TopicMap:
         tail = _escape_filter(levels)
         own = 0 if self.default is None or default else self.default.count("/") + 1
         hidden = any(level in ("+", "#") for level in levels[:own])  # the default is reached without its name
-        todo = [(self._topics(), 0)]
-        while todo:
-            node, at = todo.pop()
-            everything = at < len(levels) and levels[at] == "#"
-            if node.name is not None:
-                rest = ["#"] if everything else tail[at:]
-                if not hidden or not self._of_default(node.name):
-                    yield FilterTarget(node.name, "topic", "/".join([node.name, *rest]))
-                elif node.name == self.default and rest in ([], ["#"]):
-                    yield FilterTarget(node.name, "topic", node.name)
-            if everything:
-                todo += [(below, at) for below in node.below.values()]
-            elif at < len(levels):
-                if levels[at] == "+":
-                    todo += [(below, at + 1) for below in node.below.values()]
-                elif (below := node.below.get(levels[at])) is not None:
-                    todo.append((below, at + 1))
+        for found, at in self._topics().above(levels):
+            name, rest = AddressName(found), tail[at:]
+            if not hidden or not self._of_default(name):
+                yield FilterTarget(name, "topic", "/".join([name, *rest]))
+            elif name == self.default and rest in ([], ["#"]):
+                yield FilterTarget(name, "topic", name)
 
     def _of_default(self, name: AddressName) -> bool:
         return name == self.default or name.startswith(self._below_default)
 
-    def _topics(self) -> _Node:
+    def _topics(self) -> NameTrie:
         if self._tree is None:
-            self._tree = _Node()
+            self._tree = NameTrie()
             for name, address in self._addresses.items():
                 if address.type == "topic":
-                    node = self._tree
-                    for level in name.split("/"):
-                        found = node.below.get(level)
-                        if found is None:
-                            found = node.below[level] = _Node()
-                        node = found
-                    node.name = AddressName(name)
+                    self._tree.add(name)
         return self._tree
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from enmasse.amqp.termini import passed_on_name, passed_on_parts
 from services.broker.core.settings import SettingsError, SettingsRepository, check
 from services.broker.core.subscription import Identity, identity, name_of_stored, queue_name
-from services.broker.core.wildcards import NameTree, matches, specificity
+from services.broker.core.wildcards import matches, specificity
 
 
 @pytest.mark.parametrize(
@@ -24,28 +24,6 @@ from services.broker.core.wildcards import NameTree, matches, specificity
 )  # fmt: skip
 def test_wildcards(pattern: str, name: str, covers: bool) -> None:
     assert matches(pattern, name) is covers
-
-
-LEVELS = st.lists(st.sampled_from(["a", "b", "", "+", "#", "a+"]), min_size=1, max_size=4).map("/".join)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.sets(LEVELS, max_size=8), st.sets(LEVELS, max_size=4), LEVELS)
-def test_names_are_found_by_pattern(names: set[str], gone: set[str], pattern: str) -> None:
-    tree = NameTree()
-    for name in sorted(names | gone):
-        tree.add(name)
-    for name in gone:
-        tree.remove(name)
-        tree.remove(name)
-    tree.remove("never/there")
-    found = tree.covered(pattern)
-    assert len(found) == len(set(found))
-    assert set(found) == {name for name in names - gone if matches(pattern, name)}
-
-
-def test_many_wildcards_do_not_take_forever() -> None:
-    assert not matches("/".join(["#"] * 40) + "/x", "/".join("a" * 400))
 
 
 def test_the_more_specific_match_wins() -> None:

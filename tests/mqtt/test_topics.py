@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.mqtt.topics import FilterTree, Share, fault_of_filter, fault_of_topic, matches, parse_share
+from enmasse.mqtt.topics import Share, fault_of_filter, fault_of_topic, matches, parse_share
 
 _level = st.sampled_from(["a", "b", "", "$x", "+"])
 _filters = st.builds(
@@ -34,26 +32,6 @@ def plainly(filter: str, topic: str) -> bool:
 @given(_filters, _topics)
 def test_matching_agrees_with_the_definition(filter: str, topic: str) -> None:
     assert matches(filter, topic) == plainly(filter, topic)
-
-
-@given(st.lists(st.tuples(_filters, st.integers(0, 3))), st.lists(st.tuples(_filters, st.integers(0, 3))), _topics)
-def test_a_tree_finds_what_matches_one_by_one(
-    added: list[tuple[str, int]], removed: list[tuple[str, int]], topic: str
-) -> None:
-    tree: FilterTree[int] = FilterTree()
-    model: set[tuple[str, int]] = set()
-    for filter, value in added:
-        assert tree.add(filter, value) == ((filter, value) not in model)
-        model.add((filter, value))
-    for filter, value in removed:
-        assert tree.remove(filter, value) == ((filter, value) in model)
-        model.discard((filter, value))
-    assert len(tree) == len(model)
-    assert Counter(tree.items()) == Counter(model)
-    assert Counter(tree.match(topic)) == Counter(v for f, v in model if plainly(f, topic))
-    for filter, value in model:
-        tree.remove(filter, value)
-    assert not tree._root.children and not tree._exact  # nothing is left of filters that went
 
 
 @pytest.mark.clause("v3.1.1", "MQTT-4.7.1-2", "MQTT-4.7.1-3", "MQTT-4.7.2-1", "MQTT-4.7.3-1", "MQTT-4.7.3-4")
@@ -86,10 +64,3 @@ def test_shared_subscriptions() -> None:
     for wrong in ("$share", "$share/", "$share//a", "$share/g", "$share/g/", "$share/g+/a", "$share/#"):
         with pytest.raises(ValueError, match=r"has (no|a) "):
             parse_share(wrong)
-
-
-def test_a_tree_does_not_look_at_filters_that_cannot_match() -> None:
-    tree: FilterTree[str] = FilterTree()
-    for number in range(10_000):
-        tree.add(f"site/{number}/+", f"v{number}")
-    assert tree.match("site/77/t") == ["v77"]

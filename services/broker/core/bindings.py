@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from enmasse.tries import PatternTrie
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.queue import Queue
-from services.broker.core.wildcards import PatternTree, is_pattern
+from services.broker.core.wildcards import is_pattern
 
 ROUTING_TYPES = ("ANYCAST", "MULTICAST", "STRIP", "PASS")
 """How a divert forwards: to the queues of one routing type, to both kinds, or as the message was sent."""
@@ -72,7 +73,7 @@ class Bindings:
         self.diverts: dict[str, Divert] = {}
         self.topics_diverted_to: dict[BrokerAddress, None] = {}
         """Topics among the addresses that diverts lead to."""
-        self._by_pattern: PatternTree[Binding | Divert] = PatternTree()
+        self._by_pattern: PatternTrie[Binding | Divert] = PatternTrie()
         self._of_queues: dict[Queue, Binding] = {}
         self._to: dict[BrokerAddress, dict[str, Divert]] = {}
         self._from: dict[str, int] = {}  # how many diverts have a pattern

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from enmasse.tries import ANY, SEPARATOR, NameTrie
 from services.broker.core import errors
 from services.broker.core.bindings import Binding
 from services.broker.core.broker_address import BrokerAddress
@@ -23,7 +24,7 @@ from services.broker.core.queue import Queue
 from services.broker.core.route_table import RouteTable
 from services.broker.core.routes import Route
 from services.broker.core.settings import SettingsRepository, Value
-from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, is_pattern, parents
+from services.broker.core.wildcards import is_pattern, parents
 from services.broker.selector import compile_selector
 
 _ONLY = {kind: frozenset({kind}) for kind in (ANYCAST, MULTICAST)}
@@ -66,7 +67,7 @@ class Catalogue:
         self._max_subscriptions = max_subscriptions
         self._subscriptions: Counter[str] = Counter()  # durable ones by client
         self._settings_ids: dict[str, int] = {}  # of the definitions in the store
-        self._names = NameTree()  # of the addresses
+        self._names = NameTrie()  # of the addresses
         self._queues_by_address: dict[str, dict[str, Queue]] = {}
         self._table = RouteTable(self)
         self.diverts = Diverts(self._table.bindings, self, store)

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from enmasse.tries import ANY, SEPARATOR, NameTrie
 from services.broker.core.bindings import Binding, Bindings
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.names import ANYCAST, MULTICAST
 from services.broker.core.queue import Queue
 from services.broker.core.routes import Onward, Route
-from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, matches
+from services.broker.core.wildcards import matches
 
 _MAX_ROUTES = 20_000
 _MAX_WEIGHT = 3_000_000  # of all routes together, about 16 bytes each
@@ -38,7 +39,7 @@ class RouteTable:
         self.bindings = Bindings()
         self._names = names
         self._routes: dict[tuple[str, str | None], Route] = {}
-        self._known = NameTree()  # the names in _routes, without those of queues
+        self._known = NameTrie()  # the names in _routes, without those of queues
         self._of_queues: list[tuple[str, str | None]] = []  # keys `address::queue` in _routes
         self._weight = 0
 
@@ -154,7 +155,7 @@ class RouteTable:
         for route in self._routes.values():
             route.stale = True
         self._routes.clear()
-        self._known = NameTree()
+        self._known = NameTrie()
         self._of_queues.clear()
         self._weight = 0
 

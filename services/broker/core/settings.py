@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from services.broker.core.wildcards import PatternTree, is_pattern, specificity
+from enmasse.tries import PatternTrie
+from services.broker.core.wildcards import is_pattern, specificity
 
 Value = str | int | float | bool | None
 
@@ -266,7 +267,7 @@ class SettingsRepository:
         self._defaults.update(check(defaults or {}))
         self._exact: dict[str, dict[str, Value]] = {}
         self._patterns: dict[str, dict[str, Value]] = {}
-        self._tree: PatternTree[str] = PatternTree()
+        self._tree: PatternTrie[str] = PatternTrie()
         self._same: dict[tuple[Value, ...], AddressSettings] = {}
         self.version = 0
 

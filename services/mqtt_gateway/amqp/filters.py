@@ -8,7 +8,8 @@ from typing import Final
 from enmasse.model.sessions import Subscription
 from enmasse.model.topics import FilterRefused, FilterTarget, TopicMap
 from enmasse.mqtt.packets import NONE, Properties
-from enmasse.mqtt.topics import FilterTree, parse_share
+from enmasse.mqtt.topics import RESERVED, parse_share
+from enmasse.tries import PatternTrie
 from services.mqtt_gateway.amqp.mapping import Front
 
 MAX_MATCHES: Final = 256
@@ -46,7 +47,7 @@ class Filters:
         """Some subscription is No Local: its client's messages must name it as their publisher."""
         self._client = client
         self._topics = topics
-        self._tree: FilterTree[str] = FilterTree()
+        self._tree: PatternTrie[str] = PatternTrie(reserved=RESERVED)
         self._matches: dict[str, Match | None] = {}
         for each in subscriptions:
             self.add(each)

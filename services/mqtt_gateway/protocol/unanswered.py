@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from enmasse import log as logs
-from enmasse.mqtt.topics import FilterTree, parse_share
+from enmasse.mqtt.topics import RESERVED, parse_share
+from enmasse.tries import PatternTrie
 from services.mqtt_gateway.protocol.timetable import Timetable
 
 log = logs.get(part="mqtt")
@@ -50,7 +51,7 @@ class Unanswered:
         self._times = times
         self._last = 0
         self._by_client: dict[object, _Subscribe] = {}  # in their order
-        self._filters: FilterTree[_Subscribe] = FilterTree()
+        self._filters: PatternTrie[_Subscribe] = PatternTrie(reserved=RESERVED)
 
     def __len__(self) -> int:
         return len(self._by_client)

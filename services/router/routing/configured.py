@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enmasse.tries import PatternTrie
 from services.router.routing.configuration import AddressConfig
-from services.router.routing.patterns import AddressPatterns
+from services.router.routing.names import SINGLE, tokens
 
 
 class ConfiguredAddresses:
@@ -12,24 +13,23 @@ class ConfiguredAddresses:
     def __init__(self) -> None:
         self.by_name: dict[str, AddressConfig] = {}
         self.by_identity: dict[int, AddressConfig] = {}
-        self._tree: AddressPatterns[AddressConfig] = AddressPatterns()
+        self._tree: PatternTrie[AddressConfig] = PatternTrie(SINGLE)
 
     def add(self, config: AddressConfig) -> None:
         """Add an address. Raises ValueError if its name or pattern is in use."""
         if config.name in self.by_name:
             raise ValueError("Name conflicts with an existing entity")
-        try:
-            self._tree.add(config.matched, config)
-        except KeyError:
-            raise ValueError("Already exists") from None
+        if self._tree.first(config.matched) is not None:
+            raise ValueError("Already exists")
+        self._tree.add(config.matched, config)
         self.by_name[config.name] = config
         self.by_identity[config.identity] = config
 
     def remove(self, config: AddressConfig) -> None:
         del self.by_name[config.name]
         del self.by_identity[config.identity]
-        self._tree.remove(config.matched)
+        self._tree.remove(config.matched, config)
 
     def match(self, name: str) -> AddressConfig | None:
         """Return the configuration of the mobile address `name`."""
-        return self._tree.match(name)
+        return self._tree.best(tokens(name))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enmasse.amqp.errors import AmqpError
+from enmasse.tries import PatternTrie
 from services.router.routing.configuration import LinkRouteConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.containers import ContainerIndex, Containers
-from services.router.routing.patterns import AddressPatterns
+from services.router.routing.names import SINGLE, tokens
 
 NO_ROUTE = "qd:no-route-to-dest"
 
@@ -41,7 +42,7 @@ class LinkRoutes:
         self.generation = 0
         self._containers = containers
         self._index: ContainerIndex[LinkRoute] = ContainerIndex()
-        self._trees: dict[str, AddressPatterns[_Pattern]] = {"in": AddressPatterns(), "out": AddressPatterns()}
+        self._trees: dict[str, PatternTrie[_Pattern]] = {"in": PatternTrie(SINGLE), "out": PatternTrie(SINGLE)}
 
     def add(self, config: LinkRouteConfig) -> LinkRoute:
         """Add a link route. Raises ValueError if the name is in use."""
@@ -52,7 +53,7 @@ class LinkRoutes:
         self.by_name[config.name] = route
         self.by_identity[config.identity] = route
         tree = self._trees[config.direction or "in"]
-        pattern = tree.get(config.matched)
+        pattern = tree.first(config.matched)
         if pattern is None:
             pattern = _Pattern()
             tree.add(config.matched, pattern)
@@ -68,11 +69,11 @@ class LinkRoutes:
         del self.by_name[config.name]
         del self.by_identity[config.identity]
         tree = self._trees[config.direction or "in"]
-        pattern = tree.get(config.matched)
+        pattern = tree.first(config.matched)
         if pattern is not None:
             pattern.routes.remove(route)
             if not pattern.routes:
-                tree.remove(config.matched)
+                tree.remove(config.matched, pattern)
         self._index.remove(route, config.container_id, config.connection)
 
     def connection_opened(self, connection: RouterConnection) -> None:
@@ -104,7 +105,7 @@ class LinkRoutes:
 
         Raises AmqpError `qd:no-route-to-dest` if one does and no container is connected.
         """
-        pattern = self._trees[direction].match(address)
+        pattern = self._trees[direction].best(tokens(address))
         if pattern is None:
             return None
         choices = [(route, peer) for route in pattern.routes for peer in route.connections if peer.usable]
@@ -115,7 +116,7 @@ class LinkRoutes:
 
     def alone(self, direction: str, address: str) -> bool:
         """Return True if `find` returns the same for this address until `generation` changes (one container)."""
-        pattern = self._trees[direction].match(address)
+        pattern = self._trees[direction].best(tokens(address))
         return pattern is not None and sum(len(route.connections) for route in pattern.routes) == 1
 
 

@@ -6,7 +6,6 @@ one word, `#` for any number of them, and at every word a literal beats `*`, whi
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 MOBILE = "M"
@@ -16,7 +15,7 @@ ROUTER = "R"
 AREA = "A"
 EDGE = "H"
 
-_SEPARATORS = re.compile(r"[./]")
+SINGLE = "*"  # in patterns
 
 
 class ParsedAddress(NamedTuple):
@@ -66,7 +65,7 @@ def parse(text: str, router_id: str) -> ParsedAddress:
 
 def tokens(text: str) -> list[str]:
     """Split `text` at its separators, without empty tokens at the ends."""
-    return _SEPARATORS.split(text.strip("./"))
+    return text.strip("./").replace(".", "/").split("/")
 
 
 def canonical(pattern: str) -> str:

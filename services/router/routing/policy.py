@@ -10,9 +10,9 @@ import ipaddress
 from collections.abc import Iterable
 
 from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, AmqpError
+from enmasse.tries import PatternTrie
 from services.router.routing.configuration import GroupConfig, PolicyConfig, VhostConfig
-from services.router.routing.names import canonical, strip
-from services.router.routing.patterns import AddressPatterns
+from services.router.routing.names import SINGLE, canonical, strip, tokens
 
 _DENIED = "link disallowed by local policy"
 
@@ -24,12 +24,9 @@ class AllowedAddresses:
         self._all = False
         self._prefixes: list[str] = []
         self._exact: set[str] = set()
-        self._tree: AddressPatterns[bool] | None = None
+        self._tree: PatternTrie[bool] = PatternTrie(SINGLE)
         for pattern in patterns:
-            self._tree = self._tree or AddressPatterns()
-            spelling = canonical(pattern.replace("${user}", user))
-            if self._tree.get(spelling) is None:
-                self._tree.add(spelling, True)
+            self._tree.add(canonical(pattern.replace("${user}", user)), True)
         for name in names:
             name = name.replace("${user}", user)
             if name == "*":
@@ -41,8 +38,8 @@ class AllowedAddresses:
 
     def allow(self, address: str) -> bool:
         """`address` is without decoration."""
-        if self._tree is not None:
-            return self._tree.match(address) is True
+        if self._tree:
+            return self._tree.best(tokens(address)) is True
         return self._all or address in self._exact or any(address.startswith(p) for p in self._prefixes)
 
 
