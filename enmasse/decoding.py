@@ -1,5 +1,5 @@
-"""JSON of peers, files and people becomes values here, bounded in size and nesting. Whatever is wrong with it raises
-msgspec.DecodeError, which is a ValueError.
+"""JSON of peers, files and people, and MessagePack of stores, becomes values here, bounded in size and nesting.
+Whatever is wrong with it raises msgspec.DecodeError, which is a ValueError.
 
 By itself msgspec raises RecursionError for text that is nested deeply: a handler of bad input that does not
 expect that loses its connection, or its process.
@@ -26,6 +26,15 @@ def decode(data: Text, kind: type[T], *, most: int = MAX_BYTES) -> T:
     _check_size(data, most)
     try:
         return msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise msgspec.DecodeError(TOO_DEEP) from None
+
+
+def unpack(data: bytes, kind: type[T], *, most: int = MAX_BYTES) -> T:
+    """The MessagePack value in `data`, of the type `kind`. Raises msgspec.DecodeError with the reason."""
+    _check_size(data, most)
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
     except RecursionError:
         raise msgspec.DecodeError(TOO_DEEP) from None
 

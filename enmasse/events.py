@@ -200,6 +200,7 @@ EVENTS = (
     Event("subserv.retained.not-stored", "error", "broker reason", "Retained messages cannot be stored; it is tried again.", "Check the store."),
     Event("subserv.return.dropped", "warning", "address count", "Messages that a session had not confirmed were dropped because the queue address they came from no longer exists.", NOTHING),
     Event("subserv.return.failed", "info", "address count reason", "Messages that a session had not confirmed could not be returned to their queue address; it is tried again.", NOTHING),
+    Event("subserv.return.missing", "error", "address count", "Messages that a session had not confirmed are not in the store, so they cannot be returned to their queue address.", "Check the store for damage, or restore its backup (docs/operations.md, \"Backup\")."),
     Event("subserv.router.attach-failed", "debug", "reason", "The service cannot attach to the router; it is tried again.", "Check the router if it continues."),
     Event("subserv.store.refused", "error", "", "The store failed with an unexpected error; requests are refused.", REPORT),
     Event("subserv.subscription.end-postponed", "warning", "reason", "A subscription cannot be removed from all brokers now; it is removed later.", NOTHING),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from enmasse import log
+from enmasse.decoding import unpack
 from enmasse.stores import Change, Store
 from services.mqtt_lwt.book import State, Turned, Will, WillBook
 
@@ -31,8 +32,6 @@ class LostRecord(msgspec.Struct, frozen=True, array_like=True):
     due: float
 
 
-_will = msgspec.msgpack.Decoder(WillRecord)
-_lost = msgspec.msgpack.Decoder(LostRecord)
 _encode = msgspec.msgpack.Encoder().encode
 
 Done = asyncio.Future[None]
@@ -72,7 +71,7 @@ class Records:
         """Load everything stored into an empty book. Raises StoreError."""
         due: dict[str, float] = {}
         async for id, value in self._store.scan(LOST):
-            due[id] = _lost.decode(value).due
+            due[id] = unpack(value, LostRecord).due
         wall = time.time()
         seen: set[str] = set()
         async for id, value in self._store.scan(WILLS):
@@ -80,7 +79,7 @@ class Records:
                 continue
             seen.add(id)
             try:
-                record = _will.decode(value)
+                record = unpack(value, WillRecord)
             except msgspec.DecodeError as error:
                 log.get().error("mqtt-lwt.will.unreadable", will=id, reason=str(error))
                 continue
@@ -92,7 +91,7 @@ class Records:
 
 def _message(will: Will, record: bytes | None) -> bytes | None:
     try:
-        return None if record is None else _will.decode(record).message
+        return None if record is None else unpack(record, WillRecord).message
     except msgspec.DecodeError as error:
         log.get(client=will.key).error("mqtt-lwt.will.unreadable", will=will.id, reason=str(error))
         return None

@@ -7,11 +7,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-import msgspec
-
 from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlConnection, Outcome
+from enmasse.decoding import unpack
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import copies, names, records
 from services.subserv.records import RetainedRecord
@@ -48,7 +47,7 @@ class RetainedMessages:
     async def load(self) -> None:
         """Read the index from the store. Raises StoreError."""
         async for name, value in self._store.scan(records.RETAINED):
-            record = msgspec.msgpack.decode(value, type=RetainedRecord)
+            record = unpack(value, RetainedRecord)
             self._number = max(self._number, record.number)
             size = len(record.message)
             self.index.put(Retained(name, record.broker, record.number, size, record.qos, record.since, record.expires))
@@ -150,7 +149,7 @@ class RetainedMessages:
                 now = _now()
                 sent: list[asyncio.Future[Outcome]] = []
                 for entry, value in zip(some, values, strict=True):
-                    record = msgspec.msgpack.decode(value, type=RetainedRecord) if value is not None else None
+                    record = unpack(value, RetainedRecord) if value is not None else None
                     if record is None or record.number != entry.number or (entry.expires and entry.expires <= now):
                         continue  # replaced or deleted since: the subscriber gets the live message
                     identity = f"{names.MARK}:{number}:{entry.number}:{filter}"

@@ -57,15 +57,19 @@ class Returning:
                     some = messages[at : at + PORTION]
                     stored = await self._store.get_many(records.RETURNED, [records.ended_key(*each) for each in some])
                     outcomes: list[asyncio.Future[Outcome]] = []
-                    for (_, identity), data in zip(some, stored, strict=True):
+                    present = {each: data for each, data in zip(some, stored, strict=True) if data}
+                    if missing := [each for each in some if each not in present]:
+                        log.get().error("subserv.return.missing", address=source, count=len(missing))
+                        await self._forget(missing)
+                    for (_, identity), data in present.items():
                         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
                         outcomes.append(done)
-                        new = copies.as_new(data or b"", f"{names.MARK}:{identity}")
+                        new = copies.as_new(data, f"{names.MARK}:{identity}")
                         sender.send(new, partial(_settled, done))
                     found = await asyncio.gather(*outcomes)
-                    accepted = [each for each, outcome in zip(some, found, strict=True) if outcome.accepted]
+                    accepted = [each for each, outcome in zip(present, found, strict=True) if outcome.accepted]
                     await self._forget(accepted)
-                    if len(accepted) < len(some):
+                    if len(accepted) < len(present):
                         return  # the queue is full, say: the others are tried at the next look
         finally:
             sender.close()

@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from enmasse import log
 from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
+from enmasse.decoding import unpack
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import WireName, address_name
@@ -91,10 +90,10 @@ class SubscriptionService:
         """Read what is in the store. Raises StoreError; ValueError if a newer release wrote it."""
         await self._load_identity()
         async for _, value in self.store.scan(records.SESSIONS):
-            self.sessions.put(msgspec.msgpack.decode(value, type=SessionRecord))
+            self.sessions.put(unpack(value, SessionRecord))
         subscriptions: dict[str, list[Subscription]] = {}
         async for key, value in self.store.scan(records.FILTERS):
-            found = msgspec.msgpack.decode(value, type=Subscription)
+            found = unpack(value, Subscription)
             subscriptions.setdefault(records.client_of_filter(key), []).append(found)
         for client, each in self.sessions.by_client.items():
             self.sessions.subscribe(each, subscriptions.pop(client, ()))
@@ -104,13 +103,13 @@ class SubscriptionService:
             if session is not None and kind == "in":
                 session.packets.received[pid] = value.decode()
             elif session is not None:
-                session.packets.put_sent(client, msgspec.msgpack.decode(value, type=OutgoingRecord))
+                session.packets.put_sent(client, unpack(value, OutgoingRecord))
         async for key, _ in self.store.scan(records.ENDED):
             self.sessions.given.ended[records.ended_message(key)] = True
         async for key, _ in self.store.scan(records.RETURNED):
             self.sessions.given.returning[records.ended_message(key)] = None
         async for _, value in self.store.scan(records.AMQP):
-            self.amqp.put(msgspec.msgpack.decode(value, type=AmqpRecord))
+            self.amqp.put(unpack(value, AmqpRecord))
         await self.retained.load()
         await self.store.write(self.sessions.identity.changes())
         self.sessions.loaded = True
@@ -121,8 +120,8 @@ class SubscriptionService:
         lives, number, shares, start = await self.store.get_many(
             records.STATE, ["lives", "number", "earlier-shares", "start"]
         )
-        ranges = msgspec.msgpack.decode(lives or b"\x90", type=list[Life])
-        earlier = msgspec.msgpack.decode(shares or b"\x90", type=list[str])
+        ranges = unpack(lives or b"\x90", list[Life])
+        earlier = unpack(shares or b"\x90", list[str])
         if start is not None:  # an earlier version: its numbers were counted from the number of the start
             ranges = [(0, (int(start) + 1) << 32)]
             async for key, _ in self.store.scan(records.FILTERS):

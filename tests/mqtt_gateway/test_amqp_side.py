@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,5 +166,26 @@ def test_nothing_of_qos_1_is_lost_with_the_router(router: Router, configserv: Co
         assert {reason for _, reason, _ in a.outcomes} <= {0, UNKNOWN}
         assert good <= {int(d.payload) for d in b.got}
         assert good
+
+    inside(router, configserv, test)
+
+
+def test_an_error_of_a_handler_is_part_of_the_health_after_the_link_is_back(
+    router: Router, configserv: Configserv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(found: Environment) -> None:
+        backend = await found.backend()
+        await until(lambda: backend.wills.ready)
+        assert backend.state() == (True, "")
+
+        def fault(*_: Any) -> None:
+            monkeypatch.undo()
+            raise RuntimeError("injected")
+
+        monkeypatch.setattr(backend.wills, "on_outcomes", fault)
+        backend.wills.session_ended("d1")
+        await until(lambda: "RuntimeError: injected" in backend.state()[1])
+        await until(lambda: backend.wills.ready and backend.state()[0])
+        assert "1 internal errors have ended links or connections" in backend.state()[1]
 
     inside(router, configserv, test)

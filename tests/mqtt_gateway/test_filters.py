@@ -24,9 +24,9 @@ TOPICS = TopicMap(
 
 
 def match(filters: Filters, topic: str, publisher: str | None = None) -> Match | None:
-    owner = TOPICS.owner(topic)
-    assert owner is not None
-    data = Route.of(owner).full(Publish(topic), TOPICS, 0.0, publisher)
+    route = Route.find(topic, TOPICS)
+    assert route is not None
+    data = route.full(Publish(topic), TOPICS, 0.0, publisher)
     front, _ = Reader(TOPICS).read(data)
     return filters.match(front, front.spellings)
 

@@ -58,8 +58,8 @@ def test_outcomes_reach_the_other_clients_of_a_lane(state: Any, type: Any) -> No
 
 def test_a_delivery_that_fails_ends_its_client() -> None:
     topics = TopicMap({AddressName("t"): Address(type="topic")})
-    owner = topics.owner("t")
-    assert owner is not None
+    route = Route.find("t", topics)
+    assert route is not None
     errors: list[Exception] = []
 
     class Session:
@@ -72,7 +72,7 @@ def test_a_delivery_that_fails_ends_its_client() -> None:
 
     session = cast(Any, Session())
     source = SessionSource(session, session, "q", final=False)
-    message = Route.of(owner).full(Publish("t", b"x"), topics, 0.0)
+    message = route.full(Publish("t", b"x"), topics, 0.0)
     source.deliver(cast(Any, None), 1, True, message, b"", 0)
     assert errors == [FAULT]
 

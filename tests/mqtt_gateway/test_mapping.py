@@ -47,9 +47,9 @@ properties = st.builds(
 
 
 def route(topic: str) -> Route:
-    owner = TOPICS.owner(topic)
-    assert owner is not None
-    return Route.of(owner)
+    found = Route.find(topic, TOPICS)
+    assert found is not None
+    return found
 
 
 def proton_of(data: bytes) -> proton.Message:

@@ -46,10 +46,10 @@ class Rig:
 
     def take(self, sizes: Sequence[int]) -> int:
         """Messages of so many bytes come; the window then."""
-        owner = TOPICS.owner("t")
-        assert owner is not None
+        route = Route.find("t", TOPICS)
+        assert route is not None
         for size in sizes:
-            message = Route.of(owner).full(Publish("t", bytes(size)), TOPICS, 0.0)
+            message = route.full(Publish("t", bytes(size)), TOPICS, 0.0)
             self.source.deliver(cast(Any, self.link), 1, True, message, b"", 0)
         return self.link.credit_window
 

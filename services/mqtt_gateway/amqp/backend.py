@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from enmasse import log, process
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
+from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.metrics import counter, gauge, single
@@ -50,8 +51,9 @@ class AmqpBackend:
         self.publishing = Publishing(self.topics)
         self.control = Control(name, self)
         self.wills = Wills()
-        self._data = Uplink(*router, name, self._data_up)
-        self._services = Uplink(*router, name, self._services_up)
+        self._hub = Hub()
+        self._data = Uplink(self._hub, *router, name, self._data_up)
+        self._services = Uplink(self._hub, *router, name, self._services_up)
         addresses = FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
         self._feeds = FeedsClient(*configserv, name, [addresses])
         self._receiving: AmqpSession | None = None
@@ -86,9 +88,10 @@ class AmqpBackend:
     def state(self) -> tuple[bool, str]:
         """As ports.Backend."""
         missing = self._missing()
-        if not missing and not self.wills.ready:
-            return True, "no client with a will is accepted: the last-will service is not reached"
-        return not missing, missing
+        ready = not missing
+        if ready and not self.wills.ready:
+            missing = "no client with a will is accepted: the last-will service is not reached"
+        return ready, "; ".join(filter(None, (missing, self._hub.trouble)))
 
     def _missing(self) -> str:
         for task in self._running:

@@ -26,7 +26,7 @@ from enmasse.amqp.sections import Header, Sections, encode_annotations, encode_h
 from enmasse.amqp.sections import Properties as AmqpProperties
 from enmasse.amqp.types import Int, Symbol, Timestamp
 from enmasse.model.addresses import AddressType
-from enmasse.model.topics import TopicMap, TopicOwner, escape, unescape
+from enmasse.model.topics import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from services.mqtt_gateway.amqp.identity import MESSAGE_ID
 from services.mqtt_gateway.amqp.values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of
@@ -77,8 +77,20 @@ class Route:
         self._fronts: list[bytes | None] = [None] * 6
 
     @classmethod
-    def of(cls, owner: TopicOwner) -> Route:
+    def find(cls, topic: str, topics: TopicMap) -> Route | None:
+        """Return the route of a topic; None: no address takes it."""
+        if topic.startswith(REPLY):
+            address = reply_address(topic)
+            return None if address is None else cls(address, None, None, address)
+        owner = topics.owner(topic)
+        if owner is None:
+            return None
         return cls(owner.name, owner.type, None if owner.type == "topic" else owner.wire, owner.to)
+
+    @property
+    def address(self) -> str:
+        """Name on AMQP to which one sends directly, without the relay."""
+        return self.link or self.to
 
     def plain(self, qos: int, retain: bool, payload: bytes) -> bytes:
         """The message of a PUBLISH without properties, of QoS 0 or 1."""
@@ -129,7 +141,8 @@ class Route:
                 expires = None if now is None else Timestamp(int(now * 1000) + milliseconds)
                 ttl = milliseconds if milliseconds <= MAX_TTL else None
             if given.response_topic is not None:
-                reply_to = _reply_to(given.response_topic, topics)
+                route = Route.find(given.response_topic, topics)
+                reply_to = None if route is None else route.address
                 if reply_to is None or _response_topic(reply_to, topics) != given.response_topic:
                     annotations[RESPONSE_TOPIC] = given.response_topic
             if given.correlation_data is not None:
@@ -199,13 +212,6 @@ def _without_scheme(address: str) -> str:
         if shorter == address:
             return address
         address = shorter
-
-
-def _reply_to(response_topic: str, topics: TopicMap) -> str | None:
-    if response_topic.startswith(REPLY):
-        return reply_address(response_topic)
-    owner = topics.owner(response_topic)
-    return None if owner is None else owner.wire
 
 
 def _response_topic(reply_to: str, topics: TopicMap) -> str:

@@ -10,7 +10,7 @@ from enmasse.amqp.session import Session as AmqpSession
 from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topics import TopicMap
 from services.mqtt_gateway.amqp.lanes import Counters, Lane
-from services.mqtt_gateway.amqp.mapping import REPLY, Route, reply_address
+from services.mqtt_gateway.amqp.mapping import Route
 
 MAX_ROUTES: Final = 8192
 """Topics whose way is remembered."""
@@ -95,22 +95,19 @@ class Publishing:
         return way
 
     def _find(self, topic: str) -> Way | None:
-        if topic.startswith(REPLY):
-            address = reply_address(topic)
-            return None if address is None else Way(Route(address, None, None, address), self._replies)
-        owner = self._topics.owner(topic)
-        if owner is None:
+        route = Route.find(topic, self._topics)
+        if route is None:
             return None
-        route = Route.of(owner)
+        if route.type is None:
+            return Way(route, self._replies)
         if route.link is None and self._relays:
             return Way(route, self._relay)
-        link = route.link or route.to
-        lane = self._lanes.get(link)
+        lane = self._lanes.get(route.address)
         if lane is None:
-            lane = Lane(link, owner.type, self.counters)
-            if owner.type != "topic":
-                self._lanes[link] = lane
-        lane.type = owner.type
+            lane = Lane(route.address, route.type, self.counters)
+            if route.type != "topic":
+                self._lanes[route.address] = lane
+        lane.type = route.type
         return Way(route, lane)
 
     def _attach(self, lane: Lane) -> None:

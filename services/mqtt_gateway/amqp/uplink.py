@@ -99,10 +99,12 @@ class _Handler(Handler):
 
 
 class Uplink:
-    """The connection to the router at host and port, under this container-id. `up` is called with each new one."""
+    """The connection to the router at host and port, under this container-id. `up` is called with each new one. `hub`
+    counts the exceptions of its handlers, over all connections."""
 
-    def __init__(self, host: str, port: int, container: str, up: Callable[[Connection], None]) -> None:
+    def __init__(self, hub: Hub, host: str, port: int, container: str, up: Callable[[Connection], None]) -> None:
         self.connected = False
+        self._hub = hub
         self._host = host
         self._port = port
         self._container = container
@@ -139,7 +141,7 @@ class Uplink:
         )
         try:
             async with asyncio.timeout(OPENING):
-                await dial(Hub(loop), self._host, self._port, connection)
+                await dial(self._hub, self._host, self._port, connection)
                 await asyncio.wait((opened, gone), return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 gone.result()

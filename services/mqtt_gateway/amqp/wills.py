@@ -24,7 +24,7 @@ from enmasse.amqp.types import Symbol, UInt
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
-from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE, REPLY, Route, reply_address
+from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE, Route
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import Refused
 
@@ -57,12 +57,7 @@ def will_message(client: str, will: Will, topics: TopicMap, expiry: int) -> byte
     """The message of subject `will`; its delay ends with the session, which lasts `expiry` seconds. Raises Refused
     if no address takes its topic, or it is to be retained where that has no effect. None: the state of a mosquitto's
     bridge, which no address takes. It is ignored, because a bridge with default options would not connect otherwise."""
-    if will.topic.startswith(REPLY):
-        address = reply_address(will.topic)
-        route = None if address is None else Route(address, None, None, address)
-    else:
-        owner = topics.owner(will.topic)
-        route = None if owner is None else Route.of(owner)
+    route = Route.find(will.topic, topics)
     if route is None:
         if will.topic.startswith(BRIDGE_STATE):
             return None
