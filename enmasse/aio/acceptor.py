@@ -78,6 +78,7 @@ class Acceptor:
         self._resume()
 
     def done(self, sock: socket.socket) -> None:
+        """Note that the handshake on an accepted socket has ended, so that another socket can be accepted."""
         if self._under_way.pop(sock, None) is not None and len(self._under_way) < HANDSHAKES:
             self._resume()
 

@@ -48,18 +48,22 @@ class Delivery:
         return self._message
 
     async def accept(self) -> None:
+        """Settle the message as accepted."""
         self.settle(ACCEPTED)
 
     async def release(self) -> None:
+        """Settle the message as released: it may be delivered again."""
         self.settle(RELEASED)
 
     async def reject(self, condition: str | None = None, description: str = "") -> None:
+        """Settle the message as rejected, with an error condition if one is given."""
         error = None if condition is None else Error(condition=Symbol(condition), description=description or None)
         self.settle(Rejected(error=error))
 
     async def modify(
         self, *, failed: bool = True, undeliverable_here: bool = False, annotations: Mapping[str, Any] | None = None
     ) -> None:
+        """Settle the message as modified (AMQP 1.0, 3.4.5)."""
         self.settle(
             Modified(
                 delivery_failed=failed,
@@ -89,6 +93,10 @@ class ClientLink:
         link.context = self
 
     async def wait_attached(self, timeout: float) -> None:
+        """Return when the peer has attached the link.
+
+        Raises TimeoutError after `timeout` seconds; AmqpError if the peer refuses it.
+        """
         what = f"{'sender to' if self.link.is_sender else 'receiver from'} {self.address or 'a dynamic address'}"
         try:
             await within(asyncio.shield(self._attached), timeout, f"the attach of a {what} to be answered")
@@ -106,6 +114,7 @@ class ClientLink:
             self._attached.set_result(None)
 
     def on_detach(self, error: AmqpError | None) -> None:
+        """Note that the link has ended, with this error, and wake the callers that wait for it."""
         self.error = error or AmqpError(errors.DETACH_FORCED, f"link {self.link.name!r} has been detached")
         self.closed = True
         if not self._attached.done():
@@ -201,6 +210,7 @@ class ClientSender(ClientLink):
         return outcome
 
     def wake(self) -> None:
+        """Wake callers that wait for credit: as many as there is credit for, all of them once the link has ended."""
         if self.closed:
             lost, self._lost = self._lost, []
             for outcome in lost:
@@ -214,6 +224,7 @@ class ClientSender(ClientLink):
                 room -= 1
 
     def on_outcomes(self, tokens: list[asyncio.Future[Any] | None], state: Any) -> None:
+        """Give outcomes to the callers that wait for them."""
         for outcome in tokens:
             if outcome is not None and not outcome.done():
                 if state is None and self.link.detached:
@@ -325,10 +336,12 @@ class ClientReceiver(ClientLink):
             self.wake()
 
     def on_drained(self) -> None:
+        """Note that the peer has used or returned all credit."""
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
     def wake(self) -> None:
+        """Wake callers that wait for messages: as many as there are messages, all of them once the link has ended."""
         if self._drained is not None and self.closed and not self._drained.done():
             self._drained.set_exception(self.error or AmqpError(errors.DETACH_FORCED))
         waiters = self._waiters

@@ -92,10 +92,12 @@ class Client:
 
     @property
     def connected(self) -> bool:
+        """Return True while there is a connection that the server has accepted."""
         return self.error is None and self._wire is not None
 
     @property
     def version(self) -> int:
+        """Return the version of MQTT: 4 (3.1.1) or 5."""
         return self.packet.version
 
     @property

@@ -30,6 +30,7 @@ class InFlight:
 
     @property
     def room(self) -> int:
+        """Return the number of publications that may still be sent."""
         return self.window - len(self._sent)
 
     def next_id(self, others: Container[int]) -> int:
@@ -41,11 +42,13 @@ class InFlight:
         raise ValueError("all packet identifiers are in use")
 
     def add(self, packet: Publish, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+        """Add a PUBLISH that is sent; return the future of its answer."""
         future: asyncio.Future[Any] = loop.create_future()
         self._sent[packet.packet_id] = _Sent(future)
         return future
 
     def completed(self, packet: PubAck | PubComp) -> None:
+        """Complete the publication that a PUBACK or PUBCOMP names; an unknown packet id is ignored."""
         sent = self._sent.pop(packet.packet_id, None)
         if sent is not None and not sent.future.done():
             sent.future.set_result(sent.answer or packet)

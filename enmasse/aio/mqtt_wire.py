@@ -56,6 +56,7 @@ class Wire(asyncio.Protocol):
         self._error: Exception | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio.Protocol."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
@@ -63,6 +64,7 @@ class Wire(asyncio.Protocol):
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
+        """As asyncio.Protocol."""
         try:
             packets = self._reader.feed(data)
         except MqttError as error:
@@ -76,14 +78,17 @@ class Wire(asyncio.Protocol):
                 self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio.Protocol."""
         self.transport = None
         self.writable.set()
         self._on_lost(self._error or exc)
 
     def pause_writing(self) -> None:
+        """As asyncio.Protocol."""
         self.writable.clear()
 
     def resume_writing(self) -> None:
+        """As asyncio.Protocol."""
         self.writable.set()
 
     def write(self, data: bytes) -> None:
@@ -93,6 +98,7 @@ class Wire(asyncio.Protocol):
         self._out.append(data)
 
     def flush(self) -> None:
+        """Write the bytes that have gathered."""
         if self._out:
             data = b"".join(self._out)
             self._out.clear()

@@ -37,6 +37,7 @@ class Renewal:
         self._timer = asyncio.get_running_loop().call_later(PERIOD, self._look)
 
     def close(self) -> None:
+        """Stop looking for changed certificates."""
         self._timer.cancel()
 
     def _look(self) -> None:

@@ -79,6 +79,7 @@ class Hub:
 
     @property
     def connections(self) -> list[Connection]:
+        """Return the connections of this hub."""
         return [wire.connection for wire in self.wires]
 
     @property
@@ -224,6 +225,7 @@ class Wire(asyncio.Protocol):
     # --- asyncio ------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio.Protocol."""
         transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
         self.transport = transport
         raw = transport.get_extra_info("socket")
@@ -240,6 +242,7 @@ class Wire(asyncio.Protocol):
             self._on_dirty()
 
     def data_received(self, data: bytes) -> None:
+        """As asyncio.Protocol."""
         hub = self.hub
         if self._waiting or not self._at_once:
             self.connection.hold(data)
@@ -256,9 +259,11 @@ class Wire(asyncio.Protocol):
             hub.flush()
 
     def eof_received(self) -> bool:
+        """As asyncio.Protocol."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio.Protocol."""
         self.hub.wires.discard(self)
         self.hub._forget(self)
         self.transport = None
@@ -271,9 +276,11 @@ class Wire(asyncio.Protocol):
         self.connection.let_go()
 
     def pause_writing(self) -> None:
+        """As asyncio.Protocol."""
         self.connection.set_blocked(True)
 
     def resume_writing(self) -> None:
+        """As asyncio.Protocol."""
         try:
             self.connection.set_blocked(False)
         except Exception as error:
@@ -338,6 +345,8 @@ class Wire(asyncio.Protocol):
             self._on_reading()
 
     def write(self) -> None:
+        """Write the connection's output; close the socket if the connection has finished, or its peer leaves too much
+        unread."""
         connection = self.connection
         transport = self.transport
         if transport is None:
@@ -364,6 +373,7 @@ class Wire(asyncio.Protocol):
             transport.close()
 
     def tick(self, now_ms: int) -> None:
+        """Give the connection the time in milliseconds, and plan the next call."""
         try:
             due = self.connection.tick(now_ms)
         except Exception as error:
@@ -414,10 +424,12 @@ class Server:
         return len(self._taking)
 
     def listen(self, sockets: list[socket.socket]) -> None:
+        """Accept connections on these sockets."""
         self.port = sockets[0].getsockname()[1]
         self._acceptor = Acceptor(self.hub.loop, sockets, self._take)
 
     def close(self, connections: bool = True) -> None:
+        """Stop listening; with `connections` close those that are open."""
         if self._acceptor is not None:
             self._acceptor.close()
             self._acceptor = None

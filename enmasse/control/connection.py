@@ -146,6 +146,7 @@ class ControlConnection(asyncio.Protocol):
 
     @property
     def remote_container(self) -> str:
+        """Return the peer's container-id; empty before its open."""
         return self._connection.remote_container or ""
 
     @property
@@ -170,6 +171,7 @@ class ControlConnection(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
+        """Return True once the connection has ended."""
         return self._gone.done()
 
     def sender(self, target: str | None, *, name: str | None = None, source: str | None = None) -> ControlSender:
@@ -252,6 +254,7 @@ class ControlConnection(asyncio.Protocol):
 
     @property
     def links(self) -> list[ControlLink]:
+        """Return the links of the connection."""
         return list(self._links.values())
 
     def forget(self, link: ControlLink) -> None:
@@ -262,6 +265,7 @@ class ControlConnection(asyncio.Protocol):
     # the asyncio protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio.Protocol."""
         # uvloop's transports are ones without inheriting from the class
         self._socket = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
@@ -271,6 +275,7 @@ class ControlConnection(asyncio.Protocol):
         self._turn()
 
     def data_received(self, data: bytes) -> None:
+        """As asyncio.Protocol."""
         engine = self._transport
         view = memoryview(data)
         while view:
@@ -286,16 +291,20 @@ class ControlConnection(asyncio.Protocol):
         self._turn()
 
     def eof_received(self) -> bool:
+        """As asyncio.Protocol."""
         return False
 
     def pause_writing(self) -> None:
+        """As asyncio.Protocol."""
         self.blocked = True
 
     def resume_writing(self) -> None:
+        """As asyncio.Protocol."""
         self.blocked = False
         self._turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio.Protocol."""
         if self.error is None:
             self.error = ConnectionLost("connection lost", str(exc) if exc else "the peer closed the socket")
         self._socket = None

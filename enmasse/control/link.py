@@ -55,6 +55,7 @@ class Outcome:
 
     @property
     def accepted(self) -> bool:
+        """Return True if the message was accepted."""
         return self.state == ACCEPTED
 
     def __repr__(self) -> str:
@@ -116,11 +117,13 @@ class ControlLink:
 
     @property
     def remote_source(self) -> str | None:
+        """Return the address of the peer's source."""
         address: str | None = self._link.remote_source.address
         return address
 
     @property
     def remote_target(self) -> str | None:
+        """Return the address of the peer's target."""
         address: str | None = self._link.remote_target.address
         return address
 
@@ -176,6 +179,7 @@ class ControlLink:
             self._attached.set_result(None)
 
     def lost(self, error: LinkClosed) -> None:
+        """Note that the link has ended, and fail the callers that wait for it."""
         if self.closed:
             return
         self.closed = True
@@ -269,6 +273,7 @@ class ControlSender(ControlLink):
     # called by the connection
 
     def flow(self) -> None:
+        """Wake callers that wait for credit, and answer a drain."""
         if pn_link_credit(self._impl) > 0:
             waiters, self._credit_waiters = self._credit_waiters, deque()
             for waiter in waiters:
@@ -281,6 +286,7 @@ class ControlSender(ControlLink):
             self.connection.wake()
 
     def delivery_event(self, delivery: Any) -> None:
+        """Give the outcome of a delivery to its callback, once the peer has settled it or stated a final one."""
         state = int(pn_delivery_remote_state(delivery))
         settled = pn_delivery_settled(delivery)
         if not settled and state not in _TERMINAL:
@@ -301,6 +307,7 @@ class ControlSender(ControlLink):
         self.connection.wake()
 
     def lost(self, error: LinkClosed) -> None:
+        """Note that the link has ended; messages without an outcome get an outcome without a state."""
         if self.closed:
             return
         super().lost(error)
@@ -335,12 +342,15 @@ class Delivery:
         return self._message
 
     def accept(self) -> None:
+        """Settle the message as accepted."""
         self._settle(ACCEPTED)
 
     def release(self) -> None:
+        """Settle the message as released: it may be delivered again."""
         self._settle(RELEASED)
 
     def reject(self, condition: str, description: str) -> None:
+        """Settle the message as rejected, with an error condition."""
         if self.settled or self.link.closed:
             return
         delivery = proton.Delivery.wrap(self._impl)
@@ -411,6 +421,7 @@ class ControlReceiver(ControlLink):
     # called by the connection
 
     def delivery_event(self, delivery: Any) -> None:
+        """Read a message that has arrived."""
         if addressof(pn_link_current(self._impl)) != addressof(delivery):
             return  # read already: this is the sender's settlement
         pending = pn_delivery_pending(delivery)
@@ -447,6 +458,7 @@ class ControlReceiver(ControlLink):
             self.replenish()
 
     def lost(self, error: LinkClosed) -> None:
+        """Note that the link has ended, and wake the caller that waits for a message."""
         if self.closed:
             return
         self._parts = []

@@ -137,6 +137,7 @@ class Management:
         return len(self._queue) + len(self._sent)
 
     def close(self) -> None:
+        """Close the links of the requests."""
         self._sender.close()
         self._receiver.close()
 
@@ -231,6 +232,7 @@ class Dispatch(Management):
         return [dict(zip(names, row, strict=False)) for row in body["results"]]
 
     async def create(self, kind: str, name: str, attributes: Mapping[str, Any]) -> None:
+        """Create an entity. Raises RequestFailed."""
         await self._entity("CREATE", kind, name, attributes)
 
     async def read(self, kind: str, name: str) -> dict[str, Any]:
@@ -239,6 +241,7 @@ class Dispatch(Management):
         return dict(body) if isinstance(body, dict) else {}
 
     async def update(self, kind: str, name: str, attributes: Mapping[str, Any]) -> None:
+        """Change attributes of an entity. Raises RequestFailed."""
         await self._entity("UPDATE", kind, name, attributes)
 
     async def delete(self, kind: str, name: str) -> None:

@@ -26,6 +26,7 @@ and is one object. At most 4,096 of at most 256 bytes; a flood of others costs i
 
 
 def cut_short(packet: str) -> MalformedPacket:
+    """Return the error for a packet that ends too early."""
     return MalformedPacket(f"{packet}: ends in the middle of a field")
 
 
@@ -41,9 +42,11 @@ class Cursor:
         self.stop = stop
 
     def left(self) -> int:
+        """Return the number of bytes that are left."""
         return self.stop - self.pos
 
     def u8(self) -> int:
+        """Read a byte. Raises MalformedPacket."""
         pos = self.pos
         if pos >= self.stop:
             raise cut_short(self.packet)
@@ -51,6 +54,7 @@ class Cursor:
         return self.data[pos]
 
     def u16(self) -> int:
+        """Read a two byte integer. Raises MalformedPacket."""
         pos = self.pos
         if pos + 2 > self.stop:
             raise cut_short(self.packet)
@@ -59,6 +63,7 @@ class Cursor:
         return value
 
     def u32(self) -> int:
+        """Read a four byte integer. Raises MalformedPacket."""
         pos = self.pos
         if pos + 4 > self.stop:
             raise cut_short(self.packet)
@@ -82,6 +87,7 @@ class Cursor:
         return value
 
     def binary(self) -> bytes:
+        """Read binary data. Raises MalformedPacket."""
         size = self.u16()
         pos = self.pos
         if pos + size > self.stop:
@@ -90,12 +96,15 @@ class Cursor:
         return self.data[pos : pos + size]
 
     def text(self, what: str) -> str:
+        """Read a string, checked. Raises MalformedPacket."""
         return text_of(self.binary(), self.packet, what)
 
     def topic(self, what: str) -> str:
+        """Read a topic name, checked. Raises MalformedPacket."""
         return topic_of(self.binary(), self.packet, what)
 
     def done(self) -> None:
+        """Check that no bytes are left. Raises MalformedPacket."""
         if self.pos != self.stop:
             raise MalformedPacket(f"{self.packet}: {self.stop - self.pos} bytes too many follow its last field")
 

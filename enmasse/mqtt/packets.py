@@ -55,6 +55,8 @@ NONE: Final = Properties()
 
 
 class Will(Struct, gc=False):
+    """The will message of a CONNECT."""
+
     topic: str
     payload: bytes = b""
     qos: int = 0
@@ -98,24 +100,32 @@ class Publish(Struct, gc=False):
 
 
 class PubAck(Struct, gc=False):
+    """Acknowledgement of a QoS 1 PUBLISH."""
+
     packet_id: int
     reason: int = 0
     properties: Properties = NONE
 
 
 class PubRec(Struct, gc=False):
+    """First answer to a QoS 2 PUBLISH."""
+
     packet_id: int
     reason: int = 0
     properties: Properties = NONE
 
 
 class PubRel(Struct, gc=False):
+    """Answer to a PUBREC."""
+
     packet_id: int
     reason: int = 0
     properties: Properties = NONE
 
 
 class PubComp(Struct, gc=False):
+    """Answer to a PUBREL: the exchange has ended."""
+
     packet_id: int
     reason: int = 0
     properties: Properties = NONE
@@ -132,18 +142,24 @@ class Subscription(Struct, gc=False, frozen=True):
 
 
 class Subscribe(Struct, gc=False):
+    """SUBSCRIBE: filters with their options."""
+
     packet_id: int
     subscriptions: tuple[Subscription, ...]
     properties: Properties = NONE
 
 
 class SubAck(Struct, gc=False):
+    """Answer to a SUBSCRIBE, with a code for each filter."""
+
     packet_id: int
     codes: tuple[int, ...]
     properties: Properties = NONE
 
 
 class Unsubscribe(Struct, gc=False):
+    """UNSUBSCRIBE: filters."""
+
     packet_id: int
     filters: tuple[str, ...]
     properties: Properties = NONE
@@ -158,19 +174,23 @@ class UnsubAck(Struct, gc=False):
 
 
 class PingReq(Struct, gc=False):
-    pass
+    """PINGREQ, which a client sends to show that it is alive."""
 
 
 class PingResp(Struct, gc=False):
-    pass
+    """Answer to a PINGREQ."""
 
 
 class Disconnect(Struct, gc=False):
+    """DISCONNECT, with a reason from MQTT 5 on."""
+
     reason: int = 0
     properties: Properties = NONE
 
 
 class Auth(Struct, gc=False):
+    """AUTH of MQTT 5."""
+
     reason: int = 0
     properties: Properties = NONE
 

@@ -101,6 +101,7 @@ def connect(flags: int, body: Cursor, version: int, of_client: bool) -> Connect:
 
 
 def connack(flags: int, body: Cursor, version: int, of_client: bool) -> ConnAck:
+    """Read the body of a CONNACK. Raises MalformedPacket."""
     bits, reason = body.u8(), body.u8()
     if bits & 0xFE:
         raise MalformedPacket("CONNACK: reserved acknowledge flags are set", "v5 MQTT-3.2.2-1")
@@ -124,6 +125,7 @@ def connack(flags: int, body: Cursor, version: int, of_client: bool) -> ConnAck:
 
 
 def publish(flags: int, body: Cursor, version: int, of_client: bool) -> Publish:
+    """Read the body of a PUBLISH. Raises MalformedPacket."""
     qos = flags >> 1 & 0x03
     if qos == 3:
         raise MalformedPacket("PUBLISH: QoS 3", "v3.1.1 MQTT-3.3.1-4, v5 MQTT-3.3.1-4")
@@ -159,22 +161,27 @@ def _ack(body: Cursor, version: int, codes: frozenset[int], clause: str) -> tupl
 
 
 def puback(flags: int, body: Cursor, version: int, of_client: bool) -> PubAck:
+    """Read the body of a PUBACK. Raises MalformedPacket."""
     return PubAck(*_ack(body, version, reasons.PUBACK, "v5 MQTT-3.4.2-1"))
 
 
 def pubrec(flags: int, body: Cursor, version: int, of_client: bool) -> PubRec:
+    """Read the body of a PUBREC. Raises MalformedPacket."""
     return PubRec(*_ack(body, version, reasons.PUBREC, "v5 MQTT-3.5.2-1"))
 
 
 def pubrel(flags: int, body: Cursor, version: int, of_client: bool) -> PubRel:
+    """Read the body of a PUBREL. Raises MalformedPacket."""
     return PubRel(*_ack(body, version, reasons.PUBREL, "v5 MQTT-3.6.2-1"))
 
 
 def pubcomp(flags: int, body: Cursor, version: int, of_client: bool) -> PubComp:
+    """Read the body of a PUBCOMP. Raises MalformedPacket."""
     return PubComp(*_ack(body, version, reasons.PUBCOMP, "v5 MQTT-3.7.2-1"))
 
 
 def subscribe(flags: int, body: Cursor, version: int, of_client: bool) -> Subscribe:
+    """Read the body of a SUBSCRIBE. Raises MalformedPacket."""
     packet_id = _packet_id(body)
     values = properties.read(body, properties.SUBSCRIBE) if version == V5 else NONE
     found: list[Subscription] = []
@@ -228,6 +235,7 @@ def _filter(body: Cursor, before: int) -> str:
 
 
 def suback(flags: int, body: Cursor, version: int, of_client: bool) -> SubAck:
+    """Read the body of a SUBACK. Raises MalformedPacket."""
     packet_id = _packet_id(body)
     values = properties.read(body, properties.ACK) if version == V5 else NONE
     codes = tuple(body.data[body.pos : body.stop])
@@ -243,6 +251,7 @@ _V3_SUBACK: Final = frozenset(b"\x00\x01\x02\x80")
 
 
 def unsubscribe(flags: int, body: Cursor, version: int, of_client: bool) -> Unsubscribe:
+    """Read the body of a UNSUBSCRIBE. Raises MalformedPacket."""
     packet_id = _packet_id(body)
     values = properties.read(body, properties.UNSUBSCRIBE) if version == V5 else NONE
     filters: list[str] = []
@@ -254,6 +263,7 @@ def unsubscribe(flags: int, body: Cursor, version: int, of_client: bool) -> Unsu
 
 
 def unsuback(flags: int, body: Cursor, version: int, of_client: bool) -> UnsubAck:
+    """Read the body of a UNSUBACK. Raises MalformedPacket."""
     packet_id = _packet_id(body)
     if version == V311:
         body.done()
@@ -268,16 +278,19 @@ def unsuback(flags: int, body: Cursor, version: int, of_client: bool) -> UnsubAc
 
 
 def pingreq(flags: int, body: Cursor, version: int, of_client: bool) -> PingReq:
+    """Read the body of a PINGREQ. Raises MalformedPacket."""
     body.done()
     return PingReq()
 
 
 def pingresp(flags: int, body: Cursor, version: int, of_client: bool) -> PingResp:
+    """Read the body of a PINGRESP. Raises MalformedPacket."""
     body.done()
     return PingResp()
 
 
 def disconnect(flags: int, body: Cursor, version: int, of_client: bool) -> Disconnect:
+    """Read the body of a DISCONNECT. Raises MalformedPacket."""
     reason, values = 0, NONE
     if version == V5 and body.left():
         reason = body.u8()
@@ -291,6 +304,7 @@ def disconnect(flags: int, body: Cursor, version: int, of_client: bool) -> Disco
 
 
 def auth(flags: int, body: Cursor, version: int, of_client: bool) -> Auth:
+    """Read the body of a AUTH. Raises MalformedPacket."""
     if version == V311:
         raise MalformedPacket("packet type 15 is reserved", "v3.1.1 2.2.1")
     short = not body.left()  # is success without properties

@@ -33,6 +33,8 @@ TOPIC = 7
 
 
 class Property(NamedTuple):
+    """A property of MQTT 5: its identifier, its type and the packets that may have it."""
+
     code: int
     kind: int
     field: str  # of Properties
@@ -301,6 +303,7 @@ def string(text: str, what: str) -> bytes:
 
 
 def binary(value: bytes, what: str) -> bytes:
+    """Return binary data with its length. Raises ValueError if it is too long."""
     if len(value) > 0xFFFF:
         raise ValueError(f"{what} has {len(value)} bytes, at most 65535 are possible")
     return len(value).to_bytes(2, "big") + value
