@@ -29,6 +29,9 @@ def relays(broker: RouterConnection) -> bool:
     return opened is not None and CAPABILITY in (opened.offered_capabilities or ())
 
 
+def _ignore() -> None: ...
+
+
 class RelayOut(OutLink):
     """The link to the broker. Its address is private: no other link sends to it or finds it.
 
@@ -144,8 +147,9 @@ class Relays:
                 self._grant()
 
     def end(self) -> None:
-        """End the links, because the client's link has ended."""
+        """End the links, because the client's link has ended; its hooks are released, which refer to it."""
         self._held.clear()
+        self._withhold = self._grant = _ignore
         outs, self._outs = self._outs, {}
         for out in outs.values():
             out.end()
