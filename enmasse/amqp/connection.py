@@ -325,7 +325,7 @@ class Connection:
                     if not more:
                         break
                     continue
-                pos = reader.read(self, data, pos)
+                pos = reader.read(data, pos, self.on_frame, self._is_open)
                 if end - pos < 8 or _SIZE(data, pos)[0] > end - pos:
                     break  # no whole frame is left
                 if self.enough is not None and self.enough():
@@ -373,13 +373,16 @@ class Connection:
         if self._pending and not self._receiving:
             self.receive(b"")  # what came while the authenticator was asking
 
+    def _is_open(self) -> bool:
+        return self.state == "open"
+
     def _open_if_due(self) -> None:
         if self._handshake.may_open and not self._open_sent:
             self._send_open()
 
     def on_frame(self, frame_type: int, channel: int, data: bytes, start: int, end: int) -> bool:
-        """Handle one frame by the tables. Return True if sessions and links are unchanged, so that the reader's notes
-        stay valid. Raises AmqpError, which closes the connection."""
+        """Handle one frame by the tables. Return True if sessions and links are unchanged and the connection has not
+        ended, so that the reader's notes stay valid. Raises AmqpError, which closes the connection."""
         if self._close_sent:
             try:
                 performative, _ = decode_performative(data, start, end)
@@ -411,7 +414,7 @@ class Connection:
             return False
         if plain:
             self._reader.learn(performative, data, start, body)
-        return plain
+        return plain and not self.finished
 
     # --- frames by kind -----------------------------------------------------------------------------------------------
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.frames import NULL, pack_u32, performative, uint
-
-if TYPE_CHECKING:
-    from enmasse.amqp.sender import Sender
 
 Piece = bytes | memoryview
 
@@ -21,10 +19,11 @@ class Outgoing:
     __slots__ = (
         "_bytes",
         "_complete",
+        "_held_back",
         "_pieces",
+        "_want_pump",
         "aborted",
         "delivery_id",
-        "link",
         "message_format",
         "settled",
         "state",
@@ -33,9 +32,18 @@ class Outgoing:
     )
 
     def __init__(
-        self, link: Sender, token: Any, settled: bool, tag: bytes | None, message_format: int, state: bytes
+        self,
+        want_pump: Callable[[], None],
+        held_back: Callable[[bool], bool],
+        token: Any,
+        settled: bool,
+        tag: bytes | None,
+        message_format: int,
+        state: bytes,
     ) -> None:
-        self.link = link
+        """`want_pump` has the sender send what waits; `held_back` states whether no more is welcome."""
+        self._want_pump = want_pump
+        self._held_back = held_back
         self.token = token
         self.settled = settled
         self.tag = tag
@@ -51,7 +59,7 @@ class Outgoing:
     def blocked(self) -> bool:
         """True while something written still waits for the peer's window or its reading: stop writing.
         `on_flow(link)` or `on_writable(connection)` is called when it has left."""
-        return self.link.held_back(self._bytes > 0)
+        return self._held_back(self._bytes > 0)
 
     def write(self, chunk: Piece) -> bool:
         """Append a piece; True if more is welcome (see `blocked`). Never refuses, so the caller holds the bound.
@@ -65,21 +73,21 @@ class Outgoing:
         if len(chunk):
             self._pieces.append(chunk)
             self._bytes += len(chunk)
-            self.link.want_pump()
+            self._want_pump()
         return not self.blocked
 
     def finish(self) -> None:
         """Mark the delivery as complete: the last frame is sent as soon as possible."""
         if not self._complete:
             self._complete = True
-            self.link.want_pump()
+            self._want_pump()
 
     def abort(self) -> None:
         """Take it back: the peer forgets what it has got. No outcome will come."""
         if self._complete and not self._bytes and self.delivery_id >= 0:
             return  # gone already
         self.cut()
-        self.link.want_pump()
+        self._want_pump()
 
     # --- for its sender -----------------------------------------------------------------------------------------------
 

@@ -14,8 +14,9 @@ receiver itself, because a call for each would cost a tenth of what a message co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
@@ -25,9 +26,8 @@ from enmasse.amqp.receiver import Receiver
 from enmasse.amqp.sender import Sender
 from enmasse.amqp.session import Session
 
-if TYPE_CHECKING:
-    from enmasse.amqp.connection import Connection
-
+OnFrame = Callable[[int, int, bytes, int, int], bool]
+"""(type, channel, data, start, end) → True if sessions and links are unchanged and the connection has not ended."""
 _HEAD = Struct(">IQBBBB").unpack_from  # size | doff, type, channel, 00 53 code c0 | list size, count | two bytes more
 _IDS = Struct(">BIBB").unpack_from  # code, delivery-id, code, size of the delivery-tag
 _FIRST = Struct(">IBI").unpack_from  # first, code, last
@@ -69,7 +69,7 @@ class Reader:
         self._transfer_tails: dict[bytes, tuple[int, bool, int]] = {}
         self._disposition_tails: dict[bytes, tuple[int, Any]] = {}
 
-    def read(self, connection: Connection, data: bytes, pos: int) -> int:
+    def read(self, data: bytes, pos: int, on_frame: OnFrame, is_open: Callable[[], bool]) -> int:
         """Process whole frames of `data` from `pos` on, at most one slice; returns where the next one begins.
 
         Raises AmqpError(amqp:connection:framing-error).
@@ -220,7 +220,7 @@ class Reader:
                                     run.append(token)
                             pos = frame_end
                             continue
-                elif (key >> 32) & 0xFFFF in sessions and connection.state == "open":
+                elif (key >> 32) & 0xFFFF in sessions and is_open():
                     # a transfer or disposition of another session than the last one: turn to it and look again
                     kind = key & _KIND
                     if kind in _TRANSFER_KINDS and key != transfer_key:
@@ -251,15 +251,13 @@ class Reader:
                     raise AmqpError(errors.FRAMING_ERROR, f"a frame of {size} bytes with data offset {doff}")
                 plain = True
                 if body != frame_end or frame_type != 0:
-                    plain = connection.on_frame(frame_type, channel, data, body, frame_end)
-                    if not plain:  # sessions or links came or went
+                    plain = on_frame(frame_type, channel, data, body, frame_end)
+                    if not plain:  # sessions or links came or went, or the connection has ended
                         transfer_key = disposition_key = -1
                 link_handle = -1
                 link = None
                 pos = frame_end
                 by_tables -= 1
-                if connection.finished:
-                    return len(data)
                 if not plain or not by_tables:
                     break
         finally:  # also after a broken frame

@@ -270,7 +270,9 @@ class Sender(Link):
         settled = settled or self.snd_settle_mode == SETTLED
         if tag is None:
             tag = b"s" + (self._sent & U32).to_bytes(4, "big")  # never one of the fast path's, which have four bytes
-        outgoing = Outgoing(self, token, settled, tag, message_format, b"" if state is None else encode(state))
+        outgoing = Outgoing(
+            self.want_pump, self.held_back, token, settled, tag, message_format, b"" if state is None else encode(state)
+        )
         self._sent += 1
         if settled:
             self._done += 1
