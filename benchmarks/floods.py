@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks import broker, router
 from benchmarks.harness import ROOT, Server, line, tell
-from benchmarks.load import DISPOSITION, FLOW, TRANSFER, Peer, frame
+from benchmarks.load.amqp import DISPOSITION, FLOW, TRANSFER, Peer, frame
 from benchmarks.manage import create_queue
 from enmasse.amqp.performatives import (
     ACCEPTED,

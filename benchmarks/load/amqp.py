@@ -1,27 +1,26 @@
-"""A load generator that is not the limit: frames are made and counted in bulk with numpy, not one by one.
+"""AMQP load that is not the limit: frames are made and counted in bulk with numpy, not one by one.
 
 The usual clients cost more per message than a router does, so what they measure is themselves. Here the frames of a
 burst are one array: delivery-ids, tags and time stamps are written as columns, and answers are counted by
 looking at every frame's size and code at a stride. Both sides of a comparison are driven by this same program.
 
-One process is one peer: `python -m benchmarks.load send|receive …` prints one JSON object when it has ended.
+One process is one peer: `python -m benchmarks.load.amqp send|receive …` prints one JSON object when it has ended.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import select
 import socket
 import struct
-import sys
 import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.load.common import Bytes, barrier, latencies, parser, run
 from enmasse.amqp.performatives import (
     Attach,
     Begin,
@@ -33,8 +32,6 @@ from enmasse.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-
-Bytes = NDArray[np.uint8]
 
 TRANSFER = 0x14
 DISPOSITION = 0x15
@@ -202,9 +199,7 @@ def send(args: argparse.Namespace) -> dict[str, Any]:
         now = time.monotonic_ns()
         if limit and not ready_told:
             ready_told = True
-            if args.barrier:
-                print("ready", flush=True)
-                sys.stdin.readline()
+            barrier(args, "ready")
             start = began = time.monotonic_ns()
             now = start
         due = None
@@ -258,9 +253,7 @@ def send(args: argparse.Namespace) -> dict[str, Any]:
     if args.presettled:
         accepted = sent
     usage = time.process_time()
-    if args.barrier:
-        print("done", flush=True)
-        sys.stdin.readline()
+    barrier(args, "done")
     peer.close()
     return {"sent": sent, "settled": settled, "accepted": accepted, "seconds": (ended - began) / 1e9, "cpu": usage}
 
@@ -329,36 +322,20 @@ def receive(args: argparse.Namespace) -> dict[str, Any]:
                 sock.sendall(out)
     ended = time.monotonic_ns()
     result: dict[str, Any] = {"received": got, "seconds": (ended - first_at) / 1e9, "cpu": time.process_time()}
-    if waits:
-        every = np.concatenate(waits) / 1e3
-        every = every[len(every) // 10 :]  # the first tenth warms up
-        result["p50_us"], result["p99_us"] = (float(x) for x in np.percentile(every, [50, 99]))
     peer.close()
-    return result
+    return result | latencies(waits)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["send", "receive"])
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--address", required=True)
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--size", type=int, default=100, help="payload bytes")
-    parser.add_argument("--credit", type=int, default=1000)
-    parser.add_argument("--window", type=int, default=1000, help="most unsettled sends")
-    parser.add_argument("--rate", type=float, default=0, help="messages a second, 0 = as fast as it goes")
-    parser.add_argument("--presettled", action="store_true")
-    parser.add_argument("--durable", action="store_true")
-    parser.add_argument("--latency", action="store_true")
-    parser.add_argument("--sasl", action="store_true")
-    parser.add_argument(
-        "--barrier", action="store_true", help="say 'ready', wait for a line, then begin; the same at the end"
-    )
-    parser.add_argument("--tag", default="0")
-    parser.add_argument("--timeout", type=float, default=60)
-    args = parser.parse_args()
-    print(json.dumps(send(args) if args.what == "send" else receive(args)), flush=True)
+    options = parser(__doc__, ["send", "receive"])
+    options.add_argument("--address", required=True)
+    options.add_argument("--credit", type=int, default=1000)
+    options.add_argument("--window", type=int, default=1000, help="most unsettled sends")
+    options.add_argument("--presettled", action="store_true")
+    options.add_argument("--durable", action="store_true")
+    options.add_argument("--sasl", action="store_true")
+    options.add_argument("--tag", default="0")
+    run(options, {"send": send, "receive": receive})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A load generator for MQTT that is not the limit: packets are made, acknowledged and counted in bulk, as in
-`benchmarks.load`. One process drives any number of connections. Between reads it lets packets gather for a
-moment: a server that writes each packet on its own would otherwise wake it for each of them, and pay for that.
+"""MQTT load that is not the limit: packets are made, acknowledged and counted in bulk. One process drives any number of
+connections. Between reads it lets packets gather for a moment: a server that writes each packet on its own would
+otherwise wake it for each of them, and pay for that.
 
-`python -m benchmarks.mqtt_load publish|subscribe|connect …` prints one JSON object when it has ended:
+`python -m benchmarks.load.mqtt publish|subscribe|connect …` prints one JSON object when it has ended:
 
 - publish: `--count` messages over `--connections`, at most `--window` of each not acknowledged. The time runs from the
   first to the last acknowledgement (QoS 0: to the last write).
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import selectors
 import socket
 import struct
@@ -31,11 +30,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.load.common import Bytes, barrier, latencies, parser, run
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, V311, ConnAck, Connect, Packet, Properties, SubAck, Subscribe, Subscription, Will
 from enmasse.mqtt.reader import Reader
-
-Bytes = NDArray[np.uint8]
 
 PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 0x30, 0x40, 0x50, 0x60, 0x70
 BURST = 1024
@@ -321,16 +319,13 @@ def subscribe(args: argparse.Namespace) -> dict[str, Any]:
                 poll.modify(peer.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)
             elif key.events & selectors.EVENT_WRITE:
                 poll.modify(peer.socket, selectors.EVENT_READ, peer)
-    result: dict[str, Any] = {
+    result = {
         "received": got,
         "duplicates": duplicates,
         "seconds": (ended - first_at) / 1e9,
         "cpu": time.process_time() - used,
+        **latencies(waits),
     }
-    if waits:
-        every = np.concatenate(waits) / 1e3
-        every = every[len(every) // 10 :]  # the first tenth warms up
-        result["p50_us"], result["p99_us"] = (float(x) for x in np.percentile(every, [50, 99]))
     for peer in peers:
         peer.close()
     return result
@@ -387,39 +382,20 @@ def _connect_all(args: argparse.Namespace) -> list[Peer]:
     return peers
 
 
-def barrier(args: argparse.Namespace, word: str) -> None:
-    if args.barrier:
-        print(word, flush=True)
-        sys.stdin.readline()
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["publish", "subscribe", "connect"])
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--topic", default="bench", help="topic or filter")
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--size", type=int, default=100, help="payload bytes")
-    parser.add_argument("--qos", type=int, default=0, choices=[0, 1, 2])
-    parser.add_argument("--retain", action="store_true")
-    parser.add_argument("--version", type=int, default=V5, choices=[V311, V5])
-    parser.add_argument("--window", type=int, default=200, help="most unacknowledged messages of a connection")
-    parser.add_argument("--connections", type=int, default=1)
-    parser.add_argument("--at-once", type=int, default=200, help="connections on their way at a time")
-    parser.add_argument("--client-id", default="")
-    parser.add_argument("--persistent", action="store_true", help="sessions that stay (needs --client-id)")
-    parser.add_argument("--will", default="", help="topic of a will of each connection")
-    parser.add_argument("--rate", type=float, default=0, help="messages a second in all, 0 = as fast as it goes")
-    parser.add_argument("--latency", action="store_true")
-    parser.add_argument("--lossy", action="store_true", help="subscribe: end with what came before --timeout")
-    parser.add_argument(
-        "--barrier", action="store_true", help="say 'ready', wait for a line, then begin; the same at the end"
-    )
-    parser.add_argument("--timeout", type=float, default=60)
-    args = parser.parse_args()
-    what = {"publish": publish, "subscribe": subscribe, "connect": connect}[args.what]
-    print(json.dumps(what(args)), flush=True)
+    options = parser(__doc__, ["publish", "subscribe", "connect"])
+    options.add_argument("--topic", default="bench", help="topic or filter")
+    options.add_argument("--qos", type=int, default=0, choices=[0, 1, 2])
+    options.add_argument("--retain", action="store_true")
+    options.add_argument("--version", type=int, default=V5, choices=[V311, V5])
+    options.add_argument("--window", type=int, default=200, help="most unacknowledged messages of a connection")
+    options.add_argument("--connections", type=int, default=1)
+    options.add_argument("--at-once", type=int, default=200, help="connections on their way at a time")
+    options.add_argument("--client-id", default="")
+    options.add_argument("--persistent", action="store_true", help="sessions that stay (needs --client-id)")
+    options.add_argument("--will", default="", help="topic of a will of each connection")
+    options.add_argument("--lossy", action="store_true", help="subscribe: end with what came before --timeout")
+    run(options, {"publish": publish, "subscribe": subscribe, "connect": connect})
 
 
 if __name__ == "__main__":
