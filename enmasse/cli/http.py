@@ -21,7 +21,7 @@ class NotRunning(Exception):
 def request(offset: int, method: str, path: str, body: Any = None, timeout: float = ANSWER_SECONDS) -> tuple[int, Any]:
     """(HTTP status, decoded JSON). Raises NotRunning.
 
-    HTTP/1.0 by hand: http.client takes longer to import than the whole command to run.
+    HTTP/1.0 by hand: http.client costs each command 32 ms and 3.4 MiB to import, aiohttp 250 ms and 14 MiB.
     """
     port = HTTP_PORT + offset
     content = b"" if body is None else json.dumps(body).encode()

@@ -1,4 +1,7 @@
-"""Health probe of a child: GET /healthz on its health port (docs/contracts.md)."""
+"""Health probe of a child: GET /healthz on its health port (docs/contracts.md).
+
+HTTP by hand: aiohttp costs the supervisor a quarter of a second and 12 MiB, for this one request.
+"""
 
 from __future__ import annotations
 
