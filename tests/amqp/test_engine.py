@@ -310,10 +310,10 @@ def test_begun_deliveries_go_on_however_many_are_unsettled() -> None:
         waits: list[Any] = []  # noqa: RUF012 - one instance
 
         def on_flow(self, link: Sender) -> None:
-            for delivery in self.waits:
-                if delivery.link is link and not delivery.blocked:
-                    delivery.write(b"y" * 300)
-                    delivery.finish()
+            delivery = self.waits[int(link.name[1:])] if self.waits else None
+            if delivery is not None and not delivery.blocked:
+                delivery.write(b"y" * 300)
+                delivery.finish()
 
     frame_size = {"max_frame_size": 512, "limits": Limits(incoming_window=8)}
     pair = Pair(
