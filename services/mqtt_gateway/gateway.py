@@ -11,7 +11,8 @@ from enmasse.mqtt import reasons
 from enmasse.process import spawn
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.ports import Backend, Refused, Request
-from services.mqtt_gateway.protocol.front import Front, FrontClient
+from services.mqtt_gateway.protocol.connection import Connection
+from services.mqtt_gateway.protocol.front import Front
 from services.mqtt_gateway.protocol.limits import Limits
 
 log = logs.get(part="mqtt")
@@ -48,16 +49,16 @@ class Gateway:
         await asyncio.sleep(0)  # the turn in which it is written
         await self.listeners.close()
 
-    def _open(self, request: Request, client: FrontClient) -> None:
+    def _open(self, request: Request, client: Connection) -> None:
         spawn(self._opened(request, client), "open a session")
 
-    async def _opened(self, request: Request, client: FrontClient) -> None:
+    async def _opened(self, request: Request, client: Connection) -> None:
         async with self._openings:
             if client not in self.front.clients:  # it has gone while it waited
                 client.refused(reasons.SERVER_BUSY, "")
                 return
             try:
-                session = await self._backend.open(request, client.client)
+                session = await self._backend.open(request, client)
             except Refused as refusal:
                 client.refused(refusal.reason, refusal.text)
             except Exception as error:

@@ -27,7 +27,7 @@ from services.subserv.given import Undo
 from services.subserv.packets import Packets
 from services.subserv.records import SessionRecord
 from services.subserv.sessions import Session, Sessions, Share, undone
-from services.subserv.sources import Gateways, SessionSources
+from services.subserv.sources import Command, SessionSources
 from services.subserv.turns import Turns
 
 HANDOVER = 2.0
@@ -69,7 +69,7 @@ class Clients:
         desired: Desired,
         brokers: Brokers,
         binder: Binder,
-        gateways: Gateways,
+        command: Command,
         turns: Turns,
         sources: SessionSources,
     ) -> None:
@@ -79,7 +79,7 @@ class Clients:
         self._desired = desired
         self._brokers = brokers
         self._binder = binder
-        self._gateways = gateways
+        self._command = command
         self._turns = turns
         self._sources = sources
         self._handing_over: dict[str, asyncio.Future[wire.Close]] = {}
@@ -163,7 +163,7 @@ class Clients:
         self._handing_over[record.client] = future
         try:
             command = wire.Takeover(client=record.client, epoch=record.epoch)
-            if not self._gateways.command(record.gateway, "takeover", command):
+            if not self._command(record.gateway, "takeover", command):
                 return None
             async with asyncio.timeout(HANDOVER):
                 return await future
@@ -273,7 +273,7 @@ class Clients:
         if session is None or not session.record.connected:
             return 0
         command = wire.Disconnect(client=client, epoch=session.record.epoch, reason=reason)
-        return int(self._gateways.command(session.record.gateway, "disconnect", command))
+        return int(self._command(session.record.gateway, "disconnect", command))
 
     # hello, packets
 

@@ -65,7 +65,7 @@ class SubscriptionService:
         self.gateways = GatewayLinks()
         self.amqp = AmqpSubscriptions(store, self.sessions.identity, self.desired, self.brokers, self.binder)
         turns = Turns()
-        self.session_sources = SessionSources(self.sessions, self.desired, self.brokers, self.gateways, turns)
+        self.session_sources = SessionSources(self.sessions, self.desired, self.brokers, self.gateways.command, turns)
         self.clients = Clients(
             self.sessions,
             store,
@@ -73,7 +73,7 @@ class SubscriptionService:
             self.desired,
             self.brokers,
             self.binder,
-            self.gateways,
+            self.gateways.command,
             turns,
             self.session_sources,
         )

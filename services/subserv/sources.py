@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from enmasse.model import sessions as wire
 from services.subserv import names
@@ -13,24 +13,18 @@ from services.subserv.portions import portions
 from services.subserv.sessions import Session, Sessions
 from services.subserv.turns import Turns
 
-
-class Gateways(Protocol):
-    """The gateways that are there."""
-
-    def command(self, gateway: str, subject: str, body: Any) -> bool:
-        """Tells a gateway; False if it is not there."""
+Command = Callable[[str, str, Any], bool]
+"""Sends a gateway (its name) a command (subject, body); returns False if the gateway is not attached."""
 
 
 class SessionSources:
     """Tells gateways when the queues of a session have come or gone."""
 
-    def __init__(
-        self, sessions: Sessions, desired: Desired, brokers: Brokers, gateways: Gateways, turns: Turns
-    ) -> None:
+    def __init__(self, sessions: Sessions, desired: Desired, brokers: Brokers, command: Command, turns: Turns) -> None:
         self._sessions = sessions
         self._desired = desired
         self._brokers = brokers
-        self._gateways = gateways
+        self._command = command
         self._turns = turns
 
     def of(self, session: Session) -> list[wire.Source]:
@@ -75,7 +69,7 @@ class SessionSources:
         before, sources = session.announced, self.tell(session)
         if session.announced != before:
             command = wire.SourcesChanged(client=record.client, epoch=record.epoch, sources=sources)
-            if not self._gateways.command(record.gateway, "sources", command):
+            if not self._command(record.gateway, "sources", command):
                 session.announced = None  # announced with its hello
 
 

@@ -10,7 +10,7 @@ from enmasse.mqtt.packets import V5, Connect, Disconnect, Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.ports import Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection
-from services.mqtt_gateway.protocol.front import Front, FrontClient
+from services.mqtt_gateway.protocol.front import Front
 from services.mqtt_gateway.protocol.limits import Limits
 from tests.mqtt_gateway.toy import ToyBackend, ToySession
 
@@ -30,10 +30,10 @@ class World:
         self.opening: list[Callable[[], None]] = []
         self.peers: list[Peer] = []
 
-    def _open(self, request: Request, client: FrontClient) -> None:
+    def _open(self, request: Request, client: Connection) -> None:
         def answer() -> None:
             try:
-                session = self.backend.open_now(request, client.client)
+                session = self.backend.open_now(request, client)
             except Refused as refusal:
                 client.refused(refusal.reason, refusal.text)
                 return

@@ -175,21 +175,25 @@ class Connection:
         return self.intake.since + self._front.limits.packet_seconds + self.intake.reader.expected / PACKET_RATE
 
     def unfinished(self) -> None:
+        """Plan the deadline of a packet that has begun and is not complete."""
         if self._terms is not None:
             self._front.times.plan(self, self._packet_due())
 
-    # --- memory (memory.Holder) ---------------------------------------------------------------------------------------
+    # --- memory (memory.Memory) ---------------------------------------------------------------------------------------
 
     def measure(self) -> None:
+        """Count again the output that the socket has not sent: the operating system may have taken some of it."""
         unsent = self._wire.unsent() if self._unread else 0
         more, self._unsent = unsent - self._unsent, unsent
         self._front.memory.change(self, more)
 
     def waited(self) -> float:
+        """Return the seconds since the wait for the client began: for the rest of a packet, or for it to read."""
         began = self._unread or self.intake.since
         return self._front.times.now - began if began else 0.0
 
     def give_way(self) -> None:
+        """Close: the limit of memory is reached, and this connection holds most."""
         try:
             self._give_way()
         except Exception as error:
@@ -376,15 +380,11 @@ class Connection:
     # --- for its parts ------------------------------------------------------------------------------------------------
 
     def fail(self, reason: int, text: str) -> None:
+        """Close the connection because of an error: of the client, of the gateway, or of what is behind it."""
         self._end(Ending.LOST, reason, text)
 
-    def window_full(self, full: bool) -> None:
-        if full:
-            self.intake.hold(intake.WINDOW)
-        else:
-            self.intake.release(intake.WINDOW)
-
     def subscribing(self, asked: Subscribe | None) -> None:
+        """Note the SUBSCRIBE that the session is asked; None: it has answered."""
         self._outbound.subscribing = asked is not None
         if asked is not None:
             self._front.unanswered.asked(self, tuple(each.filter for each in asked.subscriptions))
@@ -393,6 +393,7 @@ class Connection:
             self._front.unanswered.answered(self)
 
     def subscribed_elsewhere(self) -> None:
+        """Process the message again that waited for a SUBSCRIBE, which was answered."""
         try:
             self.intake.release(intake.ORDER)
         except Exception as error:  # of this client: the other one has only got its SUBACK
@@ -403,21 +404,12 @@ class Connection:
         log.error("mqtt.connection.failed", client=self.client_id, peer=self.peer, exc_info=error)
         self._wire.abort()
 
-    def queue_full(self, full: bool) -> None:
-        if full:
-            self.intake.hold(intake.REQUESTS)
-        else:
-            self.intake.release(intake.REQUESTS)
-
     # --- the end ------------------------------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> tuple[int, int]:
+        """Return the number of messages from and to the client whose exchange has not ended."""
         return (0, 0) if self._session is None else (self._inbound.in_flight, self._outbound.in_flight)
-
-    @property
-    def client(self) -> Connection:
-        return self
 
     def broken(self, error: MqttError) -> None:
         """The client broke the specification."""

@@ -12,7 +12,8 @@ from services.mqtt_gateway.protocol.timetable import Timetable
 from services.mqtt_gateway.protocol.unanswered import Unanswered
 
 if TYPE_CHECKING:
-    from services.mqtt_gateway.ports import Client, Request, Session
+    from services.mqtt_gateway.ports import Request
+    from services.mqtt_gateway.protocol.connection import Connection
 
 
 class Wire(Protocol):
@@ -43,31 +44,6 @@ class Wire(Protocol):
         """Close now."""
 
 
-class FrontClient(Protocol):
-    """A connection as the others and the app see it."""
-
-    client_id: str
-    peer: str
-
-    @property
-    def in_flight(self) -> tuple[int, int]:
-        """Messages from and to the client whose exchange is not over."""
-        ...
-
-    @property
-    def client(self) -> Client:
-        """Return what its session calls."""
-        ...
-
-    def opened(self, session: Session) -> None: ...
-
-    def refused(self, reason: int, text: str) -> None: ...
-
-    def disconnect(self, reason: int, text: str = "") -> None: ...
-
-    def failed(self, error: Exception) -> None: ...
-
-
 class Front:
     """`open` asks the backend for the session of a client, and answers by `opened` or `refused`. `wall` is the time in
     seconds since the epoch; `times` has the coarse time for deadlines."""
@@ -77,16 +53,16 @@ class Front:
         limits: Limits,
         now: float,
         wall: Callable[[], float],
-        open_session: Callable[[Request, FrontClient], None],
+        open_session: Callable[[Request, Connection], None],
     ) -> None:
         self.limits = limits
         self.times = Timetable(now)
         self.unanswered = Unanswered(self.times)
         self.wall = wall
         self.open = open_session
-        self.clients: set[FrontClient] = set()
+        self.clients: set[Connection] = set()
         """Clients with an accepted CONNECT."""
-        self.opening: dict[str, FrontClient] = {}
+        self.opening: dict[str, Connection] = {}
         """By client identifier: those that wait for their session."""
         self.stopping = False
         self.memory = Memory(limits.memory)

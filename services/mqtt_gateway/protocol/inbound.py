@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -10,12 +10,15 @@ from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import ProtocolError
 from enmasse.mqtt.packets import NONE, V5, PubAck, PubComp, Publish, PubRec, PubRel
 from services.mqtt_gateway.ports import UNKNOWN, Session
+from services.mqtt_gateway.protocol import intake
 from services.mqtt_gateway.protocol.aliases import AliasesIn
 from services.mqtt_gateway.protocol.connecting import is_utf8
 from services.mqtt_gateway.protocol.limits import Limits
-from services.mqtt_gateway.protocol.memory import Holder
 from services.mqtt_gateway.protocol.order import InOrder
 from services.mqtt_gateway.protocol.output import Output
+
+if TYPE_CHECKING:
+    from services.mqtt_gateway.protocol.connection import Connection
 
 # states of a packet id of the client
 _ONE: Final = 1
@@ -27,16 +30,6 @@ _HELD: Final = 3
 _RELEASED: Final = 4
 """PUBREL has come, PUBCOMP is due."""
 _NOT_UTF8: Final = "the payload is not UTF-8, as its format indicator says"
-
-
-class Host(Holder, Protocol):
-    """The connection, as its messages see it."""
-
-    def fail(self, reason: int, text: str) -> None:
-        """Close the connection because of the gateway or of what is behind it."""
-
-    def window_full(self, full: bool) -> None:
-        """Read no further until outcomes have come."""
 
 
 class Inbound:
@@ -55,7 +48,7 @@ class Inbound:
         "_window",
     )
 
-    def __init__(self, host: Host, output: Output, session: Session, version: int, limits: Limits) -> None:
+    def __init__(self, host: Connection, output: Output, session: Session, version: int, limits: Limits) -> None:
         self._host = host
         self._output = output
         self._session = session
@@ -197,9 +190,9 @@ class Inbound:
     def _asked(self) -> None:
         self._unanswered += 1
         if self._unanswered >= self._window:
-            self._host.window_full(True)
+            self._host.intake.hold(intake.WINDOW)
 
     def _answered(self) -> None:
         self._unanswered -= 1
         if self._unanswered == self._window - 1:
-            self._host.window_full(False)
+            self._host.intake.release(intake.WINDOW)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from enmasse.mqtt.errors import MqttError
 from enmasse.mqtt.packets import Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.protocol.front import Front, Wire
-from services.mqtt_gateway.protocol.memory import Holder
+
+if TYPE_CHECKING:
+    from services.mqtt_gateway.protocol.connection import Connection
 
 # why nothing is read or processed: bits of what holds it up
 OPENING: Final = 1
@@ -34,16 +36,6 @@ A_TURN: Final = 4
 """Slices of one connection in a turn of the loop."""
 BEFORE_CONNECT: Final = 256 * 1024
 """Bytes of a CONNECT."""
-
-
-class Host(Holder, Protocol):
-    """The connection, as its intake sees it."""
-
-    def broken(self, error: MqttError) -> None:
-        """The client broke the specification: the connection has to end."""
-
-    def unfinished(self) -> None:
-        """A packet has begun and is not complete."""
 
 
 _NOBODY: Final[Any] = None
@@ -75,7 +67,7 @@ class Intake:
         "since",
     )
 
-    def __init__(self, front: Front, wire: Wire, host: Host, handlers: Handlers) -> None:
+    def __init__(self, front: Front, wire: Wire, host: Connection, handlers: Handlers) -> None:
         self._front = front
         self._wire = wire
         self._host = host

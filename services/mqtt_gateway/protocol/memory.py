@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from services.mqtt_gateway.protocol.timetable import STEP
 
+if TYPE_CHECKING:
+    from services.mqtt_gateway.protocol.connection import Connection
+
 LITTLE: Final = 64 * 1024
 """Bytes that a client may keep waiting regardless of the limit: closing it would free next to nothing."""
-
-
-class Holder(Protocol):
-    """A client's connection."""
-
-    kept: int
-    """Bytes that wait for it, or for it to go on. Written by `Memory` only."""
-
-    def measure(self) -> None:
-        """Count again what its socket has not sent yet: the operating system may have taken some of it."""
-
-    def waited(self) -> float:
-        """Seconds since it began to wait for its client: for the rest of a packet, or for the client to read."""
-
-    def give_way(self) -> None:
-        """Close: the limit is reached, and this connection holds most."""
 
 
 class Memory:
@@ -37,10 +24,10 @@ class Memory:
         self.total = 0
         self.highest = 0
         """Highest total since `fallen` returned True last."""
-        self._large: dict[Holder, None] = {}  # those with more than LITTLE, the oldest first
+        self._large: dict[Connection, None] = {}  # those with more than LITTLE, the oldest first
         self._making_room = False
 
-    def change(self, holder: Holder, more: int) -> None:
+    def change(self, holder: Connection, more: int) -> None:
         """Count `more` bytes for a connection; negative: they were freed. Beyond the limit, the connections that have
         held most for longest give way, which may be this one."""
         before = holder.kept
@@ -74,6 +61,6 @@ class Memory:
         return True
 
 
-def _cost(holder: Holder) -> float:
+def _cost(holder: Connection) -> float:
     """Bytes times seconds: of two that hold as much, the one that has held it for longer goes first."""
     return holder.kept * (holder.waited() + STEP)

@@ -21,8 +21,8 @@ from services.mqtt_gateway.protocol.order import InOrder
 from services.mqtt_gateway.protocol.output import Output
 
 if TYPE_CHECKING:
+    from services.mqtt_gateway.protocol.connection import Connection
     from services.mqtt_gateway.protocol.front import Front
-    from services.mqtt_gateway.protocol.inbound import Host
 
 # where a QoS 2 exchange is
 _ASSIGNING: Final = 0
@@ -91,7 +91,7 @@ class Outbound:
         "subscribing",
     )
 
-    def __init__(self, front: Front, host: Host, output: Output, session: Session, terms: Terms) -> None:
+    def __init__(self, front: Front, host: Connection, output: Output, session: Session, terms: Terms) -> None:
         self._front = front
         self._host = host
         self._output = output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -13,20 +13,14 @@ from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
 from enmasse.mqtt.topics import levels, parse_share
 from services.mqtt_gateway.ports import Session
+from services.mqtt_gateway.protocol import intake
 from services.mqtt_gateway.protocol.output import Output
+
+if TYPE_CHECKING:
+    from services.mqtt_gateway.protocol.connection import Connection
 
 MOST_WAITING: Final = 16
 """Packets that wait for the one before; then nothing is read."""
-
-
-class Host(Protocol):
-    """The connection, as its subscriptions see it."""
-
-    def queue_full(self, full: bool) -> None:
-        """Read no further until an answer has come."""
-
-    def subscribing(self, asked: Subscribe | None) -> None:
-        """The session is asked this, or has answered."""
 
 
 class Subscribing:
@@ -35,7 +29,7 @@ class Subscribing:
 
     __slots__ = ("_asked", "_bridge", "_codes", "_full", "_host", "_most", "_output", "_session", "_text", "_waiting")
 
-    def __init__(self, host: Host, output: Output, session: Session, most: int, bridge: bool) -> None:
+    def __init__(self, host: Connection, output: Output, session: Session, most: int, bridge: bool) -> None:
         self._host = host
         self._output = output
         self._session = session
@@ -62,7 +56,7 @@ class Subscribing:
         self._waiting.append(packet)
         if len(self._waiting) >= MOST_WAITING:
             self._full = True
-            self._host.queue_full(True)
+            self._host.intake.hold(intake.REQUESTS)
 
     def subscribed(self, packet_id: int, codes: Sequence[int], text: str) -> None:
         asked = self._asked
@@ -88,7 +82,7 @@ class Subscribing:
             self._ask(waiting.popleft())
         if self._full and (not waiting or len(waiting) < MOST_WAITING):
             self._full = False
-            self._host.queue_full(False)
+            self._host.intake.release(intake.REQUESTS)
 
     def _ask(self, packet: Subscribe | Unsubscribe) -> None:
         if isinstance(packet, Unsubscribe):

@@ -5,12 +5,15 @@ specification asks for it, so it is limited: no client waits long, or often.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from enmasse import log as logs
 from enmasse.mqtt.topics import RESERVED, parse_share
 from enmasse.tries import PatternTrie
 from services.mqtt_gateway.protocol.timetable import Timetable
+
+if TYPE_CHECKING:
+    from services.mqtt_gateway.protocol.connection import Connection
 
 log = logs.get(part="mqtt")
 
@@ -24,13 +27,6 @@ MOST_FILTERS: Final = 20
 """Filters of a SUBSCRIBE that is waited for."""
 
 
-class Waits(Protocol):
-    """A client that has published."""
-
-    def subscribed_elsewhere(self) -> None:
-        """Look at the message again: a SUBSCRIBE was answered."""
-
-
 class _Subscribe:
     __slots__ = ("filters", "number", "since", "waiting")
 
@@ -38,7 +34,7 @@ class _Subscribe:
         self.number = number
         self.filters = filters
         self.since = since
-        self.waiting: list[Waits] = []
+        self.waiting: list[Connection] = []
 
 
 class Unanswered:
@@ -82,7 +78,7 @@ class Unanswered:
             for each in old.waiting:
                 each.subscribed_elsewhere()
 
-    def waits(self, who: Waits, topic: str, last: int) -> bool:
+    def waits(self, who: Connection, topic: str, last: int) -> bool:
         """Return True if a message to this topic has to wait for a SUBSCRIBE up to number `last`; `who` is notified."""
         found = [each for each in self._filters.match(topic) if each.number <= last]
         if found:
