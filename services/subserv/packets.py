@@ -137,5 +137,9 @@ class Packets:
         ]
 
     async def forget(self, messages: Sequence[Message]) -> None:
-        """The brokers cannot bring these again. Raises StoreError; then they are known until the service starts."""
-        await self._store.write(self._sessions.given.forget(messages))
+        """Forget messages that the brokers cannot deliver again, once that is stored. Raises StoreError."""
+        given = self._sessions.given
+        await self._store.write(
+            [records.remove(records.ENDED, records.ended_key(*each)) for each in messages if each in given.ended]
+        )
+        given.forget(messages)
