@@ -23,8 +23,10 @@ STILL = 45.0
 """Seconds without any progress after which who waits counts as stuck."""
 GONE = 45.0
 """Seconds in which nothing comes of what is missing, after which it counts as lost."""
-DEPTH, LONG = 400, 30.0
-"""MiB that wait in a queue all the time, in a soak of so many seconds and longer."""
+LONG = 30.0
+"""Seconds of a soak from which MQTT clients take part."""
+DEPTH, WHOLE = 400, 600.0
+"""MiB that wait in a queue all the time, in a soak of so many seconds and longer; in proportion in a shorter one."""
 BACKLOG = 8.0
 """Seconds, at most, in which a backlog gathers before a fault."""
 WITHOUT_MQTT = ("--without", "mqtt")
@@ -61,7 +63,7 @@ class Soak:
             suite.edit("addresses.json", {}, remove=("myqueue", "mytopic", "anycast", "broadcast"))
             suite.up()
             self._two_gateways(suite)
-            crew = Crew(suite, self.ledger, self.seed, DEPTH if seconds >= LONG else 1, mqtt=self.mqtt)
+            crew = Crew(suite, self.ledger, self.seed, max(1, int(DEPTH * min(1.0, seconds / WHOLE))), mqtt=self.mqtt)
             try:
                 crew.start()
                 self._progress(crew)
