@@ -131,7 +131,7 @@ class LinkConsumer(Consumer):
 
     def start(self, queue: Queue) -> None:
         self.queue = queue
-        queue.attach(self)
+        queue.dispatcher.attach(self)
 
     def flow(self) -> None:
         if self.queue is not None:
@@ -146,11 +146,11 @@ class LinkConsumer(Consumer):
         if queue is None or state is None:
             return
         if state is ACCEPTED:
-            queue.accept(self, messages)
+            queue.outcomes.accept(self, messages)
         elif isinstance(state, Released):
-            queue.release(self, messages)
+            queue.outcomes.release(self, messages)
         elif isinstance(state, Modified):
-            queue.modify(
+            queue.outcomes.modify(
                 self,
                 messages,
                 failed=bool(state.delivery_failed),
@@ -158,7 +158,7 @@ class LinkConsumer(Consumer):
                 annotations=state.message_annotations,
             )
         elif isinstance(state, Rejected):
-            queue.reject(self, messages)
+            queue.outcomes.reject(self, messages)
         else:
             return
         if not settled:

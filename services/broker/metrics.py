@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _QUEUE: tuple[tuple[str, str, Callable[[Queue], int]], ...] = (
     ("message_count", "Messages stored, those scheduled and those being delivered included.", lambda q: q.count),
-    ("delivering_message_count", "Messages being delivered.", lambda q: q.delivering),
+    ("delivering_message_count", "Messages being delivered.", lambda q: q.dispatcher.delivering),
     ("scheduled_message_count", "Messages scheduled for later.", lambda q: len(q.schedule)),
     ("persistent_size", "Bytes of the messages stored.", lambda q: q.bytes),
     ("consumer_count", "Consumers attached.", lambda q: len(q.consumers)),
@@ -25,7 +25,11 @@ _QUEUE: tuple[tuple[str, str, Callable[[Queue], int]], ...] = (
     ("messages_killed", "Messages given up since the start: delivered too often.", lambda q: q.killed),
     ("messages_replaced", "Messages a ring dropped for newer ones since the start.", lambda q: q.replaced),
     ("messages_lost", "Messages missing or damaged on disk.", lambda q: q.lost),
-    ("queue_stalled", "1 while the queue stands still because a message cannot be read.", lambda q: q.stalled),
+    (
+        "queue_stalled",
+        "1 while the queue stands still because a message cannot be read.",
+        lambda q: q.dispatcher.stalled,
+    ),
 )
 
 

@@ -75,13 +75,13 @@ class QueueMachine(RuleBasedStateMachine):
         chosen = [message for message in held if data.draw(st.booleans())]
         self.held[consumer] = [message for message in held if message not in chosen]
         if outcome == "accept":
-            self.q.accept(consumer, chosen)
+            self.q.outcomes.accept(consumer, chosen)
         elif outcome == "release":
-            self.q.release(consumer, chosen)
+            self.q.outcomes.release(consumer, chosen)
         elif outcome == "reject":
-            self.q.reject(consumer, chosen)
+            self.q.outcomes.reject(consumer, chosen)
         else:
-            self.q.modify(consumer, chosen, failed=outcome == "failed", elsewhere=outcome == "elsewhere")
+            self.q.outcomes.modify(consumer, chosen, failed=outcome == "failed", elsewhere=outcome == "elsewhere")
         if outcome in ("accept", "reject"):
             self.done |= {message.id for message in chosen}
         self.collect()
@@ -119,13 +119,13 @@ class QueueMachine(RuleBasedStateMachine):
     def nobody_waits_for_what_is_there(self) -> None:
         for consumer in self.consumers:
             if outlet(consumer).credit > 0:
-                wanted = [m for m in self.q.messages() if self.q.selection.suits(consumer, m)]
+                wanted = [m for m in self.q.messages() if self.q.dispatcher.selection.suits(consumer, m)]
                 assert not wanted, "a consumer with credit and a message for it"
 
     def teardown(self) -> None:
         self.core.commit()
         self.collect()
-        self.q.purge()
+        self.q.disposal.purge()
         for consumer in list(self.consumers):
-            self.q.accept(consumer, self.held[consumer])
+            self.q.outcomes.accept(consumer, self.held[consumer])
         assert (self.q.count, self.core.broker.ledger.size, self.core.broker.ledger.resident) == (0, 0, 0)

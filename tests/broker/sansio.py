@@ -106,7 +106,7 @@ class Core:
     def consumer(self, queue: Queue, credit: int = 0, selector: str | None = None, **options: Any) -> QueueConsumer:
         compiled = compile_selector(selector) if selector else None
         consumer = QueueConsumer(queue, credit, selector=compiled, **options)
-        queue.attach(consumer)
+        queue.dispatcher.attach(consumer)
         queue.flow(consumer)
         return consumer
 

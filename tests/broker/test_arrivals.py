@@ -40,7 +40,7 @@ def test_one_copy_on_disk_for_all_subscriptions(tmp_path: Path) -> None:
     assert {name: queue.count for name, queue in queues.items()} == {"s1": 1, "s2": 1}
     assert core.broker.ledger.size == core.broker.catalogue.addresses["t"].size == len(encoded("x", durable=True))
     consumer = core.consumer(queues["s1"], 1)
-    queues["s1"].accept(consumer, [token for _, token in outlet(consumer).take()])
+    queues["s1"].outcomes.accept(consumer, [token for _, token in outlet(consumer).take()])
     core.commit()
     core.restart()
     assert {name: queue.count for name, queue in core.broker.catalogue.queues.items()} == {"s1": 0, "s2": 1}
@@ -55,7 +55,7 @@ def test_a_volatile_subscription_keeps_what_the_store_forgets(tmp_path: Path) ->
     core.send("news", "t", durable=True)
     core.commit()
     first = core.consumer(kept, 1)
-    kept.accept(first, [token for _, token in outlet(first).sent])
+    kept.outcomes.accept(first, [token for _, token in outlet(first).sent])
     core.commit()
     assert taken(first) == ["news"]
     assert taken(core.consumer(passing, 1)) == ["news"]
@@ -72,7 +72,7 @@ def test_nobody_gets_what_is_not_on_disk(tmp_path: Path, monkeypatch: pytest.Mon
     core.send("c", durable=False, to="other")
     core.send("d", durable=True)
     assert (taken(consumer), taken(idle)) == ([], ["c"])
-    assert (q.count, core.broker.catalogue.addresses["q"].count, q.delivering) == (3, 3, 0)
+    assert (q.count, core.broker.catalogue.addresses["q"].count, q.dispatcher.delivering) == (3, 3, 0)
     disk.broken = True
     core.commit()
     assert (core.accepted, core.failed) == ([], [1, 4])
@@ -157,10 +157,10 @@ def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(
     consumer = QueueConsumer(q, 1)
     core.send("x", durable=True)
     core.commit()
-    q.attach(consumer)
+    q.dispatcher.attach(consumer)
     q.flow(consumer)
     disk.broken = True
-    q.reject(consumer, [token for _, token in outlet(consumer).take()])
+    q.outcomes.reject(consumer, [token for _, token in outlet(consumer).take()])
     route = core.broker.catalogue.route("dead", None)
     assert route is not None
     assert publish(core.broker, route, encoded("y", durable=True, ttl=100), None, 9) is Verdict.WAIT
@@ -287,7 +287,7 @@ def test_what_could_not_be_written_goes_back_to_its_sender(tmp_path: Path, monke
     core.send("lost", durable=True)
     consumer = core.consumer(q, 1)
     ((_, message),) = outlet(consumer).take()
-    q.reject(consumer, [message])  # moved to the dead-letter address while nothing can be written
+    q.outcomes.reject(consumer, [message])  # moved to the dead-letter address while nothing can be written
     core.commit()
     assert (core.accepted, core.failed) == ([1], [2])
     assert (q.count, dead.count) == (0, 1)

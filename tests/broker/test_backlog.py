@@ -70,7 +70,7 @@ def test_few_objects_and_everything_in_order(tmp_path: Path) -> None:
     more(consumer, 100)
     assert received(core, consumer) == list(range(50, 110))
     assert queue.order.backlog is None
-    assert queue.delivering == queue.count == 110
+    assert queue.dispatcher.delivering == queue.count == 110
 
 
 def test_a_restart_makes_no_objects(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_browser_sees_each_message_that_is_there_once(tmp_path: Path) -> None:
     browser = Browser(queue, out, None)
     browser.flow()
     consumer = core.consumer(queue, 36)  # takes what was shown, and some of what was not
-    queue.accept(consumer, [token for _, token in outlet(consumer).take()])
+    queue.outcomes.accept(consumer, [token for _, token in outlet(consumer).take()])
     fill(core, 5, 60)
     out.credit = 100
     out.drain = True
@@ -179,7 +179,7 @@ def test_what_comes_back_or_is_due_takes_its_place(tmp_path: Path) -> None:
     fill(core, 1, 30, annotations={"x-opt-delivery-delay": 50})
     fill(core, 30, 31)
     consumer = core.consumer(queue, 15)
-    queue.release(consumer, [token for _, token in outlet(consumer).take()])
+    queue.outcomes.release(consumer, [token for _, token in outlet(consumer).take()])
     assert received(core, consumer) == []
     assert waiting(core, queue) == [n for n in range(61) if n != 30]
     core.tick(60)
@@ -250,7 +250,7 @@ def test_a_topic_shares_its_messages(tmp_path: Path) -> None:
     assert (address.count, address.size) == (40, two.bytes)
     consumer = core.consumer(two, 100)
     assert [decoded(payload).body for payload, _ in outlet(consumer).sent] == list(range(40))
-    two.accept(consumer, [token for _, token in outlet(consumer).take()])
+    two.outcomes.accept(consumer, [token for _, token in outlet(consumer).take()])
     assert core.store is not None
     assert (address.count, address.size, core.broker.ledger.size, len(core.store.live.index)) == (0, 0, 0, 0)
 
@@ -264,9 +264,9 @@ def test_what_is_not_durable_stays_unless_it_is_paged(tmp_path: Path) -> None:
         assert objects(queue) == kept
         consumer = core.consumer(queue, 30)
         assert received(core, consumer) == list(range(30))
-        queue.purge()
+        queue.disposal.purge()
         queue.detach(consumer)
-        queue.purge()
+        queue.disposal.purge()
         assert (queue.count, core.broker.ledger.size, core.broker.ledger.resident) == (0, 0, 0)
     assert all(not page.held for page in pager._pages.values())
 
@@ -279,7 +279,7 @@ def test_limits_count_it(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="AMQ229102"):
         fill(core, 1)
     consumer = core.consumer(queue, 20)
-    queue.accept(consumer, [token for _, token in outlet(consumer).take()])
+    queue.outcomes.accept(consumer, [token for _, token in outlet(consumer).take()])
     fill(core, 20, 50)
     with pytest.raises(Exception, match="AMQ229102"):
         fill(core, 1)

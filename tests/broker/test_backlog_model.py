@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from services.broker.core import backlog, queue
+from services.broker.core import backlog, jobs
 from services.broker.core.browser import Browser
 from services.broker.core.jobs import Work
 from services.broker.core.publisher import publish_run
@@ -29,8 +29,8 @@ ODD = compile_selector("odd = TRUE")
 
 class BacklogMachine(QueueMachine):
     def begin(self) -> Core:
-        self.before = backlog.HEAD, backlog.SLICE, files.FILES, queue.PORTION
-        backlog.HEAD, backlog.SLICE, queue.PORTION = 3, 2, 2
+        self.before = backlog.HEAD, backlog.SLICE, files.FILES, jobs.PORTION
+        backlog.HEAD, backlog.SLICE, jobs.PORTION = 3, 2, 2
         self.removal: Work[int] | None = None
         self.last = 0
         self.disk = FailingDisk()
@@ -111,12 +111,12 @@ class BacklogMachine(QueueMachine):
 
     def is_odd(self, message: StoredMessage) -> bool:
         payload = self.core.broker.payloads.load(message)
-        return payload is not None and ODD.matches(self.q.selection.lookup(payload, message))
+        return payload is not None and ODD.matches(self.q.dispatcher.selection.lookup(payload, message))
 
     @rule()
     def remove_odd(self) -> None:
         odd = {message.id for message in self.all_waiting() if self.is_odd(message)}
-        assert finished(self.q.remove(self.is_odd)) == len(odd)
+        assert finished(self.q.disposal.remove(self.is_odd)) == len(odd)
         self.done |= odd
 
     @precondition(lambda self: self.removal is None)
@@ -124,7 +124,7 @@ class BacklogMachine(QueueMachine):
     def begin_to_remove_odd(self) -> None:
         """Its portions come between everything else."""
         self.last = max((message.id for message in self.all_waiting()), default=0)
-        self.removal = self.q.remove(self.is_odd)
+        self.removal = self.q.disposal.remove(self.is_odd)
         self.go_on()
 
     @precondition(lambda self: self.removal is not None)
@@ -150,7 +150,7 @@ class BacklogMachine(QueueMachine):
     @rule()
     def purge(self) -> None:
         self.done |= {message.id for message in self.all_waiting()}
-        self.q.purge()
+        self.q.disposal.purge()
         assert not list(self.all_waiting())
 
     @rule(credit=st.integers(1, 3))
@@ -218,7 +218,7 @@ class BacklogMachine(QueueMachine):
         assert self.core.store is not None
         assert len(self.core.store.live.index) == 0
         self.core.store.close()
-        backlog.HEAD, backlog.SLICE, files.FILES, queue.PORTION = self.before
+        backlog.HEAD, backlog.SLICE, files.FILES, jobs.PORTION = self.before
         shutil.rmtree(self.directory)
 
 

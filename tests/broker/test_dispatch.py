@@ -30,7 +30,7 @@ def test_what_comes_back_keeps_its_place() -> None:
     for n in range(6):
         core.send(n)
     messages = [token for _, token in outlet(a).take()]
-    q.release(a, [messages[2], messages[0]])
+    q.outcomes.release(a, [messages[2], messages[0]])
     b = core.consumer(q, 10)
     assert taken(b) == [0, 2, 4, 5]
 
@@ -112,7 +112,7 @@ def test_who_asks_for_more_while_it_is_sent_to_gets_each_message_once() -> None:
     link = AsksAgain(q, 0)
     consumer = QueueConsumer(q, 0)
     consumer.outlet, link.consumer = link, consumer
-    q.attach(consumer)
+    q.dispatcher.attach(consumer)
     got: list[Any] = []
     for credit in (1, 30, 7, 100, 200):
         link.credit = credit

@@ -306,7 +306,7 @@ def test_diverts_survive_a_restart(tmp_path: Path) -> None:
         ]
         for q in catalogue.queues.values():
             for consumer in list(q.consumers):
-                q.accept(consumer, list(consumer.unsettled.values()))
+                q.outcomes.accept(consumer, list(consumer.unsettled.values()))
                 q.detach(consumer)
 
 
@@ -588,14 +588,14 @@ def test_a_ring_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert core.broker.catalogue.addresses["t"].count == 50
     core.restart()
     away = core.broker.catalogue.queues["$sub/b/away"]
-    assert (away.ring_size, away.count) == (20, len([n for n in range(30, 50) if n % 3 != 1]))
+    assert (away.disposal.ring_size, away.count) == (20, len([n for n in range(30, 50) if n % 3 != 1]))
     consumer = core.consumer(away, 5)
     for n in range(50, 80):
         core.send(n, "t/a")
     core.broker.run_pending()
     assert taken(consumer) == [30, 32, 33, 35, 36]
     assert [decoded(core.broker.payloads.load(m) or b"").body for m in away.messages()] == list(range(60, 80))
-    assert away.delivering == 5
+    assert away.dispatcher.delivering == 5
 
 
 def test_a_ring_of_bytes_and_priorities() -> None:
@@ -642,7 +642,7 @@ def test_retained_copies_come_first_after_paging_and_restart(
     core.restart()
     queue = core.broker.catalogue.queues[queue.name]
     consumer = core.consumer(queue, 99)
-    assert queue.paused and not taken(consumer)
+    assert queue.dispatcher.paused and not taken(consumer)
     core.broker.catalogue.pause_queue(queue, False)
     while core.broker.run_pending():
         pass
@@ -664,7 +664,7 @@ def test_what_expires_in_a_session_is_dropped_without_a_dead_letter() -> None:
     consumer = core.consumer(queue, 1)
     for _ in range(30):
         (message,) = consumer.unsettled.values()
-        queue.modify(consumer, [message], failed=True, elsewhere=False)
+        queue.outcomes.modify(consumer, [message], failed=True, elsewhere=False)
         outlet(consumer).credit = 1
         queue.flow(consumer)
         core.tick(20_000)
@@ -771,7 +771,7 @@ def test_a_ring_beside_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         messages = list(consumer.unsettled.values())
         accepted = [message for message in messages if rng.random() < 0.7]
         gone = {decoded(core.broker.payloads.load(message) or b"").body for message in accepted}
-        queue().accept(consumer, accepted)
+        queue().outcomes.accept(consumer, accepted)
         waiting = [one for one in waiting if one[1] not in gone]
         queue().detach(consumer)
         settle()
@@ -792,7 +792,7 @@ def test_long_names_do_not_fill_memory() -> None:
     try:
         for n in range(200):
             core.send(n, f"t/{n}" + "/x" * 2_000, address="t")
-            queue.purge()
+            queue.disposal.purge()
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
         tracemalloc.stop()

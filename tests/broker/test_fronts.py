@@ -176,9 +176,9 @@ def test_a_stored_one_that_cannot_be_written_anew_is_a_dead_letter(name: str, de
     consumer = core.consumer(q, 10)
     found = outlet(consumer).take()
     assert decoded(found[-1][0]).body == "x", "the next one comes all the same"
-    q.accept(consumer, [found[-1][1]])
+    q.outcomes.accept(consumer, [found[-1][1]])
     for _ in range(3):  # what could be sent, or had no other place, fails
-        q.modify(consumer, [message for _, message in found[:-1]], failed=True, elsewhere=False)
+        q.outcomes.modify(consumer, [message for _, message in found[:-1]], failed=True, elsewhere=False)
         found = [*outlet(consumer).take(), (b"", None)]
     core.commit()
     assert (q.count, dead.count) == ((0, 1) if dead_letter else (1, 0))
@@ -189,7 +189,7 @@ def test_a_stored_one_that_cannot_be_written_anew_is_a_dead_letter(name: str, de
             assert decoded(payload).annotations[Symbol("x-opt-ORIG-QUEUE")] == "q"
             body = decode(payload, split(payload)[1])[0].value
             assert MALFORMED[name].endswith(body) or payload.endswith(MALFORMED[name][-3:])
-            dead.release(reader, [message])
+            dead.outcomes.release(reader, [message])
 
 
 def test_a_browser_sees_what_cannot_be_read_as_it_is() -> None:

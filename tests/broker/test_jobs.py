@@ -113,23 +113,23 @@ def test_clients_may_do_anything_meanwhile(tmp_path: Path) -> None:
     answers = begin(core, queue, "removeMessages", ODD)
     sent = 0
     while not answers:
-        queue.release(consumer, held[:1])
+        queue.outcomes.release(consumer, held[:1])
         more(consumer, 1)
-        queue.accept(consumer, held[1:2])
+        queue.outcomes.accept(consumer, held[1:2])
         held = held[2:] + [message for _, message in outlet(consumer).take()]
         core.send(f"new {sent}", durable=True, properties={"odd": True})
         core.commit()
         sent += 1
         core.broker.jobs.run(one_portion)
-    queue.release(consumer, held)
+    queue.outcomes.release(consumer, held)
     core.commit()
     left = waiting(core, queue)
     assert left[-sent:] == [f"new {n}" for n in range(sent)]
     odd = [n for n in left[:-sent] if n % 2]
     assert max(odd, default=0) < 100 + 2 * sent, "only what a consumer had"
     assert {n for n in range(200 + 2 * sent, MANY) if n % 2 == 0} <= set(left[:-sent])
-    assert queue.count == len(left) + queue.delivering
-    assert answers[0] + len(left) - sent + queue.acknowledged + queue.delivering == MANY
+    assert queue.count == len(left) + queue.dispatcher.delivering
+    assert answers[0] + len(left) - sent + queue.acknowledged + queue.dispatcher.delivering == MANY
 
 
 @pytest.mark.parametrize("gone", ["q", "other"])

@@ -36,8 +36,8 @@ def test_everything_is_counted_once_for_its_address_and_once_for_each_queue() ->
     assert (topic.count, topic.routed, topic.size) == (3, 3, queues[0].bytes)
     assert ledger.size == ledger.resident == topic.size + other.bytes
     first = core.consumer(queues[0], 5)
-    queues[0].accept(first, [token for _, token in outlet(first).take()])
+    queues[0].outcomes.accept(first, [token for _, token in outlet(first).take()])
     assert (queues[0].count, queues[0].acknowledged, topic.count) == (0, 3, 3)
     catalogue.destroy_queue("b")
-    other.purge()
+    other.disposal.purge()
     assert (topic.count, topic.size, ledger.size, ledger.resident) == (0, 0, 0, 0)

@@ -37,7 +37,7 @@ def test_a_message_that_cannot_be_decoded_harms_nobody() -> None:
     assert taken(core.consumer(q, 1, "a = 1")) == []
     consumer = core.consumer(q, 1)
     ((_, message),) = outlet(consumer).take()
-    q.reject(consumer, [message])
+    q.outcomes.reject(consumer, [message])
     assert core.broker.catalogue.queues["dead"].count == 1
     for bad in (
         b"\x00",

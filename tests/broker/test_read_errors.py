@@ -58,7 +58,7 @@ def disk_of(core: Core) -> DeafFiles:
 
 
 def held(queue: Queue) -> int:
-    assert queue.count == len(list(queue.messages())) + queue.delivering + len(queue.schedule)
+    assert queue.count == len(list(queue.messages())) + queue.dispatcher.delivering + len(queue.schedule)
     return queue.count
 
 
@@ -73,7 +73,7 @@ def test_a_queue_stands_still_until_it_can_be_read(core: Core, fault: str, selec
     more(consumer, 100)
     core.broker.run_pending()
     got = taken(consumer)  # what was read ahead
-    assert q.stalled and held(q) == 40 and not q.attempts and not q.lost
+    assert q.dispatcher.stalled and held(q) == 40 and not q.attempts and not q.lost
     assert "q" in core.broker.stalls.reasons()
     tries = disk.refused
     for _ in range(20):
@@ -89,7 +89,7 @@ def test_a_queue_stands_still_until_it_can_be_read(core: Core, fault: str, selec
     got += taken(consumer)
     assert got == list(range(10, 41)) and not core.broker.stalls
     assert held(q) == 41 and not q.attempts and not q.lost
-    q.accept(consumer, list(consumer.unsettled.values()))
+    q.outcomes.accept(consumer, list(consumer.unsettled.values()))
     core.commit()
     core.restart()
     assert core.broker.catalogue.queues["q"].count == 0
@@ -107,7 +107,7 @@ def test_browsing_goes_on_where_it_stood(core: Core, fault: str) -> None:
     browser.flow()
     core.tick(FIRST)
     assert out.drain, "the end was reported, and it is not known"
-    assert not q.stalled, "a browser stalls only itself"
+    assert not q.dispatcher.stalled, "a browser stalls only itself"
     well(disk_of(core))
     core.tick(LONGEST)
     assert [decoded(payload).body for payload, _ in out.take()] == list(range(40))
@@ -132,22 +132,22 @@ def test_what_cannot_be_read_is_not_lost_on_its_way_elsewhere(tmp_path: Path, fa
     FAULTS[fault](disk)
     messages = list(consumer.unsettled.values())
     if way == "rejected":
-        q.reject(consumer, messages)
+        q.outcomes.reject(consumer, messages)
     elif way == "used up":
-        q.modify(consumer, messages, failed=True, elsewhere=False)
+        q.outcomes.modify(consumer, messages, failed=True, elsewhere=False)
     elif way == "expired":
         core.now += 6000
         more(consumer, 20)
     else:
         core.tick(6000)
     core.commit()
-    assert q.stalled and held(q) + dead.count == 20 and held(q) > 0
+    assert q.dispatcher.stalled and held(q) + dead.count == 20 and held(q) > 0
     well(disk)
     outlet(consumer).take()
     for _ in range(30):
         core.tick(LONGEST)
         if way == "rejected":  # they are delivered once more
-            q.reject(consumer, list(consumer.unsettled.values()))
+            q.outcomes.reject(consumer, list(consumer.unsettled.values()))
         more(consumer, 1)
     core.commit()
     assert held(q) == 0 and dead.count == 20 and not q.lost
@@ -207,7 +207,7 @@ def test_paged_messages_wait_as_well(tmp_path: Path, fault: str) -> None:
     consumer = core.consumer(q, 400)
     core.broker.run_pending()
     got = taken(consumer)
-    assert q.stalled and held(q) == 300
+    assert q.dispatcher.stalled and held(q) == 300
     well(disk)
     core.tick(LONGEST)
     core.broker.run_pending()
@@ -228,7 +228,7 @@ def test_a_damaged_message_is_counted_and_the_others_go_on(core: Core) -> None:
     consumer = core.consumer(q, 100)
     core.broker.run_pending()
     assert taken(consumer) == [n for n in range(40) if n not in (5, 6, 30)]
-    assert q.lost == 3 and held(q) == 37 and not q.stalled
+    assert q.lost == 3 and held(q) == 37 and not q.dispatcher.stalled
     assert "3 of queue q" in health_of(core.broker)[1]
     assert health_of(core.broker)[0], "it is over: nothing stands still"
 

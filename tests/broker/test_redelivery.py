@@ -26,7 +26,7 @@ def test_redelivery_delay_grows_up_to_its_limit() -> None:
     core.send("x")
     for expected in (100, 200, 300, 300):
         ((_, message),) = outlet(consumer).take()
-        q.modify(consumer, [message], failed=True, elsewhere=False)
+        q.outcomes.modify(consumer, [message], failed=True, elsewhere=False)
         core.tick(expected - 1)
         assert taken(consumer) == []
         core.tick(1)
@@ -44,7 +44,7 @@ def test_a_dead_letter_keeps_the_first_place_it_came_from() -> None:
     for name in ("q", "dead1"):
         queue = core.broker.catalogue.queues[name]
         consumer = core.consumer(queue, 1)
-        queue.reject(consumer, [token for _, token in outlet(consumer).take()])
+        queue.outcomes.reject(consumer, [token for _, token in outlet(consumer).take()])
     ((payload, _),) = outlet(core.consumer(core.broker.catalogue.queues["dead2"], 1)).take()
     assert decoded(payload).annotations["x-opt-ORIG-ADDRESS"] == "q"
 
@@ -56,7 +56,7 @@ def test_dead_letter_queues_may_be_made_for_each_address() -> None:
         q = core.queue(name)
         core.send(name, to=name)
         consumer = core.consumer(q, 1)
-        q.reject(consumer, [token for _, token in outlet(consumer).take()])
+        q.outcomes.reject(consumer, [token for _, token in outlet(consumer).take()])
     counts = {name: queue.count for name, queue in core.broker.catalogue.queues.items() if name.startswith("DLQ.")}
     assert counts == {"DLQ.it's": 1, "DLQ.b": 1}
 
@@ -64,7 +64,7 @@ def test_dead_letter_queues_may_be_made_for_each_address() -> None:
 def refuse(consumer: QueueConsumer, *, failed: bool = False) -> int:
     """What the consumer has got is modified, undeliverable here; how many these are."""
     messages = [message for _, message in outlet(consumer).take()]
-    consumer.queue.modify(consumer, messages, failed=failed, elsewhere=True)
+    consumer.queue.outcomes.modify(consumer, messages, failed=failed, elsewhere=True)
     return len(messages)
 
 
@@ -78,10 +78,10 @@ def test_an_exclusion_ends_with_its_message() -> None:
     more(first, 3)
     more(second, 3)
     assert taken(first) == []
-    q.accept(second, [message for _, message in outlet(second).take()])
-    assert q.count == len(q.selection.exclusions) == 0
+    q.outcomes.accept(second, [message for _, message in outlet(second).take()])
+    assert q.count == len(q.exclusions) == 0
     core.send("next")
-    assert q.simple, "the short way of dispatching is taken again"
+    assert q.dispatcher.simple, "the short way of dispatching is taken again"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_without_another_consumer_it_is_a_dead_letter(other: str) -> None:
         )
     core.send("x")
     assert refuse(consumer) == 1
-    assert (q.count, q.killed, dead.count, len(q.selection.exclusions)) == (0, 1, 1, 0)
+    assert (q.count, q.killed, dead.count, len(q.exclusions)) == (0, 1, 1, 0)
     assert taken(core.consumer(dead, 1)) == ["x"]
 
 
@@ -169,7 +169,7 @@ def test_another_router_gets_it_until_its_consumers_leave() -> None:
     refuse(one)
     (message,) = [message for _, message in outlet(two).take()]
     assert taken(one) == []
-    q.release(two, [message])
+    q.outcomes.release(two, [message])
     assert taken(one) == [], "that one may have credit in a moment"
     q.flow(two)
     assert taken(one) == ["x"]
@@ -179,7 +179,7 @@ def test_another_router_gets_it_until_its_consumers_leave() -> None:
 def annotate(consumer: QueueConsumer, failed: bool = False, **annotations: Any) -> None:
     messages = [message for _, message in outlet(consumer).take()]
     given = {symbol(key): value for key, value in annotations.items()}
-    consumer.queue.modify(consumer, messages, failed=failed, elsewhere=False, annotations=given)
+    consumer.queue.outcomes.modify(consumer, messages, failed=failed, elsewhere=False, annotations=given)
 
 
 def notes(core: Core, consumer: QueueConsumer) -> list[tuple[Any, dict[str, Any], int]]:
@@ -213,8 +213,8 @@ def test_a_modified_message_has_the_annotations_and_keeps_its_place(tmp_path: Pa
     q = core.broker.catalogue.queues["q"]
     found = notes(core, core.consumer(q, 5))
     assert [(body, given) for body, given, _ in found] == ([annotated[:2], ("b", {})] if durable else [])
-    q.purge()
-    q.accept(q.consumers[0], list(q.consumers[0].unsettled.values())) if q.consumers else None
+    q.disposal.purge()
+    q.outcomes.accept(q.consumers[0], list(q.consumers[0].unsettled.values())) if q.consumers else None
     assert core.broker.ledger.size == core.broker.ledger.resident == 0
 
 
@@ -237,7 +237,7 @@ def test_annotations_of_one_subscription_are_not_seen_in_another(tmp_path: Path)
     assert found == {"one": [("b", {}, 0), ("a", {"mine": True}, 1)], "two": [("a", {}, 0), ("b", {}, 0)]}
     for name in ("one", "two"):
         consumer = queues[name].consumers[0]
-        queues[name].accept(consumer, list(consumer.unsettled.values()))
+        queues[name].outcomes.accept(consumer, list(consumer.unsettled.values()))
     assert core.broker.ledger.size == 0
     core.commit()
     core.restart()
@@ -294,7 +294,7 @@ def test_a_drain_is_answered_when_what_others_have_taken_is_off_the_disk(tmp_pat
     consumer = core.consumer(q, 1)
     core.send("x", durable=True)
     core.commit()
-    q.accept(consumer, [message for _, message in outlet(consumer).take()])
+    q.outcomes.accept(consumer, [message for _, message in outlet(consumer).take()])
     core.broker.commit()  # has begun, and is not on disk
     answers: list[str] = []
     link: Any = SimpleNamespace(detached=False, drained=lambda: answers.append("drained"), detach=answers.append)

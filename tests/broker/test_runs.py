@@ -75,7 +75,7 @@ def test_runs_reach_consumers_within_their_credit_and_in_turn(tmp_path: Path) ->
     assert taken(two) == [f"{i}" for i in range(120, 130)]
     assert taken(one) == [f"{i}" for i in range(130, 140)]
     assert queue.count == 200
-    assert queue.delivering == 140
+    assert queue.dispatcher.delivering == 140
 
 
 def test_what_is_accepted_together_is_gone_together(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_what_is_accepted_together_is_gone_together(tmp_path: Path) -> None:
     core.commit()
     core.broker.run_pending()
     tokens = [token for _, token in outlet(consumer).take()]
-    queue.accept(consumer, tokens[:299])
-    queue.accept(consumer, tokens[:299])  # nothing counts twice
+    queue.outcomes.accept(consumer, tokens[:299])
+    queue.outcomes.accept(consumer, tokens[:299])  # nothing counts twice
     assert sums(queue)[:2] == (1, tokens[299].size)
     assert sums(queue)[3:5] == (1, tokens[299].size)
     core.commit()

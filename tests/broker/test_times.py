@@ -36,8 +36,8 @@ def test_what_a_receiver_of_second_mode_had_does_not_expire_and_the_rest_does() 
     first = core.consumer(q, 3, once=True)
     found = [message for _, message in outlet(first).take()]
     outlet(first).credit = 0
-    q.release(first, found[:1])
-    q.modify(first, found[1:2], failed=True, elsewhere=False)
+    q.outcomes.release(first, found[:1])
+    q.outcomes.modify(first, found[1:2], failed=True, elsewhere=False)
     q.detach(first)
     core.tick(20_000)
     assert (q.expired, q.count) == (1, 3)
@@ -48,7 +48,7 @@ def test_what_a_receiver_of_second_mode_had_does_not_expire_and_the_rest_does() 
     second = core.consumer(q, 5, once=True)
     found_again = outlet(second).take()
     assert [decoded(payload).body for payload, _ in found_again] == ["given back", "failed", "lost"]
-    q.accept(second, [message for _, message in found_again])
+    q.outcomes.accept(second, [message for _, message in found_again])
     assert not q.expiries.watched
     assert not q.expiries.handed
 
@@ -88,9 +88,9 @@ def test_a_clock_that_is_set_changes_no_time_to_live_and_no_delay(tmp_path: Path
     consumer = core.consumer(q, 10)
     found = outlet(consumer).take()
     assert [decoded(payload).body for payload, _ in found] == ["short", "until"]
-    q.release(consumer, [message for _, message in found])
+    q.outcomes.release(consumer, [message for _, message in found])
     outlet(consumer).take()
-    q.modify(consumer, [message for _, message in found], failed=True, elsewhere=False)
+    q.outcomes.modify(consumer, [message for _, message in found], failed=True, elsewhere=False)
     core.tick(2_000)
     core.commit()
     assert (late.count, q.count) == (2, 2), "expired, and delayed"

@@ -155,7 +155,7 @@ class Broker:
         pending, self._pending = self._pending, {}
         for queue in pending:
             if not queue.deleted:
-                queue.dispatch()
+                queue.dispatcher.dispatch()
         return bool(self._pending)
 
     def disk_caught_up(self) -> None:

@@ -108,7 +108,9 @@ class Browser:
         payload = broker.payloads.load(message)
         if payload is None:
             return
-        if self.selector is not None and not self.selector.matches(self.queue.selection.lookup(payload, message)):
+        if self.selector is not None and not self.selector.matches(
+            self.queue.dispatcher.selection.lookup(payload, message)
+        ):
             return
         ttl = max(0, message.expires - broker.now) if message.expires else -1
         attempts = self.queue.attempts.get(message.id, 0)

@@ -295,31 +295,26 @@ class Catalogue:
         """Changes attributes by the names of `create_queue`. Raises SelectorError."""
         if "filter" in changes:
             queue.condition.filter = compile_selector(changes["filter"]) if changes["filter"] else None
-        for name in (
-            "max_consumers",
-            "exclusive",
-            "purge_on_no_consumers",
-            "auto_delete",
-            "auto_created",
-            "user",
-            "ring_size",
-        ):
+        for name in ("max_consumers", "purge_on_no_consumers", "auto_delete", "auto_created", "user"):
             if name in changes:
                 setattr(queue, name, changes[name])
-        queue.settle_mode()
-        queue.settle_ring()
+        if "exclusive" in changes:
+            queue.dispatcher.exclusive = changes["exclusive"]
+        if "ring_size" in changes:
+            queue.disposal.ring_size = changes["ring_size"]
+        queue.dispatcher.settle_mode()
+        queue.disposal.settle_ring()
         self._table.changed(queue.address.name)
         self._define_queue(queue)
-        queue.dispatch()
-        if queue.ring:
-            queue.drop_oldest()
+        queue.dispatcher.dispatch()
+        if queue.disposal.ring:
+            queue.disposal.drop_oldest()
 
     def pause_queue(self, queue: Queue, paused: bool) -> None:
         """While paused a queue takes messages and gives none; a durable queue is still paused after a restart."""
-        queue.paused = paused
-        queue.settle_mode()
+        queue.dispatcher.pause(paused)
         self._define_queue(queue)
-        queue.dispatch()
+        queue.dispatcher.dispatch()
 
     def destroy_queue(self, name: str, *, remove_consumers: bool = False, auto_delete_address: bool = False) -> None:
         """Delete a queue. Raises BrokerError if it does not exist, or has consumers and they are not to be removed."""
@@ -361,7 +356,7 @@ class Catalogue:
         if queue.deleted or queue.consumers:
             return
         if queue.purge_on_no_consumers:
-            queue.purge()
+            queue.disposal.purge()
         if queue.address.held and queue.routing_type == ANYCAST:
             return  # it goes with the link that made it
         if queue.temporary or (queue.auto_delete and not queue.count):
@@ -396,7 +391,7 @@ class Catalogue:
             for concerned in (address, *self._below(address)):
                 concerned.apply(self.settings.get(name))
                 for queue in self.queues_of(concerned).values():
-                    queue.settle_ring()
+                    queue.disposal.settle_ring()
             if address.id and self._store is not None:
                 self._store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
         self._broker.check_blocked()

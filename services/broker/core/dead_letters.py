@@ -8,9 +8,10 @@ from typing import Any, Protocol
 from enmasse import log
 from services.broker.core import errors
 from services.broker.core.catalogue import Catalogue
+from services.broker.core.dispatcher import Unreadable
 from services.broker.core.front import actual_expiry, moved, original_annotations
 from services.broker.core.names import ANYCAST, MULTICAST
-from services.broker.core.queue import Queue, Unreadable
+from services.broker.core.queue import Queue
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 
 _log = log.get()
@@ -71,7 +72,7 @@ class DeadLetters:
 
     def _move(self, queue: Queue, message: StoredMessage, target: str | None, annotations: dict[str, Any]) -> bool:
         if target is not None:
-            payload = queue.read(message)
+            payload = queue.dispatcher.read(message)
             if isinstance(payload, Unreadable):
                 return payload is Unreadable.LOST
             self.move_copy(queue, message, payload, target, annotations)

@@ -37,14 +37,14 @@ def queue_definition(queue: Queue) -> bytes:
             "noLocal": queue.condition.no_local,
             "maxConsumers": queue.max_consumers,
             "purgeOnNoConsumers": queue.purge_on_no_consumers,
-            "exclusive": queue.exclusive,
+            "exclusive": queue.dispatcher.exclusive,
             "autoCreated": queue.auto_created,
             "autoDelete": queue.auto_delete,
             "user": queue.user,
-            "paused": queue.paused,
+            "paused": queue.dispatcher.paused,
             "subscription": queue.subscription,
             "client": queue.client,
-            "ringSize": queue.ring_size,
+            "ringSize": queue.disposal.ring_size,
         }
     )
 

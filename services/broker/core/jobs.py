@@ -16,6 +16,8 @@ Work = Generator[int, None, T]
 """Yields after each portion: the number of messages it dealt with. Between two portions anything may have changed."""
 
 MOST = 16  # jobs for clients at a time
+PORTION = 50  # messages that a job reads, or moves, before others have their turn
+MANY = 1000  # and those that it only removes, or puts back in their places
 AT_ONCE = 200  # messages that a job deals with before others have their turn
 
 

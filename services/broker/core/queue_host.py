@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from services.broker.core.jobs import Jobs
 from services.broker.core.ledger import Ledger
 from services.broker.core.payloads import Payloads
-from services.broker.core.persistence import Committed, MessageStore
+from services.broker.core.persistence import MessageStore
 from services.broker.core.stalls import Standing
 from services.broker.core.stored_message import StoredMessage
 
@@ -23,11 +23,17 @@ class Disposal(Protocol[Q]):
     def kill(self, queue: Q, message: StoredMessage) -> bool: ...
 
 
-class QueueHost(Protocol[Q]):
-    jobs: Jobs
-    ledger: Ledger
+class ContentsHost(Protocol):
     payloads: Payloads
     store: MessageStore | None
+
+    def removed_some(self) -> None:
+        """References were removed: to be recorded soon, and senders may go on if there was no room."""
+
+
+class QueueHost(ContentsHost, Protocol[Q]):
+    jobs: Jobs
+    ledger: Ledger
 
     @property
     def now(self) -> int: ...
@@ -54,12 +60,6 @@ class QueueHost(Protocol[Q]):
 
     def lose(self, queue: Q, message: StoredMessage) -> None:
         """A message, already out of the queue's order, is gone for good."""
-
-    def removed_some(self) -> None:
-        """References were removed: to be recorded soon, and senders may go on if there was no room."""
-
-    def when_stored(self, done: Committed) -> None:
-        """Call `done` once all changes so far are on disk."""
 
     def forget_queue(self, queue: Q) -> None:
         """The queue is deleted."""

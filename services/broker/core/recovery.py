@@ -112,8 +112,7 @@ def _recover_queue(catalogue: Catalogue, id: int, value: dict[str, Any]) -> Queu
         client=client,
         ring_size=value.get("ringSize", -1),
     )
-    queue.paused = value["paused"]
-    queue.settle_mode()
+    queue.dispatcher.pause(value["paused"])
     queue.subscription = tuple(value["subscription"]) if value["subscription"] else None
     catalogue.add_queue(queue)
     return queue

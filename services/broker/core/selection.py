@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from itertools import islice
 from operator import attrgetter
 
 from services.broker.core.consumer import Consumer
-from services.broker.core.exclusions import Exclusions
-from services.broker.core.order import NORMAL, MessageOrder
+from services.broker.core.contents import Contents
+from services.broker.core.order import NORMAL
 from services.broker.core.payloads import Payloads
 from services.broker.core.properties import property_lookup
 from services.broker.core.stored_message import StoredMessage
@@ -30,24 +30,16 @@ class UndecidedError(Exception):
 class Selection:
     """Selection of messages for the consumers of one queue."""
 
-    __slots__ = ("_attempts", "_handed", "_order", "_payloads", "_to_wall", "exclusions")
+    __slots__ = ("_attempts", "_exclusions", "_handed", "_order", "_payloads", "_to_wall")
 
-    def __init__(
-        self,
-        order: MessageOrder,
-        payloads: Payloads,
-        attempts: Mapping[int, int],
-        handed: Collection[int],
-        to_wall: Callable[[int], int],
-    ) -> None:
-        """`attempts`: failed deliveries by message id. `handed`: see Expiries. `to_wall`: from the broker's clock to ms
-        since 1970."""
-        self._order = order
+    def __init__(self, contents: Contents, payloads: Payloads, to_wall: Callable[[int], int]) -> None:
+        """`to_wall`: from the broker's clock to ms since 1970."""
+        self._order = contents.order
         self._payloads = payloads
-        self._attempts = attempts
-        self._handed = handed
+        self._attempts = contents.attempts
+        self._exclusions = contents.exclusions
+        self._handed = contents.expiries.handed
         self._to_wall = to_wall
-        self.exclusions = Exclusions()
 
     def lookup(self, payload: bytes, message: StoredMessage) -> Lookup:
         """Return the lookup by which selectors see a message of this queue."""
@@ -55,7 +47,7 @@ class Selection:
 
     def suits(self, consumer: Consumer, message: StoredMessage) -> bool:
         """Whether the message is for this consumer. Raises UndecidedError."""
-        if self.exclusions and self.exclusions.excludes(message.id, consumer):
+        if self._exclusions and self._exclusions.excludes(message.id, consumer):
             return False
         if consumer.selector is None:
             return True

@@ -42,7 +42,7 @@ class Timers:
                 if queue.deleted or not queue.expiries.watched:
                     self._expiring.pop(queue, None)
                 else:
-                    queue.expire_due()
+                    queue.disposal.expire_due()
 
     @property
     def next(self) -> int:

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, PROPERTIES
 from services.broker.core import errors
 from services.broker.core.broker import Broker
+from services.broker.core.dispatcher import Unreadable
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import readable
 from services.broker.core.jobs import Work
 from services.broker.core.order import anyone
-from services.broker.core.queue import Queue, Unreadable
+from services.broker.core.queue import Queue
 from services.broker.core.stalls import remedy
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.management.calls import Context, Operations
@@ -37,7 +38,7 @@ def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMes
 
     def chosen(message: StoredMessage) -> bool:
         payload = _load(broker, q, message)
-        return payload is not None and selector.matches(q.selection.lookup(payload, message))
+        return payload is not None and selector.matches(q.dispatcher.selection.lookup(payload, message))
 
     return chosen
 
@@ -81,7 +82,7 @@ def remove_all(c: Context, q: Queue) -> Work[int]:
 
 @one.add("removeMessages", "S")
 def remove_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
-    count = yield from _finished(q, q.remove(_chosen(c.broker, q, filter)))
+    count = yield from _finished(q, q.disposal.remove(_chosen(c.broker, q, filter)))
     c.broker.ask_commit(True)
     return count
 
@@ -102,19 +103,19 @@ def move_messages(c: Context, q: Queue, filter: str | None, target: str) -> Work
     other = c.broker.catalogue.queues.get(target)
     if other is None:
         raise errors.no_queue(target)
-    return _finished(q, q.dispose(partial(_move, c, other), _chosen(c.broker, q, filter)))
+    return _finished(q, q.disposal.dispose(partial(_move, c, other), _chosen(c.broker, q, filter)))
 
 
 def _move(c: Context, other: Queue, q: Queue, message: StoredMessage) -> bool:
     """To just this queue. False: it could not be read, or was not taken there, and is back in its place; or it is gone
     for good."""
-    payload = q.read(message)
+    payload = q.dispatcher.read(message)
     if isinstance(payload, Unreadable):
         return False
     if other.deleted:
         raise errors.no_queue(other.name)
     if not c.broker.dead_letters.move_copy(q, message, payload, f"{other.address.name}::{other.name}", {}):
-        q.reinsert([message])  # its filter did not want it
+        q.dispatcher.reinsert([message])  # its filter did not want it
         return False
     q.finish(message)
     return True
@@ -122,7 +123,7 @@ def _move(c: Context, other: Queue, q: Queue, message: StoredMessage) -> bool:
 
 @one.add("sendMessagesToDeadLetterAddress", "S")
 def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> Work[int]:
-    return _finished(q, q.dispose(c.broker.dead_letters.kill, _chosen(c.broker, q, filter)))
+    return _finished(q, q.disposal.dispose(c.broker.dead_letters.kill, _chosen(c.broker, q, filter)))
 
 
 @one.add("sendMessageToDeadLetterAddress", "i")
@@ -132,7 +133,7 @@ def send_one_to_dead_letters(c: Context, q: Queue, id: int) -> bool:
 
 @one.add("expireMessages", "S")
 def expire_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
-    return _finished(q, q.dispose(c.broker.dead_letters.expire, _chosen(c.broker, q, filter)))
+    return _finished(q, q.disposal.dispose(c.broker.dead_letters.expire, _chosen(c.broker, q, filter)))
 
 
 @one.add("expireMessage", "i")
@@ -141,7 +142,7 @@ def expire_message(c: Context, q: Queue, id: int) -> bool:
 
 
 def _ended(c: Context, q: Queue, id: int, how: Callable[[Queue, StoredMessage], bool]) -> bool:
-    message = None if q.stalled else q.take_one(id)
+    message = None if q.dispatcher.stalled else q.take_one(id)
     done = message is not None and how(q, message)
     c.broker.removed_some()
     return done
@@ -161,7 +162,7 @@ def retry_messages(c: Context, q: Queue) -> Work[int]:
         queue = home(message)
         return queue is not None and _move(c, queue, q, message)
 
-    return _finished(q, q.dispose(back, lambda message: home(message) is not None))
+    return _finished(q, q.disposal.dispose(back, lambda message: home(message) is not None))
 
 
 # -- looking at them ---------------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ def _message_json(broker: Broker, q: Queue, message: StoredMessage) -> dict[str,
     payload = _load(broker, q, message) or b""
     fields = readable(payload).get(PROPERTIES)
     properties = fields if isinstance(fields, list) else []
-    lookup = q.selection.lookup(payload, message)
+    lookup = q.dispatcher.selection.lookup(payload, message)
     user_id = properties[0] if properties else None
     return {
         "messageID": message.id,
