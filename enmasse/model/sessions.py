@@ -186,7 +186,7 @@ class CloseReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PacketChange(msgspec.Struct, frozen=True, array_like=True):
-    """Change of a packet id of a QoS 2 exchange: `[client, epoch, op, pid, key, source, message]`.
+    """Change of a packet id of a QoS 2 exchange: `[client, epoch, op, pid, key, source, message, late]`.
 
     op    key           source   meaning
     in    duplicate id           a PUBLISH came; its message is sent on under this id
@@ -197,7 +197,10 @@ class PacketChange(msgspec.Struct, frozen=True, array_like=True):
     end                          PUBCOMP came, the broker may bring the message again: the packet id is free, and no
                                  session is given the message (contended sources only)
 
-    `message`: with `out` from a contended source (`is_contended`), the AMQP message: the service holds it until `rel`.
+    With `out` from a contended source (`is_contended`):
+    message  the AMQP message; the service holds it until `rel`
+    late     the delivery was lost before this was sent: the broker may have given the message to another session, which
+             may have completed it. It is stored only if it has been before
     """
 
     client: ClientId
@@ -207,6 +210,7 @@ class PacketChange(msgspec.Struct, frozen=True, array_like=True):
     key: str | None = None
     source: str = ""
     message: bytes = b""
+    late: bool = False
 
 
 class Packets(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,12 +224,14 @@ class PacketsReply(msgspec.Struct, frozen=True, kw_only=True):
 
     `taken`: client and packet id of each `out` that was not stored, because another session has, or had, the message:
     the gateway accepts it and sends nothing. `left`: of each that was stored without its message, for want of room: it
-    stays with the broker until PUBREC.
+    stays with the broker until PUBREC. `late`: of each that was late and is not stored: the gateway sends nothing, and
+    leaves the message to the broker.
     """
 
     stale: list[str] = []
     taken: list[tuple[str, int]] = []
     left: list[tuple[str, int]] = []
+    late: list[tuple[str, int]] = []
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

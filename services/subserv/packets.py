@@ -114,6 +114,9 @@ class Packets:
             reply.taken.append((client, change.pid))
             return []
         old = session.packets.sent.get(change.pid)  # the same, if the gateway repeats what was not answered
+        if change.late and (old is None or (old.message.source, old.message.identity) != (change.source, change.key)):
+            reply.late.append((client, change.pid))
+            return []
         if change.message and not given.has_room(client, len(change.message) - (old.held if old is not None else 0)):
             reply.left.append((client, change.pid))
             change = msgspec.structs.replace(change, message=b"")

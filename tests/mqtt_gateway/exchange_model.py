@@ -14,8 +14,11 @@ class Link:
         self.carried: dict[int, str] = {}
         self.accepted: list[int] = []  # stated, the broker has not read it yet
 
+    def holds(self, link: Link) -> bool:
+        return link is self.end.link
+
     def accept(self, link: Link, delivery_id: int) -> bool:
-        if link is not self.end.link:
+        if not self.holds(link):
             return False
         self.accepted.append(delivery_id)
         return True

@@ -12,11 +12,12 @@ import pytest
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Rejected
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
-from enmasse.model.sessions import PacketChange, PacketsReply, Subscription
+from enmasse.model.sessions import PacketChange, Packets, PacketsReply, Subscription
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt.packets import V5, Disconnect, PingReq, PingResp, Publish, SubAck, Subscribe
 from enmasse.mqtt.packets import Subscription as Filter
 from services.mqtt_gateway.amqp.control import Control
+from services.mqtt_gateway.amqp.exchanges import Verdict
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.lanes import Counters, Entry, Lane
 from services.mqtt_gateway.amqp.mapping import Reader, Route
@@ -99,6 +100,32 @@ def test_answers_of_a_batch_reach_the_other_clients() -> None:
     asyncio.run(run())
     assert len(stored) == 2
     assert failed == [("b", 1)]
+
+
+def test_a_request_that_is_repeated_after_its_delivery_was_lost_is_late() -> None:
+    sent: list[Packets] = []
+    verdicts: list[Verdict] = []
+
+    async def run() -> None:
+        control = Control("g", cast(Any, None))
+        control._send = lambda subject, key, body: sent.append(body)  # type: ignore[method-assign]  # no link here
+        for late in (True, False):
+            control.change(PacketChange("a", 3, "rel", 1, "k", "s"), None)
+            control.change(PacketChange("a", 3, "out", 1, "k", "s"), verdicts.append)
+            control.change(PacketChange("a", 3, "out", 2, "l", "s"), verdicts.append)
+            await asyncio.sleep(0)
+            (batch,) = control._batches
+            control._send_batch(batch)
+            if late:
+                control.late("a", 3, 1)
+            control._send_batch(batch)
+            control._stored(batch, "packets", msgspec.json.encode(PacketsReply(late=[("a", 1)] if late else [])))
+
+    asyncio.run(run())
+    assert [[change.late for change in each.changes] for each in sent] == [
+        [False, False, False], [False, True, False], [False, False, False], [False, False, False],
+    ]  # fmt: skip
+    assert verdicts == [Verdict.LATE, Verdict.DONE, Verdict.DONE, Verdict.DONE]
 
 
 def test_a_deadline_that_fails_leaves_those_of_others() -> None:

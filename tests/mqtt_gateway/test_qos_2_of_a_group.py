@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from enmasse.model.sessions import Outgoing, PacketChange
 from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Verdict
@@ -91,6 +92,12 @@ class Member(MqttHalf):
     ) -> None:
         self.pending.append((PacketChange(self.name, 1, op, packet_id, key, source, message), done))
 
+    def late(self, packet_id: int) -> None:
+        self.pending = [
+            (structs.replace(change, late=True) if (change.op, change.pid) == ("out", packet_id) else change, done)
+            for change, done in self.pending
+        ]
+
     def store(self) -> None:
         if self.pending:
             change, done = self.pending.pop(0)
@@ -103,6 +110,8 @@ class Member(MqttHalf):
         if change.op == "out":
             if self.service.is_taken(self.name, SOURCE, change.key):
                 return Verdict.TAKEN
+            if change.late:
+                return Verdict.LATE  # nothing is stored twice here
             if not self.room:
                 verdict = Verdict.LEFT
                 change = PacketChange(self.name, 1, "out", change.pid, change.key, SOURCE)
@@ -216,8 +225,13 @@ class World:
         return [message for member in self.members for message in member.delivered]
 
 
+LATE = [(0, "attach"), (0, "lose"), (1, "attach"), (1, "serve"), (1, "broker"), (1, "store")]
+"""A member completes a message before the service learns that another one has begun it and lost its link."""
+
+
 @settings(max_examples=400)
 @given(st.integers(1, 3), events)
+@example(1, [(who, event, False) for who, event in LATE])
 def test_each_message_reaches_one_member_once(messages: int, events: list[tuple[int, str, bool]]) -> None:
     world = World(messages)
     for event in events:

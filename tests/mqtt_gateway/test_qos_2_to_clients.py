@@ -63,6 +63,9 @@ class World(MqttHalf):
     ) -> None:
         self.pending.append((op, packet_id, key, done))
 
+    def late(self, packet_id: int) -> None:
+        raise AssertionError("the source is one session's")
+
     # what happens
 
     def store(self) -> None:

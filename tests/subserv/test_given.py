@@ -16,12 +16,14 @@ from tests.subserv.harness import Gateway, World, world
 MESSAGE = base64.b64encode(b"a message").decode()
 
 
-async def offered(gateway: Gateway, client: str, pid: int, key: str, source: str, message: str = MESSAGE) -> str:
-    """What the service says of it."""
-    change = [client, gateway.epochs[client], "out", pid, key, source, message]
+async def offered(
+    gateway: Gateway, client: str, pid: int, key: str, source: str, message: str = MESSAGE, *, late: bool = False
+) -> str:
+    """Return the service's verdict on `out`."""
+    change = [client, gateway.epochs[client], "out", pid, key, source, message, *([True] if late else [])]
     reply = await gateway.ask("packets", {"changes": [change]})
     assert not reply["stale"]
-    return "taken" if reply["taken"] == [[client, pid]] else "left" if reply["left"] == [[client, pid]] else "held"
+    return next((verdict for verdict in ("taken", "left", "late") if reply[verdict] == [[client, pid]]), "held")
 
 
 def metric(w: World, name: str) -> float:
@@ -51,6 +53,24 @@ async def test_a_message_is_one_sessions(tmp_path: Path) -> None:
         assert await offered(gateway, "b", 8, "01", source) == "taken"
         assert metric(w, "subserv_held_bytes") == len(b"a message")
         await _ended(w, gateway, source)
+
+
+@asyncio_test
+async def test_a_request_whose_delivery_was_lost_is_stored_only_if_it_was_before(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        gateway = await w.gateway()
+        for client in "ab":
+            await gateway.open(client)
+            await gateway.subscribe(client, "$share/g/news/x")
+        (source,) = await w.queues()
+        assert await offered(gateway, "a", 1, "01", source, late=True) == "late"
+        assert await offered(gateway, "b", 7, "01", source) == "held"
+        assert await offered(gateway, "b", 7, "01", source, late=True) == "held"
+        assert await offered(gateway, "b", 7, "02", source, late=True) == "late", "another message had this id"
+        assert await offered(gateway, "a", 1, "01", source, late=True) == "taken"
+        await gateway.packets(["b", gateway.epochs["b"], "rel", 7, "01", source])
+        await gateway.packets(["b", gateway.epochs["b"], "out-", 7])
+        assert await offered(gateway, "a", 1, "01", source, late=True) == "late", "b has completed it"
 
 
 async def _ended(w: World, gateway: Gateway, source: str) -> None:

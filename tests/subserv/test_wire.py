@@ -14,7 +14,7 @@ def test_changes_of_packet_ids_are_arrays() -> None:
         wire.PacketChange("c", 3, "out", 8, "00ff", "$sub/b/c"),
         wire.PacketChange("c", 3, "out-", 8),
     ]
-    assert msgspec.json.encode(changes[0]) == b'["c",3,"in",7,"dup","",""]'
+    assert msgspec.json.encode(changes[0]) == b'["c",3,"in",7,"dup","","",false]'
 
 
 def test_a_reply_to_open_names_what_is_under_way() -> None:

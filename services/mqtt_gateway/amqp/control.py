@@ -114,6 +114,7 @@ class Control(LinkUser):
         self._batch = _Batch()
         self._batches: deque[_Batch] = deque()  # without an answer, in their order
         self._scheduled = False
+        self._lost_deliveries: set[tuple[str, int, int]] = set()  # client, epoch and packet id of an unanswered `out`
         self._closes: dict[tuple[str, int], Close] = {}  # that were not answered yet
         self._late: dict[str, str] = {}  # requests `open` that were given up → their client
         self._log = log.get(part="sessions")
@@ -257,6 +258,10 @@ class Control(LinkUser):
         if len(batch.changes) >= MAX_CHANGES or batch.size >= MAX_BYTES:
             self._close_batch()
 
+    def late(self, client: str, epoch: int, packet_id: int) -> None:
+        """The delivery of an `out` that is not answered is lost: when it is sent, or sent again, it is late."""
+        self._lost_deliveries.add((client, epoch, packet_id))
+
     def _flush(self) -> None:
         self._scheduled = False
         if self._batch.changes:
@@ -271,7 +276,16 @@ class Control(LinkUser):
     def _send_batch(self, batch: _Batch) -> None:
         self._number += 1
         batch.key = f"p{self._number}"
-        self._send("packets", batch.key, Packets(changes=batch.changes))
+        changes = batch.changes
+        if self._lost_deliveries:
+            changes = [
+                msgspec.structs.replace(each, late=True) if each.op == "out" and self._is_late(each) else each
+                for each in changes
+            ]
+        self._send("packets", batch.key, Packets(changes=changes))
+
+    def _is_late(self, change: PacketChange) -> bool:
+        return (change.client, change.epoch, change.pid) in self._lost_deliveries
 
     def _stored(self, batch: _Batch, subject: str, body: bytes) -> None:
         if subject == "error":
@@ -283,16 +297,22 @@ class Control(LinkUser):
         else:
             full, reason, text = False, reasons.SESSION_TAKEN_OVER, ""
             reply = decode(body, PacketsReply)
-        stale, taken, left = set(reply.stale), set(reply.taken), set(reply.left)
+        stale = set(reply.stale)
+        verdicts = {
+            **dict.fromkeys(reply.taken, Verdict.TAKEN),
+            **dict.fromkeys(reply.left, Verdict.LEFT),
+            **dict.fromkeys(reply.late, Verdict.LATE),
+        }
         self._batches.remove(batch)
         for client, epoch in {(change.client, change.epoch) for change in batch.changes if change.client in stale}:
             self._sessions.disconnect(client, epoch, reason, text)
         for change, done in zip(batch.changes, batch.done, strict=True):
+            if change.op == "out":
+                self._lost_deliveries.discard((change.client, change.epoch, change.pid))
             if done is not None and change.client not in stale:
                 verdict = Verdict.REFUSED if full else Verdict.DONE
-                if change.op == "out" and (taken or left):
-                    key = change.client, change.pid
-                    verdict = Verdict.TAKEN if key in taken else Verdict.LEFT if key in left else Verdict.DONE
+                if change.op == "out":
+                    verdict = verdicts.get((change.client, change.pid), verdict)
                 try:
                     done(verdict)
                 except Exception as error:  # of one client: the batch is for all

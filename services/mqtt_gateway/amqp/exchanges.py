@@ -12,7 +12,7 @@ there is no room, is accepted after PUBREC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from typing import Final, Literal, Protocol, TypeAlias
@@ -43,6 +43,8 @@ class Verdict(Enum):
     """Not stored: the message is, or was, another session's."""
     LEFT = "left"
     """Stored without its message, which stays with the broker."""
+    LATE = "late"
+    """Not stored: its delivery was lost before it was asked for, and another session may have had the message."""
     REFUSED = "refused"
     """Not stored, because the store of the subscription service is full."""
 
@@ -61,6 +63,9 @@ class Host(Protocol):
     ) -> None:
         """Stores a change of a packet id, in order; `done` is called when it is durable, or was refused."""
 
+    def late(self, packet_id: int) -> None:
+        """The delivery of an `out` that is not answered is lost: if it is sent from now on, it is late."""
+
     def step(self, packet_id: int, step: Step) -> None: ...
 
 
@@ -74,6 +79,9 @@ class _Nobody:
         done: Callable[[Verdict], None] | None,
         message: bytes = b"",
     ) -> None:
+        pass
+
+    def late(self, packet_id: int) -> None:
         pass
 
     def step(self, packet_id: int, step: Step) -> None:
@@ -92,10 +100,10 @@ def accept(delivery: Delivery) -> bool:
 class _Exchange:
     """A QoS 2 message to the client. `delivery` None: it was under way when the session was opened and has not come
     again. `packet_id` 0: none yet. `taken`: PUBREC or the message is stored, the broker may forget it. `settled`: it
-    has. `finished`: PUBCOMP has come. `contended`: from such a source; whether the broker has settled is known
-    only if it confirms that, because the message may be redelivered to others."""
+    has. `finished`: PUBCOMP has come. `asked`: `out` is not answered yet. `contended`: from such a source; whether the
+    broker has settled is known only if it confirms that, because the message may be redelivered to others."""
 
-    __slots__ = ("contended", "delivery", "finished", "key", "packet_id", "settled", "source", "taken")
+    __slots__ = ("asked", "contended", "delivery", "finished", "key", "packet_id", "settled", "source", "taken")
 
     def __init__(self, source: str, delivery: Delivery | None, packet_id: int = 0) -> None:
         self.source = source
@@ -103,6 +111,7 @@ class _Exchange:
         self.key: tuple[str, str] | None = None  # source and identity
         self.delivery = delivery
         self.packet_id = packet_id
+        self.asked = False
         self.taken = False
         self.settled = False
         self.finished = False
@@ -131,7 +140,8 @@ class Exchanges:
         self._once[key] = exchange
 
     def let_go(self) -> None:
-        """Report nothing further: the session has ended."""
+        """Report nothing further: the session has ended, and with it the links that it received from."""
+        self._now_late(self._by_id.values())
         self._host = _NOBODY
 
     # messages
@@ -185,12 +195,28 @@ class Exchanges:
         if len(message) > MOST_HELD:
             message = b""
         given = partial(self._given, exchange, bool(message))
+        exchange.asked = True
         self._host.change("out", packet_id, delivery.identity, delivery.source, given, message)
+        if link is not None and not source.holds(link):
+            self._host.late(packet_id)
+
+    def _now_late(self, exchanges: Iterable[_Exchange]) -> None:
+        """The deliveries of these are lost. The broker may give the messages to other sessions, which may have
+        completed them by the time that an `out` reaches the service."""
+        for exchange in exchanges:
+            if exchange.asked:
+                self._host.late(exchange.packet_id)
 
     def _given(self, exchange: _Exchange, held: bool, verdict: Verdict) -> None:
-        """Go on with a message of a contended source, or withdraw it if it is another session's."""
+        """Go on with a message of a contended source, or withdraw it if it is, or may be, another session's."""
         packet_id, delivery = exchange.packet_id, exchange.delivery
-        if verdict is not Verdict.TAKEN:
+        exchange.asked = False
+        if verdict is Verdict.LATE and delivery is not None:
+            source, link, *_ = delivery.handle
+            if link is not None and source.holds(link):
+                self.assign(delivery, packet_id)  # the broker has redelivered it
+                return
+        if verdict not in (Verdict.TAKEN, Verdict.LATE):
             if held and verdict is Verdict.DONE:
                 self._accept(exchange)
             self._host.step(packet_id, Step.ASSIGNED)
@@ -198,7 +224,7 @@ class Exchanges:
         self._by_id.pop(packet_id, None)
         if exchange.key is not None:
             self._once.pop(exchange.key, None)
-        if delivery is not None:
+        if delivery is not None and verdict is Verdict.TAKEN:
             accept(delivery)
         self._host.step(packet_id, Step.WITHDRAWN)
 
@@ -297,6 +323,7 @@ class Exchanges:
         """The link is lost: unsettled messages will be redelivered, accepted ones may be."""
         for key in [key for key in self._stated if key[0] == source]:
             self._end(self._stated.pop(key))
+        self._now_late(each for each in self._by_id.values() if each.source == source)
         for exchange in self._once.values():
             if exchange.source == source:
                 exchange.settled = False  # a broker that does not settle may not have read it

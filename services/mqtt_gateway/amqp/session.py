@@ -266,6 +266,9 @@ class MqttSession:
             PacketChange(self.client_id, self.epoch, op, packet_id, key, source, message), done
         )
 
+    def late(self, packet_id: int) -> None:
+        self._backend.control.late(self.client_id, self.epoch, packet_id)
+
     def step(self, packet_id: int, step: Step) -> None:
         client = self.client
         if client is None:

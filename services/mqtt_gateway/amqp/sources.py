@@ -255,6 +255,10 @@ class SessionSource(LinkUser):
             self._decided.difference_update(delivery_ids)
             self._who.settled(self, delivery_ids)
 
+    def holds(self, link: Receiver) -> bool:
+        """Whether this is the link: deliveries of an earlier one are lost."""
+        return link is self.link
+
     def accept(self, link: Receiver, delivery_id: int) -> bool:
         """The outcome of a delivery of this link. False: the link was replaced, the message will be redelivered."""
         if link is not self.link:
