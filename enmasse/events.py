@@ -82,7 +82,7 @@ EVENTS = (
     Event("broker.message-ids.not-written", "warning", "file reason", "The file with the next message id could not be written; the store was opened without it.", "Check the disk."),
     Event("broker.message.lost", "error", "queue message address", "A stored message is missing or damaged. It is counted and listed among the losses.", "Check the disk; see docs/operations.md about losses."),
     Event("broker.message.malformed", "error", "queue message dead reason", "A stored message cannot be decoded; it became a dead letter if `dead`, otherwise it is delivered unchanged.", "Find its sender."),
-    Event("broker.message.not-annotated", "warning", "queue message reason", "The message-annotations of an outcome `modified` were not added to the message: it cannot be read now, or they are too many.", "See `reason`."),
+    Event("broker.message.not-annotated", "warning", "queue message count reason", "The message-annotations of an outcome `modified` were not added to the message: it cannot be read now, or they are too many. Reported for the first message of a queue, then at most once a minute; `count` includes those since the last report.", "See `reason`."),
     Event("broker.message.read-failed", "warning", "queue message reason", "A message cannot be read now; its queue waits and tries again.", "Check the disk."),
     Event("broker.messages.not-stored", "error", "messages reason", "A commit failed; the senders of these messages get `modified`.", "Check the disk."),
     Event("broker.paging.failed", "warning", "address reason", "A message could not be moved from memory to disk; it stays in memory.", "Check the disk."),

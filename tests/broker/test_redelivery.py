@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -285,6 +286,28 @@ def test_annotations_that_would_be_too_large_are_left_out(tmp_path: Path) -> Non
     more(consumer, 1)
     ((body, given, _),) = notes(core, consumer)
     assert (body, list(given)) == ("a", ["large"])
+
+
+def test_refused_annotations_are_reported_once_a_minute_for_each_queue(capsys: pytest.CaptureFixture[str]) -> None:
+    core = Core()
+    consumers = [core.consumer(core.queue(name), 1) for name in ("one", "two")]
+    for name in ("one", "two"):
+        core.send("a", to=name)
+
+    def refused(consumer: QueueConsumer, times: int) -> None:
+        for _ in range(times):
+            annotate(consumer, large="x" * 70_000)
+            more(consumer, 1)
+
+    refused(consumers[0], 3)
+    refused(consumers[1], 1)
+    core.tick(59_999)
+    refused(consumers[0], 1)
+    core.tick(1)
+    refused(consumers[0], 2)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    found = [(line["queue"], line["count"]) for line in lines if line["event"] == "broker.message.not-annotated"]
+    assert found == [("one", 1), ("two", 1), ("one", 4)]
 
 
 def test_a_drain_is_answered_when_what_others_have_taken_is_off_the_disk(tmp_path: Path) -> None:

@@ -16,17 +16,20 @@ from services.broker.core.stored_message import PARTLY, PRIORITY_SHIFT, STORED, 
 
 _log = log.get()
 _MAX_ANNOTATIONS = 64 << 10  # bytes of a message's annotations that consumers may fill
+_WARN_EVERY = 60_000  # milliseconds between two warnings of one queue: a client can cause as many as it likes
 
 
 class Outcomes(Generic[C]):
     """Settlement of one queue's messages."""
 
-    __slots__ = ("_broker", "_dispatcher", "_queue")
+    __slots__ = ("_broker", "_dispatcher", "_not_annotated", "_queue", "_warned")
 
     def __init__(self, queue: C, broker: QueueHost[C], dispatcher: Dispatcher[C]) -> None:
         self._queue = queue
         self._broker = broker
         self._dispatcher = dispatcher
+        self._not_annotated = 0  # since the last warning
+        self._warned: int | None = None  # when
 
     # -- stated by a consumer ------------------------------------------------------------------------------------------
     def accept(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
@@ -174,7 +177,7 @@ class Outcomes(Generic[C]):
             payload = payloads.load(message)
             changed = annotated(payload, annotations, _MAX_ANNOTATIONS) if payload is not None else None
         except (OSError, AmqpError, TypeError, ValueError) as error:
-            _log.warning("broker.message.not-annotated", queue=queue.name, message=message.id, reason=str(error))
+            self._warn(message, error)
             return message
         if changed is None:
             return message  # gone for good, which is dealt with when it is sent
@@ -197,6 +200,21 @@ class Outcomes(Generic[C]):
         payloads.drop(message)
         queue.rename(message.id, id)
         return own
+
+    def _warn(self, message: StoredMessage, error: Exception) -> None:
+        """Report messages left without their annotations: the first at once, later ones together."""
+        self._not_annotated += 1
+        now = self._broker.now
+        if self._warned is not None and now < self._warned + _WARN_EVERY:
+            return
+        _log.warning(
+            "broker.message.not-annotated",
+            queue=self._queue.name,
+            message=message.id,
+            count=self._not_annotated,
+            reason=str(error),
+        )
+        self._warned, self._not_annotated = now, 0
 
 
 def _settled(consumer: Consumer, messages: list[StoredMessage]) -> list[StoredMessage]:
