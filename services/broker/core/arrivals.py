@@ -68,35 +68,23 @@ class Arrivals:
 
     def add(
         self,
-        message: StoredMessage,
-        queues: list[Queue],
-        payload: bytes,
+        messages: Sequence[StoredMessage],
+        queues: Sequence[Queue],
+        payloads: Sequence[bytes],
+        size: int,
         waiting: Waiting | None,
         first: int,
         due: int = 0,
     ) -> None:
-        """A message that is stored, or that comes behind others which are."""
+        """Messages that are stored, or that come behind others which are, `size` bytes together. Several: one queue's,
+        for which `Queue.arrive_run` will do."""
+        count = len(messages)
         for queue in queues:
-            queue.count_expected(1, message.size)
-        self._coming.append((waiting, first, 1, (message,), queues, (payload,), due, message.size))
-        self._broker.ledger.expect(message.size)
+            queue.count_expected(count, size)
+        self._coming.append((waiting, first, count, messages, queues, payloads, due, size))
+        self._broker.ledger.expect(size)
         if self._broker.commit_asked != 2:
             self._broker.ask_commit(True)
-
-    def add_run(
-        self,
-        messages: list[StoredMessage],
-        queue: Queue,
-        payloads: list[bytes],
-        size: int,
-        waiting: Waiting | None,
-        first: int,
-    ) -> None:
-        """`add` of messages for which `Queue.arrive_run` will do, `size` bytes together."""
-        queue.count_expected(len(messages), size)
-        self._coming.append((waiting, first, len(messages), messages, (queue,), payloads, 0, size))
-        self._broker.ledger.expect(size)
-        self._broker.ask_commit(True)
 
     def add_copy(self, waiting: Waiting, first: int) -> None:
         """A delivery whose message is stored already, with the next commit at the latest."""

@@ -29,6 +29,7 @@ from services.broker.core.routes import Route
 from services.broker.core.stalls import Stalls, Standing
 from services.broker.core.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 from services.broker.core.timers import Timers
+from services.broker.core.verdict import ACCEPT, RELEASE, WAIT, Verdict
 
 _log = log.get()
 
@@ -176,37 +177,35 @@ class Broker:
             return False
         flags = (DURABLE if durable else 0) | priority << PRIORITY_SHIFT
         message = StoredMessage(0, payload, len(payload), flags, 0, route.owner, 0)
-        targets, stored = self.targets(route, message, payload, "")
-        if not targets or len(stored) > MAX_HOLDERS:
+        try:
+            return self.enter(route, message, payload) is not RELEASE
+        except errors.BrokerError:
             return False
-        self.enqueue(message, payload, targets, stored)
-        return True
 
-    def targets(
-        self, route: Route, message: StoredMessage, payload: bytes, origin: str
-    ) -> tuple[list[Queue], list[int]]:
-        """The queues for a message from container `origin`, and the ids of the durable ones."""
-        if route.plain or (route.guarded and route.unmarked(payload)):
-            return route.targets, route.stored
-        return route.choose(property_lookup(payload, message, self.to_wall), origin)
-
-    def enqueue(
+    def enter(
         self,
+        route: Route,
         message: StoredMessage,
         payload: bytes,
-        targets: list[Queue],
-        stored: list[int],
+        origin: str = "",
         due: int = 0,
         waiting: Waiting | None = None,
         delivery_id: int = 0,
         key: bytes | None = None,
-    ) -> bool:
-        """Stores a new message for the durable ones of its queues if it is durable, counts it, and gives it to its
-        queues: if it is stored, when it is on disk. `key`: by which a copy is recognised. Whether it is stored, and
-        `waiting` is to be answered then. Raises BrokerError if more than MAX_HOLDERS queues would store it."""
+    ) -> Verdict:
+        """Choose the queues of a new message from container `origin`, store it for the durable ones if it is durable,
+        count it, and give it to its queues: if it is stored, when it is on disk. RELEASE: there is no queue for it, and
+        nothing is done. WAIT: it is stored, and `waiting` is answered then. `key`: by which a copy is recognised.
+        Raises BrokerError if more than MAX_HOLDERS queues would store it."""
+        if route.plain or (route.guarded and route.unmarked(payload)):
+            targets, stored = route.targets, route.stored
+        else:
+            targets, stored = route.choose(property_lookup(payload, message, self.to_wall), origin)
+        if not targets:
+            return RELEASE
         owner = message.owner
-        stores = bool(message.flags & DURABLE and stored)
-        if stores and self.store is not None:
+        verdict = ACCEPT
+        if self.store is not None and message.flags & DURABLE and stored:
             if len(stored) > MAX_HOLDERS:
                 raise errors.too_many_queues(owner.name, len(stored))
             message.id = self.store.add(
@@ -218,21 +217,22 @@ class Broker:
                 duplicate=(owner.id, key) if key is not None and owner.id else None,
             )
             message.flags |= STORED if len(stored) == len(targets) else STORED | PARTLY
+            verdict = WAIT
         else:
-            stores, waiting = False, None
+            waiting = None
             message.id = self.next_id()
             if key is not None:
                 self.duplicates.add(owner, key)
         message.refs = len(targets)
         self.ledger.add(owner, 1, message.size)
         if message.flags & STORED or any(queue.arriving for queue in targets):
-            self.arrivals.add(message, targets, payload, waiting, delivery_id, due)
-            return stores
+            self.arrivals.add((message,), targets, (payload,), message.size, waiting, delivery_id, due)
+            return verdict
         for queue in targets:
             queue.add(message, due)
         if message.refs and self.payloads.pressed_by(message):
             self.payloads.put_out(message)
-        return stores
+        return verdict
 
     # -- time ----------------------------------------------------------------------------------------------------------
     def watch_expiries(self, queue: Queue) -> None:

@@ -50,13 +50,13 @@ def publish(
         message = StoredMessage(
             store.add(payload, route.stored, priority=front.priority), payload, size, front.flags | STORED, 0, owner, 1
         )
-        broker.arrivals.add(message, route.targets, payload, waiting, delivery_id)
+        broker.arrivals.add((message,), route.targets, (payload,), size, waiting, delivery_id)
         verdict = WAIT
     else:
         message = StoredMessage(broker.next_id(), payload, size, front.flags, 0, owner, 1)
         verdict = ACCEPT
         if queue.arriving:
-            broker.arrivals.add(message, route.targets, payload, None, 0)
+            broker.arrivals.add((message,), route.targets, (payload,), size, None, 0)
         else:
             queue.add(message)
             if message.refs and (ledger.resident > ledger.memory_limit or owner.size > owner.limit):
@@ -102,11 +102,11 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
         id = broker.next_id(count)
     messages = [StoredMessage(id + i, payload, len(payload), flags, 0, owner, 1) for i, payload in enumerate(payloads)]
     if flags & STORED:
-        broker.arrivals.add_run(messages, queue, payloads, size, waiting, first)
+        broker.arrivals.add(messages, (queue,), payloads, size, waiting, first)
         return count
     waiting.stored(first, count)
     if queue.arriving:
-        broker.arrivals.add_run(messages, queue, payloads, size, None, 0)
+        broker.arrivals.add(messages, (queue,), payloads, size, None, 0)
         return count
     queue.add_run(messages, payloads, size)
     broker.payloads.make_room(messages)
@@ -142,12 +142,11 @@ def _publish_with_care(
             return ACCEPT
         broker.arrivals.add_copy(waiting, delivery_id)
         return WAIT
-    targets, stored = broker.targets(route, message, payload, origin)
-    if not targets:
+    verdict = broker.enter(route, message, payload, origin, due, waiting, delivery_id, key)
+    if verdict is RELEASE:
         return _unrouted(broker, owner, payload, front)
-    waits = broker.enqueue(message, payload, targets, stored, due, waiting, delivery_id, key)
     broker.admission.after(owner, front.durable)
-    return WAIT if waits else ACCEPT
+    return verdict
 
 
 def _is_duplicate(broker: Broker, owner: BrokerAddress, key: bytes) -> bool:
