@@ -11,6 +11,7 @@ import pytest
 from proton import symbol
 
 from services.broker.consumers import TaggedOutlet
+from services.broker.core.errors import BrokerError
 from services.broker.storage.paging import Pager
 from tests.broker.disks import FailingDisk
 from tests.broker.sansio import Core, QueueConsumer, decoded, more, outlet, taken
@@ -48,6 +49,21 @@ def test_a_dead_letter_keeps_the_first_place_it_came_from() -> None:
         queue.outcomes.reject(consumer, [token for _, token in outlet(consumer).take()])
     ((payload, _),) = outlet(core.consumer(core.broker.catalogue.queues["dead2"], 1)).take()
     assert decoded(payload).annotations["x-opt-ORIG-ADDRESS"] == "q"
+
+
+def test_rejected_messages_behind_one_that_fails_are_delivered_again() -> None:
+    core = Core()
+    core.broker.catalogue.put_settings(
+        "q", {"DLA": "dead", "autoCreateDeadLetterResources": True, "deadLetterQueuePrefix": "\0"}
+    )
+    q = core.queue()
+    for n in range(3):
+        core.send(n)
+    consumer = core.consumer(q, 3)
+    with pytest.raises(BrokerError, match="Illegal address or queue name"):
+        q.outcomes.reject(consumer, [token for _, token in outlet(consumer).take()])
+    q.detach(consumer)
+    assert taken(core.consumer(q, 3)) == [1, 2]
 
 
 def test_dead_letter_queues_may_be_made_for_each_address() -> None:

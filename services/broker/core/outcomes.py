@@ -93,8 +93,9 @@ class Outcomes(Generic[C]):
 
     def reject(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
         """Move rejected messages to the dead-letter address at once."""
-        for message in _settled(consumer, messages):
-            self._broker.dead_letters.kill(self._queue, message)
+        for message in messages:  # one by one: after an exception the others are still the consumer's
+            if consumer.unsettled.pop(message.id, None) is not None:
+                self._broker.dead_letters.kill(self._queue, message)
         self._broker.removed_some()
 
     # -- without a consumer --------------------------------------------------------------------------------------------
