@@ -69,8 +69,8 @@ class Catalogue:
         self._settings_ids: dict[str, int] = {}  # of the definitions in the store
         self._names = NameTrie()  # of the addresses
         self._queues_by_address: dict[str, dict[str, Queue]] = {}
-        self._table = RouteTable(self)
-        self.diverts = Diverts(self._table.bindings, self, store)
+        self._table = RouteTable(self.addresses, self.queues, self.queues_of, self.root_of)
+        self.diverts = Diverts(self._table, self.addresses, store, lambda: broker.ask_commit(True))
 
     def queues_of(self, address: BrokerAddress) -> Mapping[str, Queue]:
         """Queues bound to the address, by name."""
@@ -397,17 +397,9 @@ class Catalogue:
         self._broker.check_blocked()
 
     # -- routes --------------------------------------------------------------------------------------------------------
-    def changed(self, pattern: str) -> None:
-        """Drop routes to the addresses that the pattern (or name) covers: they have changed."""
-        self._table.changed(pattern)
-
     def route(self, name: str, routing_type: str | None) -> Route | None:
         """Find the queues for messages to `name` (an address, or `address::queue`); None: there is no such address."""
         return self._table.route(name, routing_type)
-
-    def ask_commit(self) -> None:
-        """Definitions were written."""
-        self._broker.ask_commit(True)
 
     # -- what a restart restores ---------------------------------------------------------------------------------------
     def restore_settings(self, id: int, match: str, values: dict[str, Value]) -> None:

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
 
 from services.broker.core import errors
-from services.broker.core.bindings import ROUTING_TYPES, Bindings, Divert
+from services.broker.core.bindings import ROUTING_TYPES, Divert
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.definitions import divert_definition
 from services.broker.core.names import check_name
 from services.broker.core.persistence import MessageStore
+from services.broker.core.route_table import RouteTable
 from services.broker.selector import compile_selector
 
 _LONGEST = 2048  # characters of a name, which may be made of two others
 
 
-class DivertHost(Protocol):
-    """The part of the catalogue that diverts use."""
-
-    @property
-    def addresses(self) -> Mapping[str, BrokerAddress]: ...
-    def changed(self, pattern: str) -> None:
-        """Drop routes to the addresses that the pattern covers: they have changed."""
-
-    def ask_commit(self) -> None:
-        """Definitions were written."""
-
-
 class Diverts:
     """One is durable if its destination is. Methods raise BrokerError and SelectorError; nothing is done then."""
 
-    def __init__(self, bindings: Bindings, host: DivertHost, store: MessageStore | None) -> None:
-        self._bindings = bindings
-        self._host = host
+    def __init__(
+        self,
+        table: RouteTable,
+        addresses: Mapping[str, BrokerAddress],
+        store: MessageStore | None,
+        written: Callable[[], None],
+    ) -> None:
+        """`written`: called after definitions were written to the store."""
+        self._table = table
+        self._bindings = table.bindings
+        self._addresses = addresses
         self._store = store
+        self._written = written
 
     @property
     def by_name(self) -> Mapping[str, Divert]:
@@ -76,7 +73,7 @@ class Diverts:
             routing_name=routing_name,
         )
         self._bindings.add_divert(divert)
-        self._host.changed(pattern)
+        self._table.changed(pattern)
         self._define(divert)
         return divert
 
@@ -96,7 +93,7 @@ class Diverts:
         self._bindings.remove_divert(divert)
         divert.address, divert.condition, divert.routing_type = address, condition, kind
         self._bindings.add_divert(divert)
-        self._host.changed(divert.pattern)
+        self._table.changed(divert.pattern)
         self._define(divert)
         return divert
 
@@ -114,17 +111,17 @@ class Diverts:
     def restore(self, divert: Divert) -> None:
         """One found in the store at the start."""
         self._bindings.add_divert(divert)
-        self._host.changed(divert.pattern)
+        self._table.changed(divert.pattern)
 
     def _remove(self, divert: Divert) -> None:
         self._bindings.remove_divert(divert)
-        self._host.changed(divert.pattern)
+        self._table.changed(divert.pattern)
         if divert.id and self._store is not None:
             self._store.undefine(divert.id)
-            self._host.ask_commit()
+            self._written()
 
     def _address(self, name: str) -> BrokerAddress:
-        address = self._host.addresses.get(name)
+        address = self._addresses.get(name)
         if address is None:
             raise errors.no_address(name)
         return address
@@ -135,7 +132,7 @@ class Diverts:
         if not divert.id:
             divert.id = self._store.new_id()
         self._store.define(divert.id, divert_definition(divert))
-        self._host.ask_commit()
+        self._written()
 
 
 def _known(routing_type: str) -> str:

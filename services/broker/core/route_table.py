@@ -3,8 +3,7 @@ it was made of. What is bound elsewhere leaves them alone: clients subscribe by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from enmasse.tries import ANY, SEPARATOR, NameTrie
 from services.broker.core.bindings import Binding, Bindings
@@ -22,22 +21,21 @@ _LONGEST = 512  # characters of names whose routes are kept; others are found fo
 _KINDS = (None, ANYCAST, MULTICAST)
 
 
-class Names(Protocol):
-    """The part of the catalogue that routes are made of, beside bindings."""
-
-    @property
-    def addresses(self) -> Mapping[str, BrokerAddress]: ...
-    @property
-    def queues(self) -> Mapping[str, Queue]: ...
-    def queues_of(self, address: BrokerAddress) -> Mapping[str, Queue]: ...
-    def root_of(self, name: str) -> BrokerAddress | None:
-        """The configured address that covers the name."""
-
-
 class RouteTable:
-    def __init__(self, names: Names) -> None:
+    def __init__(
+        self,
+        addresses: Mapping[str, BrokerAddress],
+        queues: Mapping[str, Queue],
+        queues_of: Callable[[BrokerAddress], Mapping[str, Queue]],
+        root_of: Callable[[str], BrokerAddress | None],
+    ) -> None:
+        """`addresses`, `queues`: by name. `queues_of`: an address's queues by name. `root_of`: the configured address
+        that covers a name."""
         self.bindings = Bindings()
-        self._names = names
+        self._addresses = addresses
+        self._queues = queues
+        self._queues_of = queues_of
+        self._root_of = root_of
         self._routes: dict[tuple[str, str | None], Route] = {}
         self._known = NameTrie()  # the names in _routes, without those of queues
         self._of_queues: list[tuple[str, str | None]] = []  # keys `address::queue` in _routes
@@ -72,17 +70,17 @@ class RouteTable:
         """`diverted`: the names of the addresses that messages have come by; none of them comes twice."""
         if "::" in name:
             address_name, _, queue_name = name.partition("::")
-            queue = self._names.queues.get(queue_name)
+            queue = self._queues.get(queue_name)
             if queue is None or queue.address.name != address_name:
                 return None
             return Route(name, queue.address.root, [queue], {})
-        root = self._names.root_of(name)
+        root = self._root_of(name)
         if root is None:
             return None
-        address = self._names.addresses.get(name)
+        address = self._addresses.get(name)
         anycast: list[Queue] = []
         if address is not None and routing_type != MULTICAST:
-            anycast = [queue for queue in self._names.queues_of(address).values() if queue.routing_type == ANYCAST]
+            anycast = [queue for queue in self._queues_of(address).values() if queue.routing_type == ANYCAST]
         wanted = routing_type != ANYCAST and MULTICAST in root.routing_types
         topic = root.explicit and MULTICAST in root.routing_types
         conditions: dict[Queue, list[Condition]] = {}
@@ -110,7 +108,7 @@ class RouteTable:
         """The one queue of an address, if that is where every message to it goes. None: look closer."""
         if MULTICAST in address.routing_types or kind == MULTICAST or self.bindings.is_diverted_by_name(address.name):
             return None
-        queues = self._names.queues_of(address)
+        queues = self._queues_of(address)
         if len(queues) != 1:
             return None
         (queue,) = queues.values()
@@ -141,7 +139,7 @@ class RouteTable:
 
     def _destinations(self, pattern: str) -> list[BrokerAddress]:
         """The addresses covered by a pattern to which diverts lead. By wildcards only topics are: those are few."""
-        address = self._names.addresses.get(pattern)
+        address = self._addresses.get(pattern)
         found = [address] if address is not None else []
         return found + [topic for topic in self.bindings.topics_diverted_to if matches(pattern, topic.name)]
 
