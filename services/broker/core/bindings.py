@@ -79,15 +79,18 @@ class Bindings:
         self._from: dict[str, int] = {}  # how many diverts have a pattern
 
     def add(self, binding: Binding) -> None:
+        """Enter the binding of a queue."""
         self._by_pattern.add(binding.pattern, binding)
         self._of_queues[binding.queue] = binding
 
     def remove(self, queue: Queue) -> None:
+        """Remove the binding of a queue, if it has one."""
         binding = self._of_queues.pop(queue, None)
         if binding is not None:
             self._by_pattern.remove(binding.pattern, binding)
 
     def add_divert(self, divert: Divert) -> None:
+        """Enter a divert."""
         self.diverts[divert.name] = divert
         self._by_pattern.add(divert.pattern, divert)
         self._to.setdefault(divert.address, {})[divert.name] = divert
@@ -96,6 +99,7 @@ class Bindings:
             self.topics_diverted_to[divert.address] = None
 
     def remove_divert(self, divert: Divert) -> None:
+        """Remove a divert that was entered."""
         del self.diverts[divert.name]
         self._by_pattern.remove(divert.pattern, divert)
         mine = self._to[divert.address]

@@ -94,6 +94,7 @@ class Broker:
 
     @property
     def now(self) -> int:
+        """Return the time of the clock in milliseconds."""
         return self.clock()
 
     def to_wall(self, time: int) -> int:
@@ -112,14 +113,17 @@ class Broker:
         return self._last_id - count + 1
 
     def new_queue(self, id: int, name: str, address: BrokerAddress, routing_type: str, **attributes: Any) -> Queue:
+        """Make a queue; the catalogue enters it."""
         return Queue(self, id, name, address, routing_type, **attributes)
 
     def forget_queue(self, queue: Queue) -> None:
+        """Cancel what is planned for a queue that is being deleted."""
         self._pending.pop(queue, None)
         self._timers.forget(queue)
         self.stalls.drop(queue)
 
     def forget_address(self, address: BrokerAddress) -> None:
+        """Drop the state of an address that was deleted."""
         self.admission.forget(address)
         self.duplicates.forget(address)
 
@@ -147,6 +151,7 @@ class Broker:
             self.admission.check_blocked()
 
     def postpone(self, queue: Queue) -> None:
+        """Call the queue's `dispatch` in a later turn."""
         if not self._pending:
             self.on_pending()
         self._pending[queue] = None
@@ -165,6 +170,7 @@ class Broker:
         self.jobs.wake()
 
     def check_blocked(self) -> None:
+        """Block and unblock producers again after a change of limits."""
         self.admission.check_blocked()
 
     # -- messages of the broker's own ----------------------------------------------------------------------------------
@@ -236,11 +242,13 @@ class Broker:
 
     # -- time ----------------------------------------------------------------------------------------------------------
     def watch_expiries(self, queue: Queue) -> None:
+        """Remove expired messages of the queue from time to time."""
         deadline = self._timers.watch_expiries(queue, self.now)
         if deadline:
             self.on_deadline(deadline)
 
     def wake_at(self, queue: Queue, due: int) -> None:
+        """Call the queue's `wake` at a time of the clock (ms)."""
         self.on_deadline(self._timers.wake_at(queue, due))
 
     def tick(self) -> int:
@@ -253,6 +261,7 @@ class Broker:
 
     # -- durability ----------------------------------------------------------------------------------------------------
     def ask_commit(self, urgent: bool) -> None:
+        """Ask for a commit: at the end of this turn if `urgent`, else within a few milliseconds."""
         wanted = 2 if urgent else 1
         if wanted > self.commit_asked and self.store is not None:
             self.commit_asked = wanted

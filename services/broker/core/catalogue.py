@@ -364,6 +364,7 @@ class Catalogue:
 
     # -- settings ------------------------------------------------------------------------------------------------------
     def put_settings(self, match: str, values: dict[str, Value]) -> None:
+        """Set and store the address settings of a match; they apply at once."""
         self.settings.put(match, values)
         if self._store is not None:
             id = self._settings_ids.get(match)
@@ -374,6 +375,7 @@ class Catalogue:
         self._apply_settings(match)
 
     def remove_settings(self, match: str) -> None:
+        """Remove the address settings of a match, if there are any."""
         if not self.settings.remove(match):
             return
         id = self._settings_ids.pop(match, None)
@@ -403,10 +405,12 @@ class Catalogue:
 
     # -- what a restart restores ---------------------------------------------------------------------------------------
     def restore_settings(self, id: int, match: str, values: dict[str, Value]) -> None:
+        """Enter address settings found in the store at the start."""
         self._settings_ids[match] = id
         self.settings.put(match, values)
 
     def restore_address(self, id: int, name: str, routing_types: frozenset[str], *, auto_created: bool) -> None:
+        """Enter an address found in the store at the start."""
         address = BrokerAddress(name, routing_types, self.settings.get(name), id=id, explicit=True)
         address.auto_created = auto_created
         self._take_in(address)

@@ -57,13 +57,16 @@ class Connections:
         self._next = 0
 
     def new_id(self, prefix: str = "") -> str:
+        """Return an id that no other connection of this process has."""
         self._next += 1
         return f"{prefix}{self._next:08x}"
 
     def add(self, client: ConnectionInfo) -> None:
+        """Enter a connection that was opened."""
         self.all[client.id] = client
         self.total += 1
 
     def remove(self, client: ConnectionInfo) -> None:
+        """Remove a connection that has ended."""
         self.all.pop(client.id, None)
         client.close = _nothing  # whoever closes it refers to it

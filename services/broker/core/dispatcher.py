@@ -80,11 +80,13 @@ class Dispatcher(Generic[C]):
         )
 
     def pause(self, paused: bool) -> None:
+        """Stop sending (`paused`), or allow it: the next `dispatch` continues."""
         self.paused = paused
         self.settle_mode()
 
     # -- consumers -----------------------------------------------------------------------------------------------------
     def attach(self, consumer: Consumer) -> None:
+        """Enter a consumer; `flow` follows when it has credit."""
         self.turns.join(consumer)
         if self.turns.selective or self.exclusive:
             self.simple = False

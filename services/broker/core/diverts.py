@@ -36,6 +36,7 @@ class Diverts:
 
     @property
     def by_name(self) -> Mapping[str, Divert]:
+        """Return all diverts by name."""
         return self._bindings.diverts
 
     def to(self, address: BrokerAddress) -> Collection[Divert]:
@@ -98,6 +99,7 @@ class Diverts:
         return divert
 
     def destroy(self, name: str) -> None:
+        """Remove a divert. Raises BrokerError if it does not exist."""
         divert = self.by_name.get(name)
         if divert is None:
             raise errors.no_divert(name)

@@ -22,6 +22,7 @@ class QueueTotals:
         self.lost = 0  # messages found to be gone from disk, or damaged there
 
     def count_added(self, count: int, size: int) -> None:
+        """Add new messages that are in the queue."""
         self.count += count
         self.bytes += size
         self.added += count
@@ -54,24 +55,30 @@ class QueueTotals:
         self.bytes += size
 
     def count_removed(self, count: int, size: int) -> None:
+        """Subtract messages that left the queue without being acknowledged."""
         self.count -= count
         self.bytes -= size
 
     def count_acknowledged(self, count: int, size: int) -> None:
+        """Subtract messages that consumers have accepted."""
         self.acknowledged += count
         self.count -= count
         self.bytes -= size
 
     def count_expired(self) -> None:
+        """Count a message that has expired."""
         self.expired += 1
 
     def count_killed(self) -> None:
+        """Count a message that has become a dead letter."""
         self.killed += 1
 
     def count_lost(self, count: int = 1) -> None:
+        """Count messages that are gone from disk, or damaged there."""
         self.lost += count
 
     def count_replaced(self, count: int) -> None:
+        """Count messages that a ring has dropped."""
         self.replaced += count
 
     def clear(self) -> None:
@@ -79,6 +86,7 @@ class QueueTotals:
         self.count = self.bytes = 0
 
     def reset_lost(self) -> None:
+        """Start counting lost messages from zero."""
         self.lost = 0
 
 
@@ -98,10 +106,12 @@ class AddressTotals:
         self.limit_count = count if count >= 0 else UNLIMITED
 
     def count_unrouted(self) -> None:
+        """Count a message that no queue took."""
         self.unrouted += 1
 
     @property
     def full(self) -> bool:
+        """Return True if a limit is reached."""
         return self.size >= self.limit or self.count >= self.limit_count
 
     @property
@@ -176,6 +186,7 @@ class Ledger:
         self.resident -= size
 
     def set_disk_full(self, full: bool) -> None:
+        """Record whether the disk has space for more messages."""
         self.disk_full = full
         self.disk_limits = full or self.disk_behind
 
@@ -204,6 +215,7 @@ class Ledger:
         )
 
     def is_full(self, owner: AddressTotals) -> bool:
+        """Return True if the address, or the broker, has reached a limit."""
         return owner.full or (0 <= self.global_max_size <= self.size)
 
     @property

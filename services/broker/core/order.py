@@ -109,6 +109,7 @@ class MessageOrder:
         return not self.ready and self.backlog is None
 
     def parts(self) -> Iterator[Iterable[StoredMessage] | Slice]:
+        """Yield the messages in order: those in memory level by level, those of the backlog in slices."""
         for level in (self.ready,) if self.levels is None else reversed(self.levels):
             yield level
             if level is self.ready and self.backlog is not None:

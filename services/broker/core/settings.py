@@ -281,6 +281,7 @@ class SettingsRepository:
         self.version += 1
 
     def remove(self, match: str) -> bool:
+        """Remove the settings of a match. Return False if it has none."""
         known = self._exact.pop(match, None) is not None
         if self._patterns.pop(match, None) is not None:
             self._tree.remove(match, match)
@@ -289,6 +290,7 @@ class SettingsRepository:
         return known
 
     def matches(self) -> list[tuple[str, dict[str, Value]]]:
+        """Return the settings of each match."""
         return [*self._patterns.items(), *self._exact.items()]
 
     def merged(self, address: str) -> dict[str, Value]:

@@ -22,6 +22,7 @@ class Turns:
         self.selective = 0
 
     def join(self, consumer: Consumer) -> None:
+        """Enter a consumer; it takes turns from `flow` on."""
         self.consumers.append(consumer)
         self.selective += consumer.selective
 
@@ -44,6 +45,7 @@ class Turns:
             self.draining[consumer] = None
 
     def deactivate(self, consumer: Consumer) -> None:
+        """Skip a consumer until its next `flow`."""
         if consumer.active:
             consumer.active = False
             self.active.remove(consumer)
