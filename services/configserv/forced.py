@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 from enmasse import log
 from enmasse.model.names import AddressName
@@ -26,15 +27,15 @@ class Forced:
         self._reporters = reporters
         self._changed = changed
         self._loop = asyncio.get_running_loop()
-        self._since: dict[AddressName, float] = dict.fromkeys(store.forced(), self._loop.time())
+        self.names = store.forced()
+        """Forced addresses for the controllers. An order counts, and is fulfilled, once that is saved: a crash must not
+        repeat it, or an address of the same name could lose its messages."""
+        self._since: dict[AddressName, float] = dict.fromkeys(self.names, self._loop.time())
         self._busy: set[AddressName] = set()
         """Addresses that have left Active since they were forced."""
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self._watch()
-
-    @property
-    def names(self) -> list[AddressName]:
-        return list(self._since)
 
     def add(self, names: Iterable[AddressName]) -> None:
         """Let controllers delete these addresses with their messages."""
@@ -45,7 +46,6 @@ class Forced:
                 self._since[name] = now
         if new:
             self._save()
-            self._changed()
         self.check()
         self._watch()
 
@@ -70,9 +70,9 @@ class Forced:
                 del self._since[name]
                 self._busy.discard(name)
             self._save()
-            self._changed()
 
     def close(self) -> None:
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 
@@ -86,7 +86,15 @@ class Forced:
         self._watch()
 
     def _save(self) -> None:
+        names = list(self._since)
+        done = partial(self._publish, names)
         try:
-            self._store.save_forced(self.names)
+            self._store.save_forced(names, done)
         except OSError as error:
             log.get().error("configserv.force.not-saved", reason=str(error))
+            done()
+
+    def _publish(self, names: list[AddressName]) -> None:
+        self.names = names
+        if not self._closed:
+            self._changed()

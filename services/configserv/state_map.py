@@ -48,6 +48,8 @@ class StateMap:
         self._problem = ""
         self._writing: asyncio.Task[None] | None = None
         self._changed = False
+        self._saving: list[Callable[[], None]] = []
+        """Called after the next write."""
 
     async def open(self) -> None:
         """Read the ConfigMap. Raises process.Fatal if it cannot be read: the service must not start without it."""
@@ -90,10 +92,12 @@ class StateMap:
                 log.get().info("configserv.force.ordered", by=f"configmap/{name}", addresses=len(each.addresses))
                 self._orders[name] = each.id
                 force(each.addresses)
-                self.save_forced(self._forced)
+                self.save_forced(self._forced, lambda: None)
 
-    def save_forced(self, names: list[AddressName]) -> None:
+    def save_forced(self, names: list[AddressName], done: Callable[[], None]) -> None:
+        """Save the forced addresses; call `done` once they are saved, or cannot be, which is then a problem."""
         self._forced = names
+        self._saving.append(done)
         self._put(FORCED, msgspec.json.encode(ForcedNames(addresses=names, orders=self._orders)))
 
     @property
@@ -149,6 +153,7 @@ class StateMap:
         try:
             while self._changed:
                 self._changed = False
+                saved, self._saving = self._saving, []
                 body: Object = {
                     "metadata": {"name": self._name, "labels": self._labels},
                     "binaryData": dict(self._data),
@@ -156,6 +161,7 @@ class StateMap:
                 size = sum(map(len, self._data.values()))
                 if size > MAX_BYTES:
                     self._problem = f"it takes {size} bytes, and a ConfigMap holds 1 MiB; use fewer addresses"
+                    _call(saved)
                     return
                 try:
                     # Only the leader writes here; changes made by people are overwritten.
@@ -163,5 +169,11 @@ class StateMap:
                     self._problem = ""
                 except ApiError as error:
                     self._problem = str(error)
+                _call(saved)
         finally:
             self._writing = None
+
+
+def _call(waiting: list[Callable[[], None]]) -> None:
+    for done in waiting:
+        done()

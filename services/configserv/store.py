@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -55,8 +56,8 @@ class Store(Protocol):
     async def save(self, state: AppliedState) -> None:
         """Save the configuration, without blocking the event loop. Raises OSError."""
 
-    def save_forced(self, names: list[AddressName]) -> None:
-        """Save the forced addresses. Raises OSError."""
+    def save_forced(self, names: list[AddressName], done: Callable[[], None]) -> None:
+        """Save the forced addresses; call `done` once they are saved, or cannot be. Raises OSError."""
 
     @property
     def has_configuration(self) -> bool:
@@ -111,9 +112,10 @@ class ConfigStore:
     def _save_configuration(self, state: AppliedState) -> None:
         self._save(_CONFIGURATION, msgspec.json.encode(state))
 
-    def save_forced(self, names: list[AddressName]) -> None:
-        """Save the forced addresses. Raises OSError."""
+    def save_forced(self, names: list[AddressName], done: Callable[[], None]) -> None:
+        """Save the forced addresses, then call `done`. Raises OSError."""
         self._save(_FORCED, msgspec.json.encode(ForcedNames(addresses=names)))
+        done()
 
     @property
     def has_configuration(self) -> bool:
