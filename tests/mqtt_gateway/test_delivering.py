@@ -121,6 +121,25 @@ def test_what_was_not_acknowledged_comes_again_with_its_id_and_dup(version: int)
 
 
 @VERSIONS
+def test_exchanges_that_only_the_broker_has_not_ended_leave_room_for_others(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their ids stay in use: the broker may redeliver these messages, but only after it has delivered what waits."""
+    world = World()
+    peer = _subscribed(world, version, properties=Properties(receive_maximum=20 if version == V5 else None))
+    monkeypatch.setattr(peer.session, "complete", lambda packet_id, delivery: None)  # the broker does not settle
+    for number in range(40):
+        _publish(world, b"%d" % number, 2)
+    first = [packet_id for *_, packet_id in _messages(peer.take())]
+    assert len(first) == 20
+    peer.send(*map(PubRec, first))
+    assert peer.take() == [PubRel(packet_id) for packet_id in first]
+    peer.send(*map(PubComp, first))
+    second = [packet_id for *_, packet_id in _messages(peer.take())]
+    assert len(second) == 20 and not set(second) & set(first)
+
+
+@VERSIONS
 @pytest.mark.clause("v3.1.1", "MQTT-4.3.3-1", "MQTT-2.3.1-4")
 @pytest.mark.clause("v5", "MQTT-4.3.3-5", "MQTT-2.2.1-4")
 def test_of_what_is_complete_nothing_is_said_and_its_id_is_not_taken(version: int) -> None:

@@ -41,6 +41,8 @@ _TOPICS: dict[str, bytes] = {}
 """Topics that were sent lately, as they stand in a PUBLISH."""
 _MOST_TOPICS: Final = 4096
 _LONGEST_KEPT: Final = 256
+_MOST_IDS: Final = 65_000
+"""Packet ids in use, fewer than there are: one is always free."""
 
 
 def topic_field(topic: str) -> bytes:
@@ -70,6 +72,7 @@ class _Exchange:
 class Outbound:
     __slots__ = (
         "_aliases",
+        "_complete",
         "_earlier",
         "_front",
         "_host",
@@ -109,6 +112,7 @@ class Outbound:
         self._last = 0  # packet id
         self._one: dict[int, Delivery] = {}  # sent with QoS 1, in order
         self._two: dict[int, _Exchange] = {}
+        self._complete = 0  # of these: the client is done, and the broker has not settled. They fill no window (v5 4.9)
         self._rels: InOrder[None] = InOrder()
         self._waiting: deque[Delivery] | None = None
         self._kept = 0  # bytes of these
@@ -217,6 +221,7 @@ class Outbound:
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _COMPLETE:
             del self._two[packet_id]
+            self._complete -= 1
             if self._waiting:
                 self.go_on()
         elif exchange is None and self._reserved is not None:  # it was complete on an earlier connection
@@ -241,8 +246,7 @@ class Outbound:
         state = _ASSIGNING if exchange is None else exchange.state
         if exchange is not None and state == _PUBLISHED and exchange.delivery is not None:
             if packet.reason >= 0x80:
-                exchange.state = _COMPLETE  # v5 4.3.3: the exchange has ended
-                self._session.complete(packet_id, exchange.delivery)
+                self._finish(packet_id, exchange)  # v5 4.3.3: the exchange has ended
                 return
             exchange.state = _RECEIVED
             self._rels.expect(packet_id)
@@ -258,8 +262,16 @@ class Outbound:
     def pubcomp(self, packet: PubComp) -> None:
         exchange = self._two.get(packet.packet_id)
         if exchange is not None and exchange.state == _RELEASED:
-            exchange.state = _COMPLETE
-            self._session.complete(packet.packet_id, exchange.delivery)
+            self._finish(packet.packet_id, exchange)
+
+    def _finish(self, packet_id: int, exchange: _Exchange) -> None:
+        """The client is done: there is room for another message. The id is free once the broker has settled: it may
+        redeliver the message until then, and only after what waits here."""
+        exchange.state = _COMPLETE
+        self._complete += 1
+        self._session.complete(packet_id, exchange.delivery)
+        if self._waiting:
+            self.go_on()
 
     # sending
 
@@ -272,7 +284,8 @@ class Outbound:
                 self._output.write(3, data)
             self._session.settle(delivery)
             return True
-        if len(self._one) + len(self._two) >= self._most or (qos == 2 and len(self._two) >= self._most_two):
+        two = len(self._two) - self._complete
+        if len(self._one) + two >= self._most or (qos == 2 and two >= self._most_two) or self.in_flight >= _MOST_IDS:
             return False
         if self._earlier:
             known = self._earlier.pop((delivery.source, delivery.identity), None)
@@ -319,8 +332,8 @@ class Outbound:
                 self._one[known.pid] = delivery
                 self._output.write(3, data)
         elif data is None:
-            self._two[known.pid] = _Exchange(delivery, _COMPLETE)
-            self._session.complete(known.pid, delivery)
+            exchange = self._two[known.pid] = _Exchange(delivery, _PUBLISHED)
+            self._finish(known.pid, exchange)
         else:
             self._two[known.pid] = _Exchange(delivery, _PUBLISHED)
             self._output.write(3, data)
