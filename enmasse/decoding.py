@@ -7,6 +7,7 @@ expect that loses its connection, or its process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,20 +24,14 @@ Text = bytes | bytearray | memoryview | str
 
 def decode(data: Text, kind: type[T], *, most: int = MAX_BYTES) -> T:
     """The JSON value in `data`, of the type `kind`. Raises msgspec.DecodeError with the reason."""
-    _check_size(data, most)
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except RecursionError:
-        raise msgspec.DecodeError(TOO_DEEP) from None
+    value: T = _bounded(msgspec.json.decode, data, kind, most)
+    return value
 
 
 def unpack(data: bytes, kind: type[T], *, most: int = MAX_BYTES) -> T:
     """The MessagePack value in `data`, of the type `kind`. Raises msgspec.DecodeError with the reason."""
-    _check_size(data, most)
-    try:
-        return msgspec.msgpack.decode(data, type=kind)
-    except RecursionError:
-        raise msgspec.DecodeError(TOO_DEEP) from None
+    value: T = _bounded(msgspec.msgpack.decode, data, kind, most)
+    return value
 
 
 def decode_any(data: Text, *, most: int = MAX_BYTES) -> Any:
@@ -44,11 +39,7 @@ def decode_any(data: Text, *, most: int = MAX_BYTES) -> Any:
 
     Raises msgspec.DecodeError with the reason.
     """
-    _check_size(data, most)
-    try:
-        value = msgspec.json.decode(data)
-    except RecursionError:
-        raise msgspec.DecodeError(TOO_DEEP) from None
+    value = _bounded(msgspec.json.decode, data, Any, most)
     level, depth = [value], 0
     while level := [each for each in level if isinstance(each, list | dict)]:
         depth += 1
@@ -58,6 +49,10 @@ def decode_any(data: Text, *, most: int = MAX_BYTES) -> Any:
     return value
 
 
-def _check_size(data: Text, most: int) -> None:
+def _bounded(read: Callable[..., Any], data: Text, kind: Any, most: int) -> Any:
     if len(data) > most:
         raise msgspec.DecodeError(f"it is larger than {most} bytes")
+    try:
+        return read(data, type=kind)
+    except RecursionError:
+        raise msgspec.DecodeError(TOO_DEEP) from None

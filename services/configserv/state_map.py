@@ -154,26 +154,24 @@ class StateMap:
             while self._changed:
                 self._changed = False
                 saved, self._saving = self._saving, []
-                body: Object = {
-                    "metadata": {"name": self._name, "labels": self._labels},
-                    "binaryData": dict(self._data),
-                }
-                size = sum(map(len, self._data.values()))
-                if size > MAX_BYTES:
-                    self._problem = f"it takes {size} bytes, and a ConfigMap holds 1 MiB; use fewer addresses"
-                    _call(saved)
-                    return
-                try:
-                    # Only the leader writes here; changes made by people are overwritten.
-                    await asyncio.to_thread(self._api.apply, CONFIG_MAP, body, MANAGER, force=True)
-                    self._problem = ""
-                except ApiError as error:
-                    self._problem = str(error)
-                _call(saved)
+                self._problem = await self._applied()
+                for done in saved:
+                    done()
         finally:
             self._writing = None
 
-
-def _call(waiting: list[Callable[[], None]]) -> None:
-    for done in waiting:
-        done()
+    async def _applied(self) -> str:
+        """Write the ConfigMap; return why that failed, "" if it did not."""
+        size = sum(map(len, self._data.values()))
+        if size > MAX_BYTES:
+            return f"it takes {size} bytes, and a ConfigMap holds 1 MiB; use fewer addresses"
+        body: Object = {
+            "metadata": {"name": self._name, "labels": self._labels},
+            "binaryData": dict(self._data),
+        }
+        try:
+            # Only the leader writes here; changes made by people are overwritten.
+            await asyncio.to_thread(self._api.apply, CONFIG_MAP, body, MANAGER, force=True)
+        except ApiError as error:
+            return str(error)
+        return ""

@@ -57,7 +57,8 @@ class Store(Protocol):
         """Save the configuration, without blocking the event loop. Raises OSError."""
 
     def save_forced(self, names: list[AddressName], done: Callable[[], None]) -> None:
-        """Save the forced addresses; call `done` once they are saved, or cannot be. Raises OSError."""
+        """Save the forced addresses, and call `done` when that has ended. Raises OSError instead if it fails at once;
+        a later failure is one of the problems."""
 
     @property
     def has_configuration(self) -> bool:

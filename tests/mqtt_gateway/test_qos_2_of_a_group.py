@@ -245,6 +245,7 @@ def test_each_message_reaches_one_member_once(messages: int, events: list[tuple[
 
 @settings(max_examples=400)
 @given(st.integers(1, 3), endings)
+@example(1, [(who, event, False) for who, event in LATE])
 def test_what_was_sent_to_a_member_whose_session_ends_goes_to_nobody_else(
     messages: int, events: list[tuple[int, str, bool]]
 ) -> None:

@@ -201,7 +201,7 @@ class Dispatcher(Generic[C]):
                 left -= _RUN
                 continue
             message = ready.popleft()
-            if message.expires and self._has_expired(message):
+            if message.expires and self._queue.expiries.has_expired(message, self._broker.now):
                 if not self._broker.dead_letters.expire(self._queue, message):
                     return False
                 left -= _EXPIRY
@@ -227,15 +227,16 @@ class Dispatcher(Generic[C]):
                 continue
             if self.exclusive and consumer is not self.turns.consumers[0]:
                 continue
+            now = self._broker.now
             try:
-                message, looked = self.selection.search(consumer, left, self._broker.now)
+                message, looked = self.selection.search(consumer, left, now)
             except UndecidedError as undecided:
                 self._stand_still(undecided.message, undecided.error)
                 return False
             left -= looked
             if message is None:
                 pass
-            elif message.expires and self._has_expired(message):
+            elif message.expires and self._queue.expiries.has_expired(message, now):
                 if not self._broker.dead_letters.expire(self._queue, message):
                     return False
                 left -= _EXPIRY
@@ -254,9 +255,6 @@ class Dispatcher(Generic[C]):
                 return True
         self.settle_mode()
         return False
-
-    def _has_expired(self, message: StoredMessage) -> bool:
-        return message.expires <= self._broker.now and message.id not in self._queue.expiries.handed
 
     def _send_first(self, consumer: Consumer) -> int:
         """Send the first messages that need no check, up to _RUN; return how many."""

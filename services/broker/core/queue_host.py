@@ -15,9 +15,9 @@ from services.broker.core.stored_message import StoredMessage
 Q = TypeVar("Q", contravariant=True)
 
 
-class Disposal(Protocol[Q]):
-    """The end of messages that are not delivered. The message is out of the queue's order already. False: it could not
-    be read, is back in its place, and the queue stands still."""
+class DeadLettering(Protocol[Q]):
+    """Moves messages that are not delivered to another address, or ends them. The message is out of the queue's order
+    already. False: it could not be read, is back in its place, and the queue stands still."""
 
     def expire(self, queue: Q, message: StoredMessage) -> bool: ...
     def kill(self, queue: Q, message: StoredMessage) -> bool: ...
@@ -38,7 +38,7 @@ class QueueHost(ContentsHost, Protocol[Q]):
     @property
     def now(self) -> int: ...
     @property
-    def dead_letters(self) -> Disposal[Q]: ...
+    def dead_letters(self) -> DeadLettering[Q]: ...
 
     def next_id(self) -> int:
         """An id for a message that is not stored."""

@@ -30,7 +30,7 @@ class UndecidedError(Exception):
 class Selection:
     """Selection of messages for the consumers of one queue."""
 
-    __slots__ = ("_attempts", "_exclusions", "_handed", "_order", "_payloads", "_to_wall")
+    __slots__ = ("_attempts", "_exclusions", "_expiries", "_order", "_payloads", "_to_wall")
 
     def __init__(self, contents: Contents, payloads: Payloads, to_wall: Callable[[int], int]) -> None:
         """`to_wall`: from the broker's clock to ms since 1970."""
@@ -38,7 +38,7 @@ class Selection:
         self._payloads = payloads
         self._attempts = contents.attempts
         self._exclusions = contents.exclusions
-        self._handed = contents.expiries.handed
+        self._expiries = contents.expiries
         self._to_wall = to_wall
 
     def lookup(self, payload: bytes, message: StoredMessage) -> Lookup:
@@ -87,7 +87,7 @@ class Selection:
             at = start
             for message in islice(level, start, None):
                 looked += 1
-                if message.expires and message.expires <= now and message.id not in self._handed:
+                if message.expires and self._expiries.has_expired(message, now):
                     del level[at]
                     return message, looked
                 if self.suits(consumer, message):

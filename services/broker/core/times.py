@@ -90,6 +90,10 @@ class Expiries:
             del self.handed[message]
             self.handed[new] = None
 
+    def has_expired(self, message: StoredMessage, now: int) -> bool:
+        """Whether a message may no longer be delivered."""
+        return 0 < message.expires <= now and message.id not in self.handed
+
     def begin(self, now: int) -> None:
         """Begin a look at all messages; the expiry of those added meanwhile is noted."""
         self.next = now + FAR

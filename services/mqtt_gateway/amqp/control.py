@@ -116,7 +116,7 @@ class Control(LinkUser):
         self._scheduled = False
         self._lost_deliveries: set[tuple[str, int, int]] = set()  # client, epoch and packet id of an unanswered `out`
         self._closes: dict[tuple[str, int], Close] = {}  # that were not answered yet
-        self._late: dict[str, str] = {}  # requests `open` that were given up → their client
+        self._given_up: dict[str, str] = {}  # requests `open` that were given up → their client
         self._log = log.get(part="sessions")
 
     @property
@@ -189,7 +189,7 @@ class Control(LinkUser):
         for link in (sender, receiver):
             if link is not None and not link.detached:
                 link.detach()
-        self._late.clear()
+        self._given_up.clear()
         requests, self._requests = self._requests, {}
         for request in requests.values():
             if not request.reply.done():
@@ -217,7 +217,7 @@ class Control(LinkUser):
                 answer = await reply
         except TimeoutError:
             if key and isinstance(body, Open):
-                self._late[key] = body.client
+                self._given_up[key] = body.client
             raise _unavailable("no answer in time") from None
         return decode(answer, kind)
 
@@ -373,7 +373,7 @@ class Control(LinkUser):
                 if batch.key == key:
                     self._stored(batch, subject, body)
                     return
-            client = self._late.pop(key, None)
+            client = self._given_up.pop(key, None)
             if client is not None and subject == "open":  # it is no longer connected here
                 self.close(Close(client=client, epoch=decode(body, OpenReply).epoch))
             return

@@ -265,8 +265,8 @@ class Outbound:
             self._finish(packet.packet_id, exchange)
 
     def _finish(self, packet_id: int, exchange: _Exchange) -> None:
-        """The client is done: there is room for another message. The id is free once the broker has settled: it may
-        redeliver the message until then, and only after what waits here."""
+        """Make room for another message, because the client is done. The id stays in use until the broker has settled,
+        which may be known only after all messages that wait here were sent."""
         exchange.state = _COMPLETE
         self._complete += 1
         self._session.complete(packet_id, exchange.delivery)

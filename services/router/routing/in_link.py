@@ -9,7 +9,7 @@ from typing import Any
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import RELEASED, Modified, Rejected, Released
 from enmasse.amqp.receiver import Partial
-from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, PROPERTIES
+from enmasse.amqp.scan import PROPERTIES
 from services.router.routing.address import RoutedAddress
 from services.router.routing.annotations import stripped
 from services.router.routing.choice import Choice
@@ -115,7 +115,7 @@ class InLink(LinkRecord):
         out = self.choice.only  # type: ignore[union-attr]  # set as long as the link forwards
         sent = 0
         if out is not None and out.direct and all(map(SHORTEST.__le__, map(len, payloads))):
-            payloads = [payload if payload[2] > MESSAGE_ANNOTATIONS else stripped(payload) for payload in payloads]
+            payloads = [payload if payload[2] >= PROPERTIES else stripped(payload) for payload in payloads]
             sent = out.send_run(payloads, list(zip(repeat(self), range(first, first + len(payloads)))))
         for delivery_id, payload in enumerate(payloads[sent:], first + sent):
             link.on_delivery(link, delivery_id, False, payload, b"", 0)  # another one after an event of the first
