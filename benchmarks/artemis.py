@@ -1,7 +1,7 @@
 """A real Apache ActiveMQ Artemis from the Maven repository, configured so that the comparison is fair.
 
-It is our own template (enmasse/artemis) with three differences: heap and collector of a server of this size, AIO where
-libaio is there, and queues that are made by their first sender. Fair are journal-datasync on, both JIT
+It is our own template (enmasse/engines/artemis) with three differences: heap and collector of a server of this size,
+AIO where libaio is there, and queues that are made by their first sender. Fair are journal-datasync on, both JIT
 compilers, and a journal buffer time-out as Artemis' own autotune would choose it (the default of a NIO journal,
 3.3 ms, makes one outstanding message ten times slower than Artemis can be).
 """
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.harness import Server, free_port, running
-from enmasse.artemis import distribution, instance
-from enmasse.artemis.instance import MIB, Instance
+from enmasse.engines.artemis import distribution, instance
+from enmasse.engines.artemis.instance import MIB, Instance
 
 DEFAULTS = {
     "autoCreateQueues": True,

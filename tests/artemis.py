@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from enmasse.artemis import distribution, instance
-from enmasse.artemis.instance import MIB, Instance
+from enmasse.engines.artemis import distribution, instance
+from enmasse.engines.artemis.instance import MIB, Instance
 from enmasse.testing import free_port, wait_for
 
 HEADER = b"AMQP\x03\x01\x00\x00"

@@ -13,8 +13,9 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from enmasse.artemis import distribution, instance
-from enmasse.artemis.instance import MIB, Instance
+from enmasse.engines.artemis import distribution, instance
+from enmasse.engines.artemis.instance import MIB, Instance
+from enmasse.engines.engine import Unavailable
 from tests.artemis import Artemis, running_artemis
 
 PLAIN = Instance("b-0", "127.0.0.1", 5672, "/etc/artemis", "/data", "/tmp", 64 * MIB)
@@ -99,17 +100,17 @@ def program(folder: Path, name: str, text: str) -> None:
 
 
 def test_what_is_missing_is_named_with_what_to_do(empty: Path) -> None:
-    with pytest.raises(distribution.Unavailable, match=r"mvn is not on PATH.*apt-get install maven"):
+    with pytest.raises(Unavailable, match=r"mvn is not on PATH.*apt-get install maven"):
         distribution.home()
-    with pytest.raises(distribution.Unavailable, match=r"java is not on PATH.*openjdk-17"):
+    with pytest.raises(Unavailable, match=r"java is not on PATH.*openjdk-17"):
         distribution.check_java()
     program(empty, "java", "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
-    with pytest.raises(distribution.Unavailable, match=r"is Java 11: .* needs Java 17"):
+    with pytest.raises(Unavailable, match=r"is Java 11: .* needs Java 17"):
         distribution.check_java()
     program(empty, "java", "echo 'openjdk version \"21\" 2023-09-19' >&2")
     assert distribution.check_java() == str(empty / "bin" / "java")
     program(empty, "mvn", "echo '[ERROR] Unknown host repo.example'; exit 1")
-    with pytest.raises(distribution.Unavailable, match=r"Unknown host.*network"):
+    with pytest.raises(Unavailable, match=r"Unknown host.*network"):
         distribution.home()
 
 
@@ -121,7 +122,7 @@ def test_an_archive_that_is_not_the_pinned_one_is_not_unpacked(empty: Path) -> N
         f'/bin/mkdir -p "$r/a"; echo wrong > "$r/a/{archive}"'
     )
     program(empty, "mvn", text)
-    with pytest.raises(distribution.Unavailable, match=r"SHA-256 .*expected"):
+    with pytest.raises(Unavailable, match=r"SHA-256 .*expected"):
         distribution.home()
     assert [path.name for path in (empty / "cache" / "enmasse").iterdir()] == [".artemis.lock"]
 

@@ -35,7 +35,7 @@ def _options(function: Any) -> Any:
 
 
 def _read(folder: Path) -> str:
-    from enmasse.supervisor.files import read_file
+    from enmasse.files import read_file
 
     path = folder / "addresses.json"
     try:
@@ -263,7 +263,7 @@ def _locked(folder: Path) -> ExitStack:
 
 
 def _write(folder: Path, text: str) -> None:
-    from enmasse.supervisor.files import write_text
+    from enmasse.files import write_text
 
     path = folder / "addresses.json"
     try:

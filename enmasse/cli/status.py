@@ -119,7 +119,7 @@ def _missing(hashes: Hashes, status: dict[str, Any]) -> list[str]:
 
 def file_hashes(folder: Path) -> Hashes:
     """The expected hash of each configuration file. A file that cannot be read is left out: it cannot be applied."""
-    from enmasse.supervisor.files import read_file
+    from enmasse.files import read_file
 
     hashes: Hashes = {}
     for name in FILES:

@@ -13,14 +13,14 @@ from click.shell_completion import CompletionItem
 
 from enmasse.cli.common import COULD_NOT_START, end, port_offset, report
 from enmasse.cli.folders import config_folder, data_folder
+from enmasse.engines import EMBEDDED
+from enmasse.engines.catalogue import BROKERS, ROUTERS
 
 LEVELS = ("debug", "info", "warning", "error")
 COMPONENTS = (
     "enmasse", "configserv", "ragent", "storage_controller", "router", "broker", "mqtt_gateway", "subserv", "mqtt_lwt",
 )  # fmt: skip
 PARTS = ("mqtt",)
-ROUTERS = ("embedded", "qdrouterd")
-BROKERS = ("embedded", "artemis")
 SCHEMES = ("redis://", "rediss://", "unix://")
 
 
@@ -72,10 +72,10 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key (PEM).")
 @click.option("--without", "without", multiple=True, type=click.Choice(PARTS), metavar="PART",
               help="Leave a part out: mqtt (gateways, subscription service, last-will service).")  # fmt: skip
-@click.option("--router", type=click.Choice(ROUTERS), default="embedded", metavar="ENGINE",
-              help="embedded (default), or qdrouterd: Apache Qpid Dispatch 1.19 from PATH.")  # fmt: skip
-@click.option("--broker", type=click.Choice(BROKERS), default="embedded", metavar="ENGINE",
-              help="embedded (default), or artemis: Apache ActiveMQ Artemis, which is fetched once.")  # fmt: skip
+@click.option("--router", type=click.Choice(tuple(ROUTERS)), default=EMBEDDED, metavar="ENGINE",
+              help=f"{', or '.join(engine.help for engine in ROUTERS.values())}.")  # fmt: skip
+@click.option("--broker", type=click.Choice(tuple(BROKERS)), default=EMBEDDED, metavar="ENGINE",
+              help=f"{', or '.join(engine.help for engine in BROKERS.values())}.")  # fmt: skip
 @click.option("--store", type=StoreUrl(), metavar="URL",
               help="Redis server for MQTT sessions, retained messages, wills (default: files in --data).")  # fmt: skip
 @click.option("--allowed-origin", "allowed_origins", multiple=True, metavar="ORIGIN",

@@ -24,9 +24,9 @@ def type_of(entry: Any) -> str:
 
 def in_memory(folder: Path) -> set[str]:
     """The flavors of flavors.json that keep messages in memory; none if the file cannot be used."""
+    from enmasse.files import read_file
     from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import Unparsable, parse
-    from enmasse.supervisor.files import read_file
 
     try:
         flavors, _ = parse_flavors(parse("flavors.json", read_file(folder / "flavors.json")))
@@ -37,9 +37,9 @@ def in_memory(folder: Path) -> set[str]:
 
 def new_problems(folder: Path, before: str, after: str) -> list[str]:
     """One line for each thing wrong with `after` as content of addresses.json that was not wrong with `before`."""
+    from enmasse.files import read_file
     from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import Unparsable, parse
-    from enmasse.supervisor.files import read_file
 
     path = folder / "flavors.json"
     try:

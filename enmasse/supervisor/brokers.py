@@ -7,11 +7,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from enmasse.engines.program import Spec
 from enmasse.supervisor import desired
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan import Options, Spec
+from enmasse.supervisor.plan import Options
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 STOP_WITHIN = 12.0

@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from enmasse import log
 from enmasse.backoff import Backoff
+from enmasse.engines.program import ChildHealth, HealthProbe, Program, Spec
+from enmasse.files import write_changed_json
 from enmasse.supervisor import logfile
-from enmasse.supervisor.files import read_json, write_json
-from enmasse.supervisor.plan import Spec
 from enmasse.supervisor.ports import LOOPBACK
-from enmasse.supervisor.probe import ChildHealth, Probe
+from enmasse.supervisor.probe import Probe
 
 RESTART_FIRST, RESTART_LAST = 0.1, 5.0
 """Seconds before the second restart in a row, and at most. The first is at once."""
@@ -32,31 +31,6 @@ Command = Callable[[str, Path], list[str]]
 """(kind, settings file) → what to execute."""
 
 
-class HealthProbe(Protocol):
-    """Health probe of one running child."""
-
-    async def ask(self) -> ChildHealth:
-        """Probe once, within seconds; raises nothing but cancellation."""
-
-    def close(self) -> None:
-        """End probing."""
-
-
-class Program(Protocol):
-    """Program of a child: one of our services, or an external program (`qdrouterd.py`)."""
-
-    def prepare(self, spec: Spec, folder: Path) -> list[str]:
-        """Write the program's files into `folder`, or where the spec states. Return the command. Raises OSError.
-
-        One word of the command begins with the path of a file in `folder`, by which a new supervisor recognises
-        children
-        of a killed one.
-        """
-
-    def probe(self, spec: Spec) -> HealthProbe:
-        """Return the health probe of a process."""
-
-
 class Service:
     """One of our services: one settings file, and health on a port."""
 
@@ -65,24 +39,11 @@ class Service:
 
     def prepare(self, spec: Spec, folder: Path) -> list[str]:
         """Write the settings file, and return the command that starts the service with it. Raises OSError."""
-        return self._command(spec.kind, written(folder / f"{spec.name}.json", spec.settings))
+        return self._command(spec.kind, write_changed_json(folder / f"{spec.name}.json", spec.settings))
 
     def probe(self, spec: Spec) -> HealthProbe:
         """Return the probe of the service's health endpoint."""
         return Probe(LOOPBACK, spec.health_port)
-
-
-def foreign(*command: str) -> list[str]:
-    """Return a command that runs an external program and ends it with its parent. (-P: no imports from the current
-    directory.)"""
-    return [sys.executable, "-P", "-m", "enmasse.startup", *command]
-
-
-def written(file: Path, content: Any) -> Path:
-    """Write `content` as JSON unless the file has it: a restart must not need space on a full disk. Return the file."""
-    if read_json(file) != content:
-        write_json(file, content)
-    return file
 
 
 def now() -> str:

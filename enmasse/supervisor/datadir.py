@@ -11,8 +11,8 @@ import stat
 import time
 from pathlib import Path
 
+from enmasse.files import keep_spare, read_json, write_json
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.files import keep_spare, read_json, write_json
 
 FORMAT = 1
 """Format version of the data directory. A suite reads its own and older versions."""

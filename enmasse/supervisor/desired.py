@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.decoding import decode_any
-from enmasse.supervisor.files import read_file, write_json
+from enmasse.engines import mark
+from enmasse.engines.catalogue import BROKERS
+from enmasse.files import read_file, write_json
+from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.errors import StartError
 
-ENGINES = {"broker": "embedded", "artemis": "artemis"}
+ENGINES = {engine.kind: engine.name for engine in BROKERS.values()}
 """Kind of process → engine. Files of other kinds start nothing."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -94,3 +98,19 @@ def write_actual(path: Path, components: list[dict[str, Any]]) -> None:
     {"name","kind","pid","ready","restarts","detail","host","port","settings"} each.
     """
     write_json(path, {"schema": 1, "components": components})
+
+
+def check_data(data: DataDir, engine: str) -> None:
+    """Raise StartError if brokers of another engine have messages here. Files of in-memory brokers of another engine
+    are deleted: they contain no messages, and are created again."""
+    processes, _ = read_desired(data.desired, ())
+    for process in processes.values():
+        if ENGINES[process.kind] == engine:
+            continue
+        kept = process.settings.get("data_dir")
+        folder = data.path / "brokers" / kept if isinstance(kept, str) else None
+        found = mark.owner(folder) if folder is not None else None
+        if found is not None and found != engine:
+            assert folder is not None
+            raise StartError(f"{folder} {mark.refusal(found, engine)}.")
+        (data.desired / f"{process.name}.json").unlink(missing_ok=True)

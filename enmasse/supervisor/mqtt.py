@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from enmasse.engines.program import Spec
 from enmasse.supervisor.datadir import DataDir
-from enmasse.supervisor.plan import GATEWAY, LWT, SERVICES, SUBSERV, Options, SettingsMaker, Spec
+from enmasse.supervisor.plan import GATEWAY, LWT, SERVICES, SUBSERV, Options, SettingsMaker
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 _SECURE = frozenset({"mqtts", "wss"})

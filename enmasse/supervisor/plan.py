@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from enmasse.engines import EMBEDDED
+from enmasse.engines.catalogue import ROUTERS
+from enmasse.engines.program import Spec
 from enmasse.settings import LogLevel
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
@@ -16,19 +19,12 @@ MQTT, MQTTS, WS, WSS = 1883, 8883, 8083, 8084
 ROUTER_KIND = "router"
 ROUTER = f"{ROUTER_KIND}-0"
 """The first router, which has the public ports."""
-MOST_ROUTERS = 8
-"""Most routers of one suite, if their engine forms a mesh: ports are reserved for this number."""
 SERVICES = f"{ROUTER}/services"
 """The internal port of the router's listener for the MQTT services."""
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
 MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)
 """Parts that `--without` can leave out."""
-EMBEDDED, QDROUTERD, ARTEMIS = "embedded", "qdrouterd", "artemis"
-ROUTERS = (EMBEDDED, QDROUTERD)
-"""The engines of a router, for `--router`."""
-BROKERS = (EMBEDDED, ARTEMIS)
-"""The engines of brokers, for `--broker`."""
 SUPERVISOR = "enmasse"
 """The name of `enmasse up` itself among the components with a log."""
 LOG_LEVEL = "info"
@@ -48,9 +44,9 @@ class Options:
     store: str | None = None
     """URL of the Redis server for the stores of MQTT; None: files in the data folder."""
     router: str = EMBEDDED
-    """One of ROUTERS."""
+    """Engine of the routers."""
     broker: str = EMBEDDED
-    """One of BROKERS."""
+    """Engine of the brokers."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of pages that may connect to the gateways by WebSocket, beside those of the same host."""
     log_levels: Mapping[str, LogLevel] = field(default_factory=dict)
@@ -70,7 +66,7 @@ class Options:
     @property
     def most_routers(self) -> int:
         """Largest number of routers."""
-        return MOST_ROUTERS if self.router == QDROUTERD else 1
+        return ROUTERS[self.router].most
 
     @property
     def has_mqtt(self) -> bool:
@@ -94,24 +90,6 @@ class Options:
     def http_port(self) -> int:
         """Return the port for HTTP."""
         return HTTP + self.offset
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """One process to run. `name`: unique in the suite; `kind`: folder of services/; `settings`: its --config file."""
-
-    name: str
-    kind: str
-    settings: dict[str, Any]
-    wanted_endpoints: frozenset[str] = field(default=frozenset())
-    """host:port that its health must list before it counts as ready: opened after its start."""
-    engine: str = EMBEDDED
-    """The product that the process runs."""
-
-    @property
-    def health_port(self) -> int:
-        """Return the port of the service's health endpoint."""
-        return int(self.settings["health"].rpartition(":")[2])
 
 
 class SettingsMaker:
@@ -195,14 +173,9 @@ def router(options: Options, ports: InternalPorts, name: str) -> Spec:
     operators = OPERATORS + options.offset if name == ROUTER else ports.get(f"{name}/operators")
     listening = [*router_ports(options, ports, name).values(), operators]
     entities = _router_entities(name, settings.address("ragent/amqp"), operators, ports.get(f"{name}/services"))
-    if options.router == QDROUTERD:
-        level = options.log_level(ROUTER_KIND)
-        made = {
-            "operators": f"{LOOPBACK}:{operators}",
-            "entities": qdrouterd_entities(entities, ports.get(f"{name}/inter-router"), level),
-        }
-    else:
-        made = settings(name, ROUTER_KIND, entities=entities)
+    made = ROUTERS[options.router].settings(
+        name, entities, lambda key: settings.address(f"{name}/{key}"), options.log_level(ROUTER_KIND)
+    )
     return Spec(name, ROUTER_KIND, made, frozenset(f"{LOOPBACK}:{port}" for port in listening), options.router)
 
 
@@ -243,22 +216,3 @@ def _router_entities(name: str, ragent: str, operators: int, services: int) -> l
             },
         ],
     ]
-
-
-_DISPATCH_LEVELS = {"debug": "debug+", "info": "notice+", "warning": "warning+", "error": "error+"}
-"""Our levels → Dispatch's: its `info` has several lines for each connection."""
-
-
-def qdrouterd_entities(entities: list[list[Any]], inter_router: int, log_level: str) -> list[list[Any]]:
-    """Return the configuration file of Dispatch for these entities of the embedded router.
-
-    The mode is `interior`, with a listener for other routers, also for a single router, so that a second one needs no
-    restart of the first.
-    """
-    log = {"module": "DEFAULT", "enable": _DISPATCH_LEVELS[log_level], "outputFile": "stderr"}
-    made: list[list[Any]] = [["log", log]]
-    for kind, attributes in entities:
-        known = {key: value for key, value in attributes.items() if key != "management"}
-        made.append([kind, {**known, "mode": "interior"} if kind == "router" else known])
-    listener = {"name": "inter-router", "host": LOOPBACK, "port": str(inter_router), "role": "inter-router"}
-    return [*made, ["listener", listener]]

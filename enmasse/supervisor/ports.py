@@ -11,8 +11,8 @@ import socket
 from collections.abc import Collection
 from pathlib import Path
 
+from enmasse.files import NO_ROOM, read_json, write_json
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.files import NO_ROOM, read_json, write_json
 
 LOOPBACK = "127.0.0.1"
 OTHER_PORTS = "choose other ports with --port-offset N"

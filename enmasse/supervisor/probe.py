@@ -7,25 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import re
-from dataclasses import dataclass, field
-from typing import Any
 
 from enmasse.decoding import decode_any
+from enmasse.engines.program import ChildHealth
 
 TIMEOUT = 2.0
 MAX_ANSWER = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ChildHealth:
-    """A child's answer to /healthz. `endpoints`: name → host:port that it serves; `counts`: name → number."""
-
-    ready: bool
-    detail: str
-    endpoints: dict[str, str] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
 
 
 class Probe:
@@ -84,29 +72,6 @@ class Probe:
         if len(answer) != end:
             self.close()
         return bytes(answer)
-
-
-class LazyProbe:
-    """Probe `name` of `module`, created with these arguments on first use, so that its library is imported after the
-    processes have been started.
-    """
-
-    def __init__(self, module: str, name: str, *arguments: str) -> None:
-        self._module, self._name, self._arguments = module, name, arguments
-        self._probe: Any = None
-
-    async def ask(self) -> ChildHealth:
-        """Ask the probe, which is made with the first question."""
-        if self._probe is None:
-            module = await asyncio.to_thread(importlib.import_module, self._module)
-            self._probe = getattr(module, self._name)(*self._arguments)
-        health: ChildHealth = await self._probe.ask()
-        return health
-
-    def close(self) -> None:
-        """Close the probe, if it was made."""
-        if self._probe is not None:
-            self._probe.close()
 
 
 def _end(answer: bytes) -> int | None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from enmasse.files import read_json, write_json
 from enmasse.supervisor.child import Child
-from enmasse.supervisor.files import read_json, write_json
 
 STOP_WITHIN = 12.0
 """Seconds from SIGTERM to SIGKILL."""

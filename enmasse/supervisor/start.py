@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from enmasse import __version__, log
+from enmasse.engines import EMBEDDED
+from enmasse.engines.catalogue import BROKERS, ROUTERS
+from enmasse.engines.engine import BrokerEngine, RouterEngine, Unavailable
+from enmasse.engines.program import Program
+from enmasse.files import read_file
 from enmasse.process import PORT_OFFSET
-from enmasse.supervisor import artemis, datadir, limits, logfile, qdrouterd
-from enmasse.supervisor.child import Command, Program, Service
+from enmasse.supervisor import datadir, desired, limits, logfile
+from enmasse.supervisor.child import Command, Service
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.files import read_file
-from enmasse.supervisor.plan import ARTEMIS, EMBEDDED, QDROUTERD, SUPERVISOR, Options
+from enmasse.supervisor.plan import SUPERVISOR, Options
 from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_public, check_public
 from enmasse.supervisor.suite import StatusSource, Supervisor
 
@@ -72,7 +76,7 @@ def run(
             # the better message, and processes of a killed suite may still have ports.
             data = stack.enter_context(_opened(options.data)) if datadir.is_used(options.data) else None
             if data is not None:
-                artemis.check_data(data, options.broker)  # before a whole engine is fetched
+                desired.check_data(data, options.broker)  # before a whole engine is fetched
             programs = _programs(options, command)
             listening = stack.enter_context(bind_public(options.http_port, "HTTP"))
             for name, port in options.public_ports().items():
@@ -90,11 +94,18 @@ def run(
 
 def _programs(options: Options, command: Command) -> dict[str, Program]:
     """Return engine → program. Raises StartError if an engine is not available."""
-    programs: dict[str, Program] = {EMBEDDED: Service(command)}
-    if options.router == QDROUTERD:
-        programs[QDROUTERD] = qdrouterd.Qdrouterd(qdrouterd.find())
-    if options.broker == ARTEMIS:
-        programs[ARTEMIS] = artemis.find()
+    service = Service(command)
+    programs: dict[str, Program] = {EMBEDDED: service}
+    chosen: dict[str, RouterEngine | BrokerEngine] = {
+        "--router": ROUTERS[options.router],
+        "--broker": BROKERS[options.broker],
+    }
+    for option, engine in chosen.items():
+        try:
+            programs[engine.name] = engine.find(service)
+        except Unavailable as error:
+            reason = str(error).rstrip(".")
+            raise StartError(f"{option} {engine.name}: {reason}. Or start with {option} {EMBEDDED}.") from None
     return programs
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from enmasse.engines.catalogue import ROUTERS
+
 Status = dict[str, Any]
 
 NOT_RUNNING: Status = {"schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": []}
@@ -61,5 +63,6 @@ def scale(components: list[dict[str, Any]], service: str, count: int) -> tuple[b
     if count == 0:
         return False, f"the suite cannot run without {service}"
     if service == "router":
-        return False, "several routers need a mesh between them, which only --router qdrouterd has; one router runs"
+        meshed = " or ".join(engine.name for engine in ROUTERS.values() if engine.most > 1)
+        return False, f"several routers need a mesh between them, which only --router {meshed} has; one router runs"
     return False, f"{service} is a controller: exactly one of it runs, and it is restarted when it dies"

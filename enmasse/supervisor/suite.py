@@ -9,13 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from enmasse import log
+from enmasse.engines.catalogue import BROKERS
+from enmasse.engines.program import Program, Spec
+from enmasse.files import NO_ROOM, write_json
 from enmasse.supervisor import desired, mqtt, status, welcome
 from enmasse.supervisor.brokers import STOP_WITHIN, DesiredBrokers
-from enmasse.supervisor.child import Child, Program
+from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
-from enmasse.supervisor.files import NO_ROOM, write_json
 from enmasse.supervisor.lines import error_lines
-from enmasse.supervisor.plan import EMBEDDED, GATEWAY, ROUTER_KIND, Options, Spec, fixed_services, forget_router, router
+from enmasse.supervisor.plan import GATEWAY, ROUTER_KIND, Options, fixed_services, forget_router, router
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.replicas import Replicas
 
@@ -117,9 +119,9 @@ class Supervisor:
         return status.scale(self.components(), service, count)
 
     def brokers(self) -> list[tuple[str, int]]:
-        """Return host and health port of each embedded broker."""
-        ours = (child.spec for child in self._brokers.children if child.spec.engine == EMBEDDED)
-        return [(LOOPBACK, spec.health_port) for spec in ours]
+        """Return host and health port of each broker that serves HTTP."""
+        specs = [child.spec for child in self._brokers.children]
+        return [(LOOPBACK, spec.health_port) for spec in specs if BROKERS[spec.engine].serves_http]
 
     async def force(self, names: list[str]) -> str | None:
         """Discard the messages of these addresses. Return the reason if that was refused."""

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from enmasse import engine_mark, process, settings
+from enmasse import process, settings
+from enmasse.engines import EMBEDDED, mark
 from enmasse.health import Health
 from services.broker.core.broker import Broker
 from services.broker.core.settings import check
@@ -60,7 +61,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     except _Stopped:
         await health.close()
         return
-    except engine_mark.OtherEngine as error:
+    except mark.OtherEngine as error:
         raise process.Fatal(f"broker {config.name}: {config.data_dir} {error}") from None
     except (StoreError, OSError) as error:
         raise process.Fatal(f"broker {config.name}: {error}") from None
@@ -93,7 +94,7 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
     try:
         store = None
         if config.data_dir is not None:
-            engine_mark.claim(Path(config.data_dir), engine_mark.EMBEDDED)
+            mark.claim(Path(config.data_dir), EMBEDDED)
             store = Store.open(Path(config.data_dir), loop=loop, progress=lambda done: progress(done / 2))
         broker = Broker(
             config.name,

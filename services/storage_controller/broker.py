@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from enmasse.engines.engine import BrokerEngine
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from services.storage_controller.contents import Contents, Holding
-from services.storage_controller.engines import Engine
 
 
 class ManagedBroker:
@@ -31,7 +31,7 @@ class ManagedBroker:
         "settled",
     )
 
-    def __init__(self, name: str, flavor: str, engine: Engine, fresh: bool) -> None:
+    def __init__(self, name: str, flavor: str, engine: BrokerEngine, fresh: bool) -> None:
         self.name = name
         self.flavor = flavor
         self.engine = engine

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import KeysView
 
+from enmasse.engines.engine import BrokerEngine
 from enmasse.model.names import AddressName
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import EMPTY, Contents, Holding
-from services.storage_controller.engines import Engine
 
 
 class Inventory:
@@ -33,7 +33,7 @@ class Inventory:
         """Return True if the contents of every broker are known."""
         return all(broker.is_known for broker in self.brokers.values())
 
-    def add(self, name: str, flavor: str, engine: Engine, *, fresh: bool = False) -> ManagedBroker:
+    def add(self, name: str, flavor: str, engine: BrokerEngine, *, fresh: bool = False) -> ManagedBroker:
         """Add a broker that runs or is to run, and return it; `fresh`: it was not requested before."""
         return self.brokers.setdefault(name, ManagedBroker(name, flavor, engine, fresh))
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, cast
 
+from enmasse.engines import embedded
+from enmasse.engines.engine import BrokerEngine
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import Placement, StoredType
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName
 from enmasse.text import counted
-from services.storage_controller import engines, fleet, policies, texts
+from services.storage_controller import fleet, policies, texts, unsupported
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import Contents, Holding
 from services.storage_controller.desired import Desired
-from services.storage_controller.engines import EMBEDDED, Engine
 from services.storage_controller.inventory import Inventory
 from services.storage_controller.texts import Holders
 
@@ -46,7 +47,7 @@ class Placer:
     addresses to decide on.
     """
 
-    def __init__(self, engine: Engine = EMBEDDED) -> None:
+    def __init__(self, engine: BrokerEngine = embedded.BROKER) -> None:
         self._engine = engine
         self.desired = Desired()
         self.inventory = Inventory()
@@ -340,8 +341,8 @@ class Placer:
         flavor = self.desired.flavors.get(want.flavor or "")
         if flavor is not None and flavor.by_hand:
             return ""  # the error is reported for the configuration file
-        refused = engines.cannot_run(self._engine, want.flavor or "", flavor) if flavor is not None else ""
-        return refused or engines.cannot_store(self._engine, want)
+        refused = unsupported.cannot_run(self._engine, want.flavor or "", flavor) if flavor is not None else ""
+        return refused or unsupported.cannot_store(self._engine, want)
 
     def _unplaced(self, want: Address) -> str:
         if want.flavor not in self.desired.flavors:

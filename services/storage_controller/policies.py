@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from enmasse.engines.engine import BrokerEngine
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName, wire_name
 from services.storage_controller.drivers import DesiredBroker
-from services.storage_controller.engines import LEVELS, NO_LEVEL, Engine
 
 MARK_KEY, MARK = "deadLetterQueuePrefix", "enmasse:"
 """Our mark on a topic, or on settings: a setting of exactly this address that can be read back and has no effect while
@@ -20,8 +20,21 @@ DEFAULT_MEMORY = 64 * 1024 * 1024
 
 Settings = dict[str, Any]
 
+LEVELS: Settings = {
+    "autoCreateAddresses": True,
+    # Deleting a level deletes the message-ids used to detect duplicates; Artemis deletes levels at start and while in
+    # use.
+    "autoDeleteAddresses": False,
+    # Ids are kept in the heap, some 200 bytes each, for each level.
+    "idCacheSize": 2000,
+}
+"""Settings below a topic if its levels are created by their first sender or receiver. `Levels` deletes them."""
 
-def address_settings(name: AddressName, address: Address, engine: Engine) -> dict[str, Settings]:
+NO_LEVEL: Settings = {"autoCreateAddresses": False}
+"""Setting of the topic itself, which the controller creates."""
+
+
+def address_settings(name: AddressName, address: Address, engine: BrokerEngine) -> dict[str, Settings]:
     """Return match → settings of an address; empty if there are none. A topic's settings also apply to its levels."""
     found, wire = _properties(address, engine), wire_name(name)
     if address.type != "topic":
@@ -40,7 +53,7 @@ def matches(name: AddressName) -> tuple[str, str]:
     return wire, f"{wire}/#"
 
 
-def _properties(address: Address, engine: Engine) -> Settings:
+def _properties(address: Address, engine: BrokerEngine) -> Settings:
     found: Settings = {}
     if address.message_ttl is not None:
         _put(found, "minExpiryDelay", address.message_ttl.minimum)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from enmasse.model.names import AddressName
-from services.storage_controller import engines, fleet, policies, texts
+from services.storage_controller import fleet, policies, texts, unsupported
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.conversation import BrokerConversation
 from services.storage_controller.drivers import BrokerDriver, Manifest, RunningBroker
@@ -49,7 +49,7 @@ class Upkeep:
         flavors = placer.desired.flavors
         wanted = fleet.wanted(placer.desired.addresses, flavors)
         # A flavor that this product cannot run gets no brokers; its existing brokers stay unchanged.
-        unable = {name for name, of in wanted.items() if engines.cannot_run(self._driver.engine, of, flavors[of])}
+        unable = {name for name, of in wanted.items() if unsupported.cannot_run(self._driver.engine, of, flavors[of])}
         self._wanted = {name: of for name, of in wanted.items() if name not in unable or name in provisioner.asked}
         self._refit -= unable
         for name in self._wanted.keys() - unable:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from enmasse import engine_mark
-from enmasse.supervisor.artemis import Artemis, check_data
+from enmasse.engines import mark as engine_mark
+from enmasse.engines.artemis.broker import Artemis
+from enmasse.engines.program import Spec
 from enmasse.supervisor.datadir import DataDir, open_data_dir
+from enmasse.supervisor.desired import check_data
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan import Spec
 from tests.artemis import ENVIRONMENT
 from tests.cli.running import Up, alive, enmasse, wait_for
 

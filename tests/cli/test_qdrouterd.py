@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.supervisor.plan import Options, Spec, router
+from enmasse.engines.program import Spec
+from enmasse.supervisor.plan import Options, router
 from enmasse.supervisor.ports import InternalPorts
 from tests import one_program
 from tests.cli.running import Up, alive, enmasse, wait_for

@@ -17,10 +17,10 @@ from enmasse.cli import cluster, tables
 from enmasse.cli.address import show
 from enmasse.cli.status import command
 from enmasse.cli.tables import age
+from enmasse.files import read_json, write_json, write_text
 from enmasse.metrics import gauge
 from enmasse.metrics import text as exposition
 from enmasse.supervisor import desired, logfile, metrics, status
-from enmasse.supervisor.files import read_json, write_json, write_text
 from enmasse.supervisor.lines import error_lines
 from enmasse.supervisor.probe import Probe
 from enmasse.testing import PORTS, free_offset, free_ports

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from enmasse.engines.artemis.broker import BROKER as ARTEMIS
+from enmasse.engines.embedded import BROKER as EMBEDDED
+from enmasse.engines.engine import BrokerEngine
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName
 from services.storage_controller import policies
-from services.storage_controller.engines import ARTEMIS, EMBEDDED, Engine
 from tests.artemis import Artemis
 from tests.broker.harness import BrokerProcess, Management, Reachable
 
@@ -25,7 +27,7 @@ DEFAULTS: dict[str, Any] = dict(policies.desired_broker(NAME, "f", FLAVOR).defau
 class Broker(Reachable):
     """One of them. `kill` is SIGKILL; after `start` it has its port again, and what it stored."""
 
-    engine: Engine
+    engine: BrokerEngine
     url: str
     start: Callable[[], object]
     kill: Callable[[], object]

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from enmasse import __version__
-from enmasse.artemis import distribution
+from enmasse.engines.artemis import distribution
 from tests.images import bases
 from tests.images.store import alone, environment, prune
 

@@ -18,8 +18,9 @@ import proton
 import pytest
 
 from enmasse.control import Artemis, ControlConnection, ControlError, connect
-from enmasse.supervisor.artemis import find
-from enmasse.supervisor.plan import ARTEMIS, Spec
+from enmasse.engines.artemis import broker as artemis
+from enmasse.engines.artemis import distribution
+from enmasse.engines.program import Spec
 from enmasse.testing import free_port
 from services.storage_controller.app import serve
 from services.storage_controller.controller import ControllerSettings
@@ -141,7 +142,7 @@ class Supervisor:
         for key in ("data_dir", "page_dir"):
             if full[key] is not None:
                 full[key] = str(self._folder / full[key])
-        if self._engine == ARTEMIS:
+        if self._engine == artemis.NAME:
             command = await asyncio.to_thread(self._artemis, name, full)
         else:
             file = self._folder / f"{name}.config"
@@ -152,8 +153,8 @@ class Supervisor:
         )
 
     def _artemis(self, name: str, settings: dict[str, Any]) -> list[str]:
-        spec = Spec(name, ARTEMIS, {**settings, "log_level": "error"}, engine=ARTEMIS)
-        return find().prepare(spec, self._folder / "run")
+        spec = Spec(name, artemis.NAME, {**settings, "log_level": "error"}, engine=artemis.NAME)
+        return artemis.Artemis(*distribution.ready()).prepare(spec, self._folder / "run")
 
     async def _end(self, name: str) -> None:
         process = self.processes.pop(name)

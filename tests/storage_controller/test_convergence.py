@@ -7,12 +7,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from enmasse.engines.embedded import BROKER as EMBEDDED
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller import fleet
 from services.storage_controller.contents import Contents, Holding
-from services.storage_controller.engines import EMBEDDED
 from services.storage_controller.placement import Placer
 
 A, B, C, D = (AddressName(name) for name in "abcd")

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from enmasse.engines.embedded import BROKER as EMBEDDED
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import Contents, Holding
-from services.storage_controller.engines import EMBEDDED
 from services.storage_controller.placement import Decision, Placer
 
 

@@ -15,14 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enmasse.control.listings import address_rows, queue_rows
+from enmasse.engines.artemis.broker import BROKER as ARTEMIS
+from enmasse.engines.embedded import BROKER as EMBEDDED
 from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
-from services.storage_controller import engines, fleet, naming, policies
+from services.storage_controller import fleet, naming, policies, unsupported
 from services.storage_controller.contents import Holding, contents, root_of
 from services.storage_controller.drivers import Manifest, RunningBroker
 from services.storage_controller.drivers.local import LocalDriver, LocalSettings
-from services.storage_controller.engines import ARTEMIS, EMBEDDED
 from services.storage_controller.placement import Placer
 
 B, C, Q, T = (AddressName(name) for name in "bcqt")
@@ -319,17 +320,17 @@ def test_what_an_engine_does_not_have_is_not_set() -> None:
 
 def test_what_a_product_has_not_is_refused() -> None:
     copies = Address(type="queue", flavor="f", duplicates="message-id")
-    assert engines.cannot_store(EMBEDDED, copies) == ""
-    assert "duplicates" in engines.cannot_store(ARTEMIS, copies)
-    assert engines.cannot_store(ARTEMIS, Address(type="queue", flavor="f")) == ""
+    assert unsupported.cannot_store(EMBEDDED, copies) == ""
+    assert "duplicates" in unsupported.cannot_store(ARTEMIS, copies)
+    assert unsupported.cannot_store(ARTEMIS, Address(type="queue", flavor="f")) == ""
     limited = topic_flavor(max_subscriptions=5)
-    assert engines.cannot_run(EMBEDDED, "f", limited) == ""
-    assert "flavor f: MAX_SUBSCRIPTIONS" in engines.cannot_run(ARTEMIS, "f", limited)
+    assert unsupported.cannot_run(EMBEDDED, "f", limited) == ""
+    assert "flavor f: MAX_SUBSCRIPTIONS" in unsupported.cannot_run(ARTEMIS, "f", limited)
     waiting = topic_flavor(storage_capacity=1 << 30, full_policy="BLOCK")
-    assert engines.cannot_run(EMBEDDED, "f", waiting) == ""
-    assert "FULL_POLICY BLOCK" in engines.cannot_run(ARTEMIS, "f", waiting)
+    assert unsupported.cannot_run(EMBEDDED, "f", waiting) == ""
+    assert "FULL_POLICY BLOCK" in unsupported.cannot_run(ARTEMIS, "f", waiting)
     for fine in (topic_flavor(full_policy="BLOCK"), topic_flavor(storage_capacity=1 << 30, full_policy="DROP")):
-        assert engines.cannot_run(ARTEMIS, "f", fine) == ""
+        assert unsupported.cannot_run(ARTEMIS, "f", fine) == ""
 
 
 def topic_flavor(**parameters: Any) -> Flavor:

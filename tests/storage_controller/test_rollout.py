@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from enmasse.engines.embedded import BROKER as EMBEDDED
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
-from services.storage_controller.engines import EMBEDDED
 from services.storage_controller.placement import Placer
 from services.storage_controller.rollout import Rollout
 from tests.ragent.doubles import until

@@ -3,7 +3,7 @@
 
 A driver turns the product-neutral description of a broker into whatever runs it, and reports what runs. The controller
 never looks into what a driver makes (`Manifest.content`). A further driver is added in this folder: a module, and its
-settings below; `app.serve` makes it. Imports the engines; nothing else of the controller.
+settings below; `app.serve` makes it. Imports nothing else of the controller.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from services.storage_controller.engines import Engine
+from enmasse.engines.engine import BrokerEngine
 
 
 class DesiredBroker(NamedTuple):
@@ -73,7 +73,7 @@ class DriverError(Exception):
 class BrokerDriver(Protocol):
     """Creates brokers. Changes that others make to its objects are reverted (`altered`)."""
 
-    engine: Engine
+    engine: BrokerEngine
     """The broker product."""
 
     def manifest(self, broker: DesiredBroker) -> Manifest:

@@ -11,11 +11,13 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from enmasse import log
+from enmasse.engines import EMBEDDED, catalogue
+from enmasse.engines.engine import AMQP
 from enmasse.kubernetes.api import (
     BUDGET,
     CLAIM,
@@ -35,7 +37,6 @@ from enmasse.process import Fatal
 from services.storage_controller.drivers import pods
 from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
 from services.storage_controller.drivers.objects import (
-    AMQP,
     APPLIED,
     MANAGER,
     MANIFEST,
@@ -49,7 +50,6 @@ from services.storage_controller.drivers.objects import (
     objects,
     read_templates,
 )
-from services.storage_controller.engines import BY_NAME
 
 T = TypeVar("T")
 Marks = dict[str, str]
@@ -62,8 +62,11 @@ class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     namespace: str
     templates: str
     release: str = "enmasse"
-    engine: Literal["embedded", "artemis"] = "embedded"
+    engine: str = EMBEDDED
     owner: str = ""
+
+    def __post_init__(self) -> None:
+        catalogue.broker(self.engine)
 
 
 class KubernetesDriver:
@@ -71,7 +74,7 @@ class KubernetesDriver:
 
     def __init__(self, settings: KubernetesSettings, api: Api, events: Events) -> None:
         """Raises process.Fatal if the templates cannot be used."""
-        self.engine = BY_NAME[settings.engine]
+        self.engine = catalogue.broker(settings.engine)
         self._settings = settings
         self._api = api
         self._events = events

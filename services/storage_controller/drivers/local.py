@@ -6,15 +6,15 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from enmasse import log
 from enmasse.decoding import decode_any
 from enmasse.durable import sync_folder
+from enmasse.engines import EMBEDDED, catalogue
 from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
-from services.storage_controller.engines import BY_NAME, EMBEDDED
 
 _LOG = log.get()
 
@@ -26,15 +26,17 @@ class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
 
     desired: str
     actual: str
-    engine: Literal["embedded", "artemis"] = "embedded"
+    engine: str = EMBEDDED
+
+    def __post_init__(self) -> None:
+        catalogue.broker(self.engine)
 
 
 class LocalDriver:
     """Brokers as processes of one machine's supervisor (a BrokerDriver)."""
 
     def __init__(self, settings: LocalSettings) -> None:
-        self.engine = BY_NAME[settings.engine]
-        self._kind = "broker" if self.engine is EMBEDDED else self.engine.name
+        self.engine = catalogue.broker(settings.engine)
         self._desired = Path(settings.desired)
         self._actual = Path(settings.actual)
         self._applied: dict[str, dict[str, Any]] = {}
@@ -83,15 +85,21 @@ class LocalDriver:
         settings, flavor = (value.get("settings"), value.get("flavor")) if isinstance(value, dict) else (None, None)
         if not isinstance(settings, dict) or not isinstance(flavor, str):
             raise ValueError("expected an object with settings and flavor")
-        if value.get("kind") != self._kind:
+        if value.get("kind") != self.engine.kind:
             raise ValueError(
-                f"kind: expected {self._kind}, because this suite's brokers are of engine {self.engine.name}"
+                f"kind: expected {self.engine.kind}, because this suite's brokers are of engine {self.engine.name}"
             )
         self._written[path.stem], self._applied[path.stem] = mark, settings
         return _manifest(flavor, settings)
 
     async def apply(self, name: str, manifest: Manifest) -> None:
-        body = {"schema": 1, "name": name, "kind": self._kind, "flavor": manifest.flavor, "settings": manifest.content}
+        body = {
+            "schema": 1,
+            "name": name,
+            "kind": self.engine.kind,
+            "flavor": manifest.flavor,
+            "settings": manifest.content,
+        }
         path = self._desired / f"{name}.json"
         new = self._desired / f".{name}.json.new"
         try:

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enmasse.artemis import instance
 from enmasse.decoding import decode, decode_any
+from enmasse.engines import catalogue
+from enmasse.engines.engine import AMQP, DATA, ETC, TMP, Pod
 from enmasse.kubernetes.api import BUDGET, CONFIG_MAP, SERVICE, STATEFUL_SET, Kind, Object
 from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, PART_OF
 from services.storage_controller.drivers.driver import Manifest
@@ -26,9 +27,6 @@ MANIFEST = "enmasse.io/manifest"
 FLAVOR = "enmasse.io/flavor"
 APPLIED = "enmasse.io/applied"
 """Annotation of a pod: the hash of its manifest."""
-AMQP, HEALTH = 5672, 8080
-DATA, ETC, TMP = "/var/lib/enmasse", "/etc/enmasse", "/tmp"  # noqa: S108 - an emptyDir of the pod's
-ARTEMIS_HOME = "/opt/artemis"
 MIB = 1024 * 1024
 LONGEST = 52
 """Longest name of a StatefulSet, in characters: a label of its pods has it with eleven more (63 in all)."""
@@ -136,7 +134,8 @@ def objects(
     name = object_name(place.release, broker)
     content = manifest.content
     template = msgspec.convert(content["template"], Template)
-    made = _artemis(broker, content) if content["engine"] == "artemis" else _embedded(broker, content)
+    engine = catalogue.broker(content["engine"])
+    made = engine.pod(broker, content["settings"], template.log_level)
     return [
         (CONFIG_MAP, {"metadata": _metadata(place, name, broker), "data": made.files}),
         (SERVICE, _service(place, name, broker)),
@@ -148,64 +147,6 @@ def objects(
 def budget_name(release: str, flavor: str) -> str:
     """Return the name of the PodDisruptionBudget of a flavor's brokers."""
     return object_name(release, f"{flavor}-brokers")
-
-
-class _Made(NamedTuple):
-    """Parts that differ between engines: the files in ETC, and the container's fields."""
-
-    files: dict[str, str]
-    container: dict[str, Any]
-    memory: int
-
-
-def _embedded(broker: str, content: Mapping[str, Any]) -> _Made:
-    settings = dict(content["settings"])
-    persisted = settings.pop("persisted")
-    whole = {
-        "name": broker,
-        "listen": f"0.0.0.0:{AMQP}",
-        "health": f"0.0.0.0:{HEALTH}",
-        "log_level": content["template"].get("logLevel", "warning"),
-        "data_dir": f"{DATA}/data" if persisted else None,
-        "page_dir": f"{DATA}/pages",
-        **settings,
-    }
-    probe = {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 5, "timeoutSeconds": 6}
-    live = {"httpGet": {"path": "/livez", "port": "health"}, "periodSeconds": 10, "timeoutSeconds": 6}
-    container = {
-        "ports": [{"name": "amqp", "containerPort": AMQP}, {"name": "health", "containerPort": HEALTH}],
-        "readinessProbe": probe,
-        # The broker is live while it recovers a large journal.
-        "livenessProbe": {**live, "failureThreshold": 6},
-        "startupProbe": {**live, "failureThreshold": 60},
-    }
-    text = json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False)
-    return _Made({"settings.json": f"{text}\n"}, container, 192 * MIB + 2 * settings["global_max_size"])
-
-
-def _artemis(broker: str, content: Mapping[str, Any]) -> _Made:
-    settings = content["settings"]
-    made = instance.Instance(
-        name=broker,
-        host="0.0.0.0",  # noqa: S104 - in a pod
-        port=AMQP,
-        etc=ETC,
-        data=f"{DATA}/data",
-        tmp=TMP,
-        memory=settings["global_max_size"],
-        persisted=settings["persisted"],
-        defaults=settings["settings"],
-        log_level=content["template"].get("logLevel", "warning"),
-    )
-    probe = {"tcpSocket": {"port": "amqp"}, "periodSeconds": 10, "timeoutSeconds": 5}
-    container = {
-        "command": instance.command(made, ARTEMIS_HOME),
-        "ports": [{"name": "amqp", "containerPort": AMQP}],
-        "readinessProbe": probe,
-        "livenessProbe": {**probe, "failureThreshold": 6},
-        "startupProbe": {**probe, "failureThreshold": 60},
-    }
-    return _Made(instance.files(made), container, 256 * MIB + instance.heap(settings["global_max_size"]))
 
 
 def _metadata(place: Place, name: str, broker: str) -> dict[str, Any]:
@@ -266,7 +207,7 @@ def _stateful_set(
     broker: str,
     manifest: Manifest,
     template: Template,
-    made: _Made,
+    made: Pod,
     claim: Mapping[str, Any] | None,
 ) -> Object:
     persisted = manifest.storage is not None
@@ -319,7 +260,7 @@ def _stateful_set(
     return {"metadata": metadata, "spec": spec}
 
 
-def _container(template: Template, made: _Made) -> dict[str, Any]:
+def _container(template: Template, made: Pod) -> dict[str, Any]:
     memory = f"{-(-made.memory // MIB)}Mi"
     found: dict[str, Any] = {
         "name": "broker",

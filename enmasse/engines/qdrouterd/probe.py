@@ -7,9 +7,9 @@ import contextlib
 from typing import Final
 
 from enmasse.control import ControlConnection, Dispatch
+from enmasse.engines.management_probe import TIMEOUT, ManagementProbe
+from enmasse.engines.program import ChildHealth
 from enmasse.settings import host_port
-from enmasse.supervisor.management_probe import ManagementProbe
-from enmasse.supervisor.probe import TIMEOUT, ChildHealth
 
 PRODUCT: Final = "Apache Qpid Dispatch"
 _LISTENER: Final = "org.apache.qpid.dispatch.listener"
@@ -20,17 +20,14 @@ class QdrouterdProbe(ManagementProbe):
     """Probe of one router."""
 
     def __init__(self, operators: str) -> None:
-        super().__init__(operators, _Router())
-
-
-class _Router:
-    def __init__(self) -> None:
+        super().__init__(operators)
         self._node: Dispatch
         self._version = ""
         self._answering: set[str] = set()
         """Listeners (host:port) that have accepted a connection: Dispatch also lists listeners that failed to bind."""
 
     async def opened(self, connection: ControlConnection) -> None:
+        """Read the version."""
         self._answering.clear()  # the process may have been replaced
         self._version = str(connection.remote_properties.get("version", ""))[:40]
         self._node = Dispatch(connection, timeout=TIMEOUT)

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from enmasse.control import ControlConnection, ControlError, connect
+from enmasse.engines.program import ChildHealth
 from enmasse.settings import host_port
-from enmasse.supervisor.probe import TIMEOUT, ChildHealth
+
+TIMEOUT = 2.0
+"""Seconds for one probe, and for a request."""
 
 
-class Product(Protocol):
-    """Requests of one product's probe. Both methods raise ControlError, OSError, ValueError."""
+class ManagementProbe(ABC):
+    """Probes one program over one connection to `address` (host:port), which is kept open. A product's probe derives
+    from it."""
 
-    async def opened(self, connection: ControlConnection) -> None:
-        """Handle a new connection."""
-
-    async def seen(self) -> ChildHealth:
-        """Read the health over that connection."""
-
-
-class ManagementProbe:
-    """Probes one program over one connection to `address` (host:port), which is kept open."""
-
-    def __init__(self, address: str, product: Product) -> None:
+    def __init__(self, address: str) -> None:
         self._host, self._port = host_port(address)
-        self._product = product
         self._connection: ControlConnection | None = None
+
+    @abstractmethod
+    async def opened(self, connection: ControlConnection) -> None:
+        """Handle a new connection. Raises ControlError, OSError, ValueError."""
+
+    @abstractmethod
+    async def seen(self) -> ChildHealth:
+        """Read the health over that connection. Raises ControlError, OSError, ValueError."""
 
     async def ask(self) -> ChildHealth:
         """Probe once; raises nothing but cancellation."""
@@ -51,5 +52,5 @@ class ManagementProbe:
         if self._connection is None or self._connection.is_gone:
             self._connection = None
             self._connection = await connect(self._host, self._port, container="supervisor", timeout=TIMEOUT)
-            await self._product.opened(self._connection)
-        return await self._product.seen()
+            await self.opened(self._connection)
+        return await self.seen()

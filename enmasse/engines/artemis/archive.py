@@ -14,8 +14,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-from enmasse.artemis import instance
-from enmasse.artemis.instance import MIB, Instance
+from enmasse.engines.artemis import instance
+from enmasse.engines.artemis.instance import MIB, Instance
 
 _ACTIVE = b"AMQ221007"
 """Id of the log line of an Artemis that has started."""

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from enmasse.artemis.archive import class_archive
+from enmasse.engines.artemis.archive import class_archive
+from enmasse.engines.engine import Unavailable
 
 VERSION = "2.56.0"
 COORDINATE = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
@@ -27,10 +28,6 @@ JAVA = 17
 """The oldest Java that this version runs on."""
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 _FETCH_WITHIN = 600.0
-
-
-class Unavailable(RuntimeError):
-    """Artemis cannot be fetched or run here. The text is one line: what is missing, and what to do."""
 
 
 class Ready(NamedTuple):

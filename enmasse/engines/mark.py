@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from enmasse.durable import replace_file, sync_folder
+from enmasse.engines import EMBEDDED
 
 FILE = "ENGINE"
-EMBEDDED = "embedded"
 
 
 class OtherEngine(Exception):

@@ -92,6 +92,23 @@ def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n", durable=durable)
 
 
+def write_changed(path: Path, text: str) -> None:
+    """Write a file unless it has this content: a restart must not need space on a full disk. Raises OSError."""
+    try:
+        if read_file(path) == text.encode():
+            return
+    except FileNotFoundError:
+        pass
+    write_text(path, text)
+
+
+def write_changed_json(path: Path, value: Any) -> Path:
+    """Write `value` as JSON unless the file has it, as `write_changed`. Return the file. Raises OSError."""
+    if read_json(path) != value:
+        write_json(path, value)
+    return path
+
+
 def read_file(path: Path) -> bytes:
     """Return the content of a regular file. Raises OSError, also for other kinds: reading a pipe waits for a writer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

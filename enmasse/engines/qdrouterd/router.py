@@ -1,0 +1,85 @@
+"""Qpid Dispatch as the suite's router: search on PATH, start, configuration file."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from enmasse.engines.engine import Entities, RouterEngine, Unavailable
+from enmasse.engines.program import HealthProbe, LazyProbe, Program, Spec, foreign
+from enmasse.files import write_changed_json
+
+PROGRAM: Final = "qdrouterd"
+OLDEST: Final = (1, 19)
+MOST_ROUTERS: Final = 8
+"""Most routers of one suite: ports are reserved for this number."""
+_VERSION_SECONDS = 20.0
+_REMEDY = f"Install Apache Qpid Dispatch Router {OLDEST[0]}.{OLDEST[1]} or newer so that `{PROGRAM}` is on PATH"
+_LEVELS = {"debug": "debug+", "info": "notice+", "warning": "warning+", "error": "error+"}
+"""Our levels → Dispatch's: its `info` has several lines for each connection."""
+
+
+def find() -> str:
+    """Return the path of qdrouterd. Raises Unavailable if it is not on PATH, or too old."""
+    path = shutil.which(PROGRAM)
+    if path is None:
+        raise Unavailable(f"no program {PROGRAM} is on PATH. {_REMEDY}")
+    try:
+        shown = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"{path} --version failed: {error}. {_REMEDY}") from None
+    version = re.match(r"\s*(\d+)\.(\d+)", shown.stdout)
+    if shown.returncode != 0 or version is None:
+        raise Unavailable(f"{path} --version does not show a version. {_REMEDY}")
+    if (int(version[1]), int(version[2])) < OLDEST:
+        raise Unavailable(f"{path} is version {shown.stdout.strip()[:40]}. {_REMEDY}")
+    return path
+
+
+class Qdrouterd:
+    """Runs children of the engine `qdrouterd`. Their settings: `entities`, and `operators` (host:port)."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def prepare(self, spec: Spec, folder: Path) -> list[str]:
+        """Write the router's configuration file, and return the command that starts it. Raises OSError."""
+        file = write_changed_json(folder / f"{spec.name}.json", spec.settings["entities"])
+        return foreign(self._path, "--config", str(file))
+
+    def probe(self, spec: Spec) -> HealthProbe:
+        """Return the probe of the router's management."""
+        return LazyProbe("enmasse.engines.qdrouterd.probe", "QdrouterdProbe", spec.settings["operators"])
+
+
+def _find(service: Program) -> Program:
+    return Qdrouterd(find())
+
+
+def _settings(name: str, entities: Entities, address: Callable[[str], str], log_level: str) -> dict[str, Any]:
+    """Return Dispatch's configuration file for these entities of the embedded router, and its listener for operators.
+
+    The mode is `interior`, with a listener for other routers, also for a single router, so that a second one needs no
+    restart of the first.
+    """
+    made: Entities = [["log", {"module": "DEFAULT", "enable": _LEVELS[log_level], "outputFile": "stderr"}]]
+    operators = ""
+    for kind, attributes in entities:
+        known = {key: value for key, value in attributes.items() if key != "management"}
+        made.append([kind, {**known, "mode": "interior"} if kind == "router" else known])
+        if attributes.get("name") == "operators":
+            operators = f"{attributes['host']}:{attributes['port']}"
+    host, _, port = address("inter-router").rpartition(":")
+    made.append(["listener", {"name": "inter-router", "host": host, "port": port, "role": "inter-router"}])
+    return {"operators": operators, "entities": made}
+
+
+ROUTER = RouterEngine(
+    PROGRAM, help=f"{PROGRAM}: Apache Qpid Dispatch 1.19 from PATH", most=MOST_ROUTERS, find=_find, settings=_settings
+)
