@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import proton
 from cproton import (
@@ -34,6 +34,9 @@ from cproton import (
 )
 
 from enmasse.control.errors import DECODE_ERROR, MESSAGE_SIZE, ControlError, LinkClosed
+
+if TYPE_CHECKING:
+    from enmasse.control.connection import ControlConnection
 
 ACCEPTED = int(proton.Delivery.ACCEPTED)
 REJECTED = int(proton.Delivery.REJECTED)
@@ -69,39 +72,12 @@ _OUTCOME_ACCEPTED = Outcome(ACCEPTED)
 OnOutcome = Callable[[Outcome], None]
 
 
-class Carrier(Protocol):
-    """The connection as its links and their owners see it (enmasse/control/connection.py)."""
-
-    loop: asyncio.AbstractEventLoop
-    max_message_size: int
-    peer: str
-    """host:port of the other end, for logs."""
-    blocked: bool
-    """The other end does not read: what is sent now stays in memory."""
-
-    @property
-    def remote_container(self) -> str:
-        """The container-id of the other end."""
-
-    def wake(self) -> None:
-        """There is something to write."""
-
-    def forget(self, link: ControlLink) -> None:
-        """The link has ended."""
-
-    def close(self, condition: str = "", description: str = "") -> None:
-        """Closes the connection politely."""
-
-    def abort(self) -> None:
-        """Drops the socket."""
-
-
 class ControlLink:
     """One end of a link. `on_closed(error)` is called once, when the link is refused, detached or lost."""
 
     is_sender: bool
 
-    def __init__(self, connection: Carrier, proton_link: Any) -> None:
+    def __init__(self, connection: ControlConnection, proton_link: Any) -> None:
         self.connection = connection
         self.name: str = proton_link.name
         self.closed = False
@@ -197,7 +173,7 @@ class ControlSender(ControlLink):
 
     is_sender = True
 
-    def __init__(self, connection: Carrier, proton_link: Any) -> None:
+    def __init__(self, connection: ControlConnection, proton_link: Any) -> None:
         super().__init__(connection, proton_link)
         self.on_credit: Callable[[], None] | None = None
         self._tag = 0
@@ -378,7 +354,7 @@ class ControlReceiver(ControlLink):
 
     is_sender = False
 
-    def __init__(self, connection: Carrier, proton_link: Any) -> None:
+    def __init__(self, connection: ControlConnection, proton_link: Any) -> None:
         super().__init__(connection, proton_link)
         self.on_message: Callable[[Delivery], None] | None = None
         self.window = 0

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 from enmasse.control import ControlError, Reply
 from enmasse.model.names import AddressName, WireName, address_name
-
-
-class ConsumerSource(Protocol):
-    """Source of pages of the router's addresses (management.py)."""
-
-    async def query_consumers(self, offset: int, count: int) -> Reply:
-        """Return a page of the addresses and their subscribers on this router."""
 
 
 class ConsumerPage(NamedTuple):
@@ -37,10 +30,13 @@ class ConsumerCounts:
         self._pages: list[ConsumerPage] = []
         self._number = 0
 
-    async def page(self, source: ConsumerSource, size: int) -> tuple[int, bool]:
-        """Read the next page. Return its number of rows, and whether it was the last. Raises ControlError."""
+    async def page(self, query: Callable[[int, int], Awaitable[Reply]], size: int) -> tuple[int, bool]:
+        """Read the next page by `query(offset, count)`. Return its number of rows, and whether it was the last.
+
+        Raises ControlError.
+        """
         number = self._number
-        reply = await source.query_consumers(number * size, size)
+        reply = await query(number * size, size)
         if number == len(self._pages) or self._pages[number].digest != reply.digest:
             self._pages[number : number + 1] = [consumer_page(reply)]
         count = self._pages[number].rows

@@ -60,7 +60,7 @@ class Sweep:
         type_ = self._left[0]
         complete: Scan | None = None
         if type_ == _CONSUMERS:
-            count, done = await self._consumers.page(self._management, SWEEP_PAGE)
+            count, done = await self._consumers.page(self._management.query_consumers, SWEEP_PAGE)
         elif type_ in self._unchanged and self._scan is None:
             count, done = await self._compare(type_)
         else:

@@ -20,7 +20,7 @@ from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.configuration import AutoLinkConfig
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import Token
-from services.router.routing.destination import Detour
+from services.router.routing.destination import StreamDestination
 from services.router.routing.in_link import InLink
 from services.router.routing.out_link import OutLink
 from services.router.routing.streaming import AddressStream
@@ -160,7 +160,7 @@ class BrokerOut(OutLink):
         super().__init__(connection, sender, address)
         self._maker = maker
 
-    def detour(self) -> Detour | None:
+    def detour(self) -> StreamDestination | None:
         return self._maker.detour()
 
     @property
@@ -198,7 +198,7 @@ class BrokerDetour(BrokerOut):
 
     __slots__ = ()
 
-    def detour(self) -> Detour | None:
+    def detour(self) -> StreamDestination | None:
         return None
 
     def hold(self) -> None:
@@ -332,7 +332,7 @@ class LiveAutoLink:
         connection.extras[extra] = None
         return extra
 
-    def detour(self) -> Detour | None:
+    def detour(self) -> StreamDestination | None:
         """Return a link for a delivery that may take long; None if there is only the permanent one."""
         outs = [extra.record for extra in self._extras if isinstance(extra.record, BrokerOut)]
         free = next((out for out in outs if not out.busy), None)
@@ -387,7 +387,7 @@ class Extra:
         if self._live.extra_gone(self, refused=not self._attached_once):
             self.record.one_less()
 
-    def detour(self) -> Detour | None:
+    def detour(self) -> StreamDestination | None:
         return None
 
     def widen(self, stuck: set[LinkRecord]) -> None:

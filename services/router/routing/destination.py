@@ -4,7 +4,7 @@ Kinds of destinations are clients' receivers (out_link.py) and the links to brok
 For a neighbouring router of a mesh see docs/extending.md.
 
 Capabilities of some destinations are separate protocols: `Consumer` for drains, `Holder` for deliveries that wait for
-credit, `Taker` and `StreamDestination` for deliveries in pieces, `Detour` for additional links of an auto-link.
+credit, `Taker` and `StreamDestination` for deliveries in pieces.
 """
 
 from __future__ import annotations
@@ -113,7 +113,11 @@ class Taker(Protocol):
 class StreamDestination(Destination, Taker, Protocol):
     """A destination of deliveries in pieces, which may have to wait there for their turn."""
 
-    def detour(self) -> Detour | None:
+    @property
+    def busy(self) -> bool:
+        """True if a delivery waits for the link or is partially sent."""
+
+    def detour(self) -> StreamDestination | None:
         """Return another link to the same broker for a delivery that may take long; None: use this link."""
 
     def leave(self, stream: Any) -> None:
@@ -121,11 +125,3 @@ class StreamDestination(Destination, Taker, Protocol):
 
     def reject_large(self, token: Token | None) -> None:
         """Reject a delivery that is larger than the limit."""
-
-
-class Detour(StreamDestination, Protocol):
-    """An additional link for deliveries that may take long."""
-
-    @property
-    def busy(self) -> bool:
-        """True if a delivery waits for the link or is partially sent."""

@@ -16,7 +16,7 @@ from services.router.routing.choice import Choice
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import NOT_A_MESSAGE, SHORTEST, Copies, Token
-from services.router.routing.destination import Destination, Detour
+from services.router.routing.destination import Destination, StreamDestination
 from services.router.routing.size_limit import limited
 from services.router.routing.streaming import AddressStream, begin_or_gather
 
@@ -64,7 +64,7 @@ class InLink(LinkRecord):
         self.address = address
         self.capacity = connection.link_capacity
         self.choice: Choice | None = None if address is None else address.everyone
-        self.ahead: Detour | None = None  # additional link with a large delivery of this link
+        self.ahead: StreamDestination | None = None  # additional link with a large delivery of this link
         self.settle: Callable[..., None] = link.session.settle
         self.accept: Callable[[list[int]], None] = link.accept_all
         self.update: Callable[[int, Any], None] = link.session.update
@@ -165,7 +165,7 @@ class InLink(LinkRecord):
     def stream_began(self, stream: AddressStream) -> None:
         """Register a delivery in pieces that goes through the address."""
 
-    def follow(self, out: Detour) -> None:
+    def follow(self, out: StreamDestination) -> None:
         """Send later deliveries over the additional link of a large delivery, until it is completely sent."""
         self.ahead = out
         if self.address is not None:

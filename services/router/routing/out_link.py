@@ -16,7 +16,7 @@ from enmasse.amqp.receiver import Partial
 from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import Held, Token, count_outcomes, for_another, is_whole
-from services.router.routing.destination import Destination, Detour
+from services.router.routing.destination import Destination, StreamDestination
 from services.router.routing.streaming import AddressStream
 
 MAX_REPLIES = 5000
@@ -127,7 +127,7 @@ class OutLink(LinkRecord):
     def stream_limit(self) -> int:
         return self.limit
 
-    def detour(self) -> Detour | None:
+    def detour(self) -> StreamDestination | None:
         return None
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:

@@ -12,19 +12,20 @@ and its sender hardly continues. One that exceeds a receiver's limit is rejected
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from enmasse.amqp.delivery import Outgoing
-from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import RELEASED
 from enmasse.amqp.receiver import Partial
 from services.router.routing.address import RoutedAddress
 from services.router.routing.annotations import complete, stripped
-from services.router.routing.choice import Choice
 from services.router.routing.configuration import MULTICAST
-from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Source, Token
-from services.router.routing.destination import Destination, Detour, StreamDestination, Taker
+from services.router.routing.connection import LinkRecord
+from services.router.routing.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Token
+from services.router.routing.destination import StreamDestination, Taker
+
+if TYPE_CHECKING:
+    from services.router.routing.in_link import InLink
 
 HIGH_WATER = 128 * 1024
 GATHERING = 64
@@ -37,29 +38,6 @@ PATIENCE = 1
 """Looks (watch.py) for which a stream from a broker may fill its session while no consumer begins to take it."""
 MAX_HEAD = 64 * 1024
 """Bytes that are searched for the `to` of an anonymous message and for router annotations."""
-
-
-class StreamSource(Source, Protocol):
-    """Origin of a stream that goes through an address."""
-
-    connection: RouterConnection
-    address: RoutedAddress | None
-    link: Receiver
-    presettled: int
-    dropped: int
-
-    def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None: ...
-
-    def choice_in(self, address: RoutedAddress) -> Choice: ...
-
-    def way(self, address: RoutedAddress) -> Destination | None: ...
-
-    def stream_began(self, stream: AddressStream) -> None:
-        """Register a delivery that goes through the address."""
-
-    def follow(self, out: Detour) -> None: ...
-
-    def park(self) -> None: ...
 
 
 Begin = Callable[[Any, Partial], None]
@@ -250,7 +228,7 @@ class AddressStream(Stream):
 
     __slots__ = ("came", "looks", "seen", "source", "went")
 
-    def __init__(self, partial: Partial, source: StreamSource) -> None:
+    def __init__(self, partial: Partial, source: InLink) -> None:
         super().__init__(partial)
         self.source = source
         self.seen = False
@@ -277,7 +255,7 @@ class AddressStream(Stream):
 
     def look(self, now: float, stuck: set[LinkRecord]) -> None:
         if self.seen:
-            stuck.add(cast(LinkRecord, self.source))  # only links from brokers are watched
+            stuck.add(self.source)  # only links from brokers are watched
         self.seen = True
         if self.partial.waiting and self.partial.link.session.crowded:
             self.looks += 1
@@ -339,7 +317,7 @@ class AddressStream(Stream):
             self.source.refuse(self.partial.delivery_id, settled=False)
 
 
-def begin_or_gather(source: StreamSource, partial: Partial, begin: Begin | None = None) -> None:
+def begin_or_gather(source: InLink, partial: Partial, begin: Begin | None = None) -> None:
     """Handle a piece of a delivery that has no stream yet. `begin` starts one, if it is not of the usual kind."""
     if partial.aborted:
         source.connection.gathering.discard(partial)
@@ -353,7 +331,7 @@ def begin_or_gather(source: StreamSource, partial: Partial, begin: Begin | None 
         (begin or _begin_named)(source, partial)
 
 
-def _gather(source: StreamSource, partial: Partial) -> bool:
+def _gather(source: InLink, partial: Partial) -> bool:
     """Return True while more is collected before the delivery is forwarded. Slow senders delay no other delivery."""
     gathering = source.connection.gathering
     if (
@@ -369,7 +347,7 @@ def _gather(source: StreamSource, partial: Partial) -> bool:
     return False
 
 
-def start(source: StreamSource, address: RoutedAddress, partial: Partial, head: bytes) -> None:
+def start(source: InLink, address: RoutedAddress, partial: Partial, head: bytes) -> None:
     """Choose the destinations at the first piece."""
     if address.subscriber is not None:
         _collect(source, address, partial, head)
@@ -414,7 +392,7 @@ class Head:
         self.data = b""
 
 
-def _begin_named(source: StreamSource, partial: Partial) -> None:
+def _begin_named(source: InLink, partial: Partial) -> None:
     assert source.address is not None
     head = partial.context
     if head is None:
@@ -429,7 +407,7 @@ def _begin_named(source: StreamSource, partial: Partial) -> None:
 MAX_INTERNAL = 4 * 1024 * 1024
 
 
-def _collect(source: StreamSource, address: RoutedAddress, partial: Partial, head: bytes) -> None:
+def _collect(source: InLink, address: RoutedAddress, partial: Partial, head: bytes) -> None:
     """Collect the whole message, because it is for the router itself."""
     kept = partial.context
     if not isinstance(kept, _Internal):
@@ -441,7 +419,7 @@ def _collect(source: StreamSource, address: RoutedAddress, partial: Partial, hea
 class _Internal(Stream):
     __slots__ = ("address", "data", "source")
 
-    def __init__(self, source: StreamSource, address: RoutedAddress, partial: Partial) -> None:
+    def __init__(self, source: InLink, address: RoutedAddress, partial: Partial) -> None:
         super().__init__(partial)
         self.source = source
         self.address = address
