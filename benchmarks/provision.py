@@ -52,19 +52,20 @@ def processes(suite: Suite) -> list[psutil.Process]:
 
 
 def memory(suite: Suite) -> int:
-    """Unique memory (USS) of all processes, in bytes."""
-    return sum(int(p.memory_full_info().uss) for p in processes(suite))
+    """Memory of all processes, in bytes: the sum of their proportional set sizes (PSS), in which a page that several
+    processes share counts once."""
+    return sum(int(p.memory_full_info().pss) for p in processes(suite))
 
 
 def usage(suite: Suite) -> dict[str, tuple[float, int]]:
-    """Service → seconds of CPU and bytes of unique memory of its processes."""
+    """Service → seconds of CPU and bytes of memory (PSS) of its processes."""
     found: dict[str, tuple[float, int]] = {}
     for process in processes(suite):
-        arguments = process.cmdline()
+        arguments = " ".join(process.cmdline()).split()  # a forked service shows its command as one word
         name = arguments[arguments.index("-m") + 1] if "-m" in arguments else "supervisor"
         seconds, size = found.get(name, (0.0, 0))
         used = process.cpu_times()
-        found[name] = seconds + used.user + used.system, size + int(process.memory_full_info().uss)
+        found[name] = seconds + used.user + used.system, size + int(process.memory_full_info().pss)
     return found
 
 

@@ -209,6 +209,7 @@ EVENTS = (
     Event("subserv.upkeep.postponed", "warning", "task reason", "A periodic task needs the store, which cannot be used; it is tried again.", "Check the store."),
     Event("subserv.write.refused", "info", "broker id subject reason", "A request was refused because the store cannot be used.", "Check the store."),
     Event("suite.configuration.applied", "info", "file sha256", "A configuration file is in force with this content.", NOTHING),
+    Event("suite.fork.failed", "warning", "module error", "A service could not be forked from the process that has imported the services, and is executed.", "Nothing unless it repeats: starts are slower and take more memory then."),
     Event("suite.notice.printed", "warning", "line", "A line for the user, as on the terminal.", "See `line`."),
     Event("suite.start.begun", "info", "version pid config data ports", "`enmasse up` begins to start the suite.", NOTHING),
     Event("suite.start.completed", "info", "", "All components and addresses are ready.", NOTHING),

@@ -16,6 +16,7 @@ from enmasse.backoff import Backoff
 from enmasse.engines.program import ChildHealth, HealthProbe, Program, Spec
 from enmasse.files import write_changed_json
 from enmasse.supervisor import logfile
+from enmasse.supervisor.launch import Launch, Process
 from enmasse.supervisor.ports import LOOPBACK
 from enmasse.supervisor.probe import Probe
 
@@ -55,8 +56,8 @@ class Child:
     """A process of the suite. `changed` is called when pid or readiness changed; `say` gets a line for users."""
 
     def __init__(
-        self, spec: Spec, program: Program, run_dir: Path, log_dir: Path, changed: Callable[[], None],
-        say: Callable[[str], None],
+        self, spec: Spec, program: Program, launch: Launch, run_dir: Path, log_dir: Path,
+        changed: Callable[[], None], say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.spec = spec
         self.pid: int | None = None
@@ -67,13 +68,14 @@ class Child:
         self.counts: dict[str, int] = {}
         self.detail = "not started"
         self._program = program
+        self._launch = launch
         self._run_dir = run_dir
         self._log_file = log_dir / f"{spec.name}.log"
         self._log = log.get(component=spec.name)
         self._changed = changed
         self._say = say
         self._stopping = asyncio.Event()
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -163,14 +165,7 @@ class Child:
         except OSError as error:
             return f"cannot be started: {error.filename or self._run_dir}: {error.strerror}"
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
-                process_group=0,  # Ctrl-C is for the supervisor, which ends its children in order
-            )
+            self._process = await self._launch(command, output)
         except OSError as error:
             return f"cannot be started: {error.strerror}"
         finally:

@@ -155,6 +155,16 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
     ]
 
 
+def embedded_kinds(options: Options) -> list[str]:
+    """Return the kinds of service that a suite with these options can start, without those of other products."""
+    kinds = ["configserv", "ragent"]
+    kinds += ["storage_controller"] if not has_brokers_by_hand(options.config) else []
+    kinds += ["router"] if options.router == EMBEDDED else []
+    kinds += ["broker"] if options.broker == EMBEDDED else []
+    kinds += ["subserv", "mqtt_lwt", GATEWAY] if options.has_mqtt else []
+    return kinds
+
+
 def router_name(number: int) -> str:
     """Return name and id of a router."""
     return f"{ROUTER_KIND}-{number}"

@@ -7,7 +7,6 @@ import contextlib
 import importlib.util
 import os
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -22,7 +21,8 @@ from enmasse.process import PORT_OFFSET
 from enmasse.supervisor import datadir, desired, limits, logfile
 from enmasse.supervisor.child import Command, Service
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan import SUPERVISOR, Options
+from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer
+from enmasse.supervisor.plan import SUPERVISOR, Options, embedded_kinds
 from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_public, check_public
 from enmasse.supervisor.suite import StatusSource, Supervisor
 
@@ -39,8 +39,13 @@ INSTALLED = Path(__file__).parents[1] / "_installed"
 
 
 def service_command(kind: str, settings: Path) -> list[str]:
-    """Return the command that starts a service. -P: no imports from the current directory."""
-    return [sys.executable, "-P", "-m", f"services.{kind}", "--config", str(settings)]
+    """Return the command that starts a service."""
+    return [*PYTHON_MODULE, service_module(kind), "--config", str(settings)]
+
+
+def service_module(kind: str) -> str:
+    """Return the Python module that is the service."""
+    return f"services.{kind}"
 
 
 async def _configserv_feed(address: str) -> StatusSource:
@@ -86,10 +91,18 @@ def run(
             _start_log(options, data)
             avoid = [*options.public_ports().values(), options.http_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
-            suite = Supervisor(options, data, ports, programs, make_feed, out, report)
-            asyncio.run(suite.run(_http(listening)))
+            forks = ForkServer([service_module(kind) for kind in embedded_kinds(options)])
+            suite = Supervisor(options, data, ports, programs, forks.launch, make_feed, out, report)
+            asyncio.run(_run(suite, forks, listening))
     except OSError as error:
         raise StartError(f"{error.filename or options.data}: {error.strerror or error}") from None
+
+
+async def _run(suite: Supervisor, forks: ForkServer, listening: socket.socket) -> None:
+    try:
+        await suite.run(_http(listening))
+    finally:
+        await forks.close()
 
 
 def _programs(options: Options, command: Command) -> dict[str, Program]:

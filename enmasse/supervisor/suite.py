@@ -16,6 +16,7 @@ from enmasse.supervisor import desired, mqtt, status, welcome
 from enmasse.supervisor.brokers import STOP_WITHIN, DesiredBrokers
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.launch import Launch
 from enmasse.supervisor.lines import error_lines
 from enmasse.supervisor.plan import GATEWAY, ROUTER_KIND, Options, fixed_services, forget_router, router
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
@@ -65,7 +66,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, options: Options, data: DataDir, ports: InternalPorts, programs: Mapping[str, Program],
+        self, options: Options, data: DataDir, ports: InternalPorts, programs: Mapping[str, Program], launch: Launch,
         make_feed: Callable[[str], Awaitable[StatusSource]], out: TextIO, say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.options = options
@@ -73,6 +74,7 @@ class Supervisor:
         self.is_ready = False
         self._ports = ports
         self._programs = programs
+        self._launch = launch
         self._make_feed = make_feed
         self._out = out
         self._say = say
@@ -155,8 +157,7 @@ class Supervisor:
         followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
         try:
-            while any(c.detail == "not started" for c in self._fixed.values()) and not self._stop.is_set():
-                await asyncio.sleep(0)  # all processes are starting before we spend time on imports
+            await asyncio.sleep(0)  # the children's tasks launch their processes before this one spends time on imports
             self._web = serve_http(self)
             self._feed = await self._make_feed(specs[0].settings["listen"])
             tasks.append(asyncio.create_task(self._feed.run(self._news.set)))
@@ -193,7 +194,7 @@ class Supervisor:
 
     def _child(self, spec: Spec) -> Child:
         program = self._programs[spec.engine]
-        return Child(spec, program, self.data.run, self.data.logs, self._news.set, self._say)
+        return Child(spec, program, self._launch, self.data.run, self.data.logs, self._news.set, self._say)
 
     def _router(self, name: str) -> Child:
         return self._child(router(self.options, self._ports, name))

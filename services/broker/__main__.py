@@ -2,9 +2,16 @@
 
 from enmasse import startup
 
-if __name__ == "__main__":
-    startup.begin()
-    from enmasse import process
-    from services.broker.app import BrokerSettings, run
+startup.begin()
 
+from enmasse import process
+from services.broker.app import BrokerSettings, run
+
+
+def main() -> None:
+    """Run the service that the command line names, to its end."""
     process.start(BrokerSettings, run, use_uvloop=True)
+
+
+if __name__ == "__main__":
+    main()

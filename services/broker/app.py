@@ -15,7 +15,7 @@ from enmasse.health import Health
 from services.broker.core.broker import Broker
 from services.broker.core.settings import check
 from services.broker.metrics import families
-from services.broker.server import BrokerServer, clock, wall
+from services.broker.server import BrokerServer, steady_clock, wall
 from services.broker.storage.paging import Pager
 from services.broker.storage.recovered import Progress
 from services.broker.storage.store import Store, StoreError
@@ -98,7 +98,7 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
             store = Store.open(Path(config.data_dir), loop=loop, progress=lambda done: progress(done / 2))
         broker = Broker(
             config.name,
-            clock=clock,
+            clock=steady_clock(),
             wall=wall,
             store=store,
             pager=Pager(Path(config.page_dir)) if config.page_dir is not None else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from enmasse import log
@@ -28,12 +29,12 @@ CAPABILITIES = (SOLE_CONNECTION, *OFFERED, "ANONYMOUS-RELAY")
 
 # A clock that includes the time in which the machine sleeps, as users expect of a time to live.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_ORIGIN = time.time() - time.clock_gettime(_STEADY)
 
 
-def clock() -> int:
-    """Milliseconds since 1970 as of the start of the process; changes of the system's time have no effect on it."""
-    return int((_ORIGIN + time.clock_gettime(_STEADY)) * 1000)
+def steady_clock() -> Callable[[], int]:
+    """Return a clock: milliseconds since 1970 as of this call. Later changes of the system's time do not affect it."""
+    origin = time.time() - time.clock_gettime(_STEADY)
+    return lambda: int((origin + time.clock_gettime(_STEADY)) * 1000)
 
 
 def wall() -> int:

@@ -2,9 +2,16 @@
 
 from enmasse import startup
 
-if __name__ == "__main__":
-    startup.begin()
-    from enmasse import process
-    from services.mqtt_lwt.service import LastWillSettings, serve
+startup.begin()
 
+from enmasse import process
+from services.mqtt_lwt.service import LastWillSettings, serve
+
+
+def main() -> None:
+    """Run the service that the command line names, to its end."""
     process.start(LastWillSettings, serve)
+
+
+if __name__ == "__main__":
+    main()

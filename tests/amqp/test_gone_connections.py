@@ -14,7 +14,7 @@ import pytest
 from enmasse.aio.transport import Hub
 from enmasse.amqp.performatives import Begin, Close, Detach, End, Flow, Open
 from services.broker.core.broker import Broker
-from services.broker.server import BrokerServer, clock
+from services.broker.server import BrokerServer, steady_clock
 from services.router import config
 from services.router.app import LoopClock
 from services.router.management.assembly import all_tables
@@ -100,7 +100,7 @@ async def router() -> AsyncIterator[tuple[Hub, int]]:
 
 @asynccontextmanager
 async def broker() -> AsyncIterator[tuple[Hub, int]]:
-    server = BrokerServer(Broker("b", clock=clock), asyncio.get_running_loop())
+    server = BrokerServer(Broker("b", clock=steady_clock()), asyncio.get_running_loop())
     server.broker.catalogue.create_queue("a", "a", "ANYCAST", durable=False, auto_create_address=True)
     port = await server.listen("127.0.0.1", 0)
     yield server.hub, port

@@ -1,0 +1,191 @@
+"""How `enmasse up` starts processes: forked by a server that has imported them, or executed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enmasse.supervisor import launch
+from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer, Process
+from tests.cli.running import alive, wait_for
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
+
+ROOT = Path(__file__).parents[2]
+FAKE, BROKEN = "tests.cli.fakes.forked", "tests.cli.fakes.broken"
+
+
+@pytest.fixture(autouse=True)
+def found_by_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@contextlib.asynccontextmanager
+async def server(*modules: str) -> AsyncIterator[ForkServer]:
+    forks = ForkServer(modules or (FAKE, BROKEN))
+    try:
+        yield forks
+    finally:
+        await forks.close()
+
+
+class Started:
+    """A launched process and the file of its output."""
+
+    def __init__(self, process: Process, log: Path) -> None:
+        self.process, self.log = process, log
+
+    async def about(self) -> dict[str, Any]:
+        """What the program wrote of itself."""
+        await until(lambda: b"\n" in self.log.read_bytes(), "the program wrote its line")
+        found: dict[str, Any] = json.loads(self.log.read_text().splitlines()[0])
+        return found
+
+
+async def start(forks: ForkServer, log: Path, *words: str) -> Started:
+    with log.open("ab") as output:
+        return Started(await forks.launch([*PYTHON_MODULE, *words], output.fileno()), log)
+
+
+def pid_of_server(forks: ForkServer) -> int:
+    found = subprocess.run(
+        ["pgrep", "-P", str(os.getpid()), "-f", "enmasse.supervisor.forkserver"], capture_output=True, text=True
+    )
+    (pid,) = found.stdout.split()
+    return int(pid)
+
+
+@asyncio_test
+async def test_a_forked_process_is_a_child_like_an_executed_one(tmp_path: Path) -> None:
+    async with server() as forks:
+        forked = await start(forks, tmp_path / "forked", FAKE, "wait", "more words")
+        executed = await start(ForkServer(()), tmp_path / "executed", FAKE, "wait", "more words")
+        about, like = await forked.about(), await executed.about()
+        assert about["imported_by"] == pid_of_server(forks) != about["pid"]
+        assert like["imported_by"] == like["pid"]
+        for key in ("parent", "arguments", "input", "files"):
+            assert about[key] == like[key], key
+        assert about["umask"] == 0o077
+        assert about["parent"] == os.getpid()
+        for each in (about, like):
+            assert each["pid"] == each["group"]
+        assert forked.process.pid == about["pid"]
+        commands = [Path(f"/proc/{each['pid']}/cmdline").read_bytes().strip(b"\0") for each in (about, like)]
+        assert commands[0] == commands[1].replace(b"\0", b" ")
+        for started in (forked, executed):
+            assert started.process.returncode is None
+            started.process.send_signal(signal.SIGTERM)
+            assert await started.process.wait() == -signal.SIGTERM == started.process.returncode
+            with contextlib.suppress(ProcessLookupError):  # asyncio's own says nothing
+                started.process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("words", "status"), [(["exit", "0"], 0), (["exit", "7"], 7), (["raise"], 1), (["end"], 0)])
+@asyncio_test
+async def test_the_status_of_a_forked_process(words: list[str], status: int, tmp_path: Path) -> None:
+    async with server() as forks:
+        started = await start(forks, tmp_path / "log", FAKE, *words)
+        assert await started.process.wait() == status
+        assert ("RuntimeError: the end of the program" in started.log.read_text()) == (status == 1)
+        assert not alive(started.process.pid)  # no zombie is left either
+
+
+@asyncio_test
+async def test_the_log_of_a_service_that_cannot_be_imported_has_the_reason(tmp_path: Path) -> None:
+    async with server() as forks:
+        started = await start(forks, tmp_path / "log", BROKEN)
+        assert await started.process.wait() == 1
+        assert "RuntimeError: this module cannot be imported" in started.log.read_text()
+        assert await (await start(forks, tmp_path / "other", FAKE, "exit", "3")).process.wait() == 3
+
+
+@asyncio_test
+async def test_processes_outlive_their_fork_server_and_the_next_launch_has_another(tmp_path: Path) -> None:
+    async with server() as forks:
+        first = await start(forks, tmp_path / "first", FAKE, "wait")
+        killed = pid_of_server(forks)
+        os.kill(killed, signal.SIGKILL)
+        await until(lambda: not alive(killed), "the server is gone")
+        second = await start(forks, tmp_path / "second", FAKE, "wait")  # executed, because the server has gone
+        assert (await second.about())["imported_by"] == second.process.pid
+        third = await start(forks, tmp_path / "third", FAKE, "wait")
+        assert (await third.about())["imported_by"] == pid_of_server(forks)
+        for started in (first, second, third):
+            assert started.process.returncode is None and alive(started.process.pid)
+            started.process.send_signal(signal.SIGKILL)
+            assert await started.process.wait() == -signal.SIGKILL
+
+
+@asyncio_test
+async def test_a_cancelled_launch_does_not_give_its_process_to_the_next_caller(tmp_path: Path) -> None:
+    async with server() as forks:
+        given_up = asyncio.create_task(start(forks, tmp_path / "given-up", FAKE, "wait"))
+        while not await asyncio.sleep(0, forks._socket):  # until the request has been sent to a server that imports
+            pass
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        assert given_up.cancelled()
+        started = await start(forks, tmp_path / "log", FAKE, "wait", "mine")
+        assert (await started.about())["arguments"] == ["wait", "mine"]
+        assert (await started.about())["pid"] == started.process.pid
+        started.process.send_signal(signal.SIGKILL)
+        await started.process.wait()
+
+
+@asyncio_test
+async def test_many_at_once_get_their_own_processes(tmp_path: Path) -> None:
+    async with server() as forks:
+        logs = [tmp_path / str(number) for number in range(30)]
+        many = await asyncio.gather(*(start(forks, log, FAKE, "exit", log.name) for log in logs))
+        assert [await started.process.wait() for started in many] == list(range(30))
+
+
+@asyncio_test
+async def test_other_commands_are_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server("services.of-another-suite") as forks:
+        started = await start(forks, tmp_path / "log", FAKE, "wait")
+        assert (await started.about())["imported_by"] == started.process.pid
+        started.process.send_signal(signal.SIGKILL)
+        assert await started.process.wait() == -signal.SIGKILL
+    monkeypatch.setattr(launch, "CAN_FORK", False)  # as on a system without subreapers
+    async with server() as forks:
+        started = await start(forks, tmp_path / "log", FAKE, "exit", "5")
+        assert await started.process.wait() == 5
+
+
+CLIENT = """
+import asyncio, os, sys
+from pathlib import Path
+from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer
+
+async def main():
+    forks = ForkServer([sys.argv[1]])
+    with open(os.devnull, "wb") as output:
+        pids = [(await forks.launch([*PYTHON_MODULE, sys.argv[1], "wait"], output.fileno())).pid for _ in range(3)]
+    print(*pids, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_forked_processes_and_their_server_end_with_a_killed_client() -> None:
+    with subprocess.Popen([sys.executable, "-c", CLIENT, FAKE], stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        pids = [int(word) for word in client.stdout.readline().split()]
+        children = Path(f"/proc/{client.pid}/task/{client.pid}/children").read_text().split()
+        try:
+            assert len(pids) == 3 and len(children) == 4 and all(alive(pid) for pid in pids)
+        finally:
+            client.kill()
+    wait_for(lambda: not any(alive(int(pid)) for pid in children), "all are gone")
