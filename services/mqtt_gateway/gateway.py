@@ -65,4 +65,7 @@ class Gateway:
                 log.error("mqtt.session.open-failed", client=request.client_id, exc_info=error)
                 client.refused(reasons.SERVER_UNAVAILABLE, "the session could not be opened")
             else:
-                client.opened(session)
+                try:
+                    client.opened(session)
+                except Exception as error:
+                    client.failed(error)

@@ -2,7 +2,9 @@
 
 The MQTT half (`protocol`, `network`) has a `Client` for each MQTT connection: packets, packet ids, order, limits. The
 AMQP half (`amqp`) has a `Session` for each of them: addresses, links, credit, outcomes, and what the subscription
-service and the last-will service know of the client. `Backend.open` joins a client and its session.
+service and the last-will service know of the client. `Backend.open` joins a client and its session. `Session.start`
+hands the session the parts of the connection that its answers go to: `Publications`, `Deliveries`, `Replies`; the
+connection's part for messages to the client uses the session's `Settlements`.
 
 Everything runs in one event loop. Nothing that happens once a message is awaited or makes a task: a method asks, and
 the answer is a call of the other side, later or before the method has returned. So neither side may rely on its own
@@ -96,10 +98,8 @@ class Delivery(Struct, eq=False):
     fleeting: bool = False
 
 
-class Client(Protocol):
-    """An MQTT connection, as its session sees it."""
-
-    # messages from the client
+class Publications(Protocol):
+    """Messages from a client, as its session answers them."""
 
     def published(self, packet_id: int, reason: int, text: str = "") -> None:
         """The outcome of `Session.publish` with QoS 1 or 2: a reason code of PUBACK and PUBREC (below 0x80: what takes
@@ -115,28 +115,33 @@ class Client(Protocol):
     def proceed(self) -> None:
         """There is room again."""
 
-    # messages to the client
+
+class Deliveries(Protocol):
+    """Messages to a client, as its session gives them."""
 
     def deliver(self, delivery: Delivery) -> None:
         """A message for the client, in the order in which it is to get them. At most `Request.window` of a source are
         unsettled, so what the client does not take yet is bounded."""
 
     def assigned(self, packet_id: int) -> None:
-        """`Session.assign` is durable: PUBLISH."""
+        """`Settlements.assign` is durable: PUBLISH."""
 
     def withdrawn(self, packet_id: int) -> None:
         """Instead of `assigned`: the message is another client's. Nothing is sent, the id is free."""
 
     def received(self, packet_id: int) -> None:
-        """`Session.received` is durable: PUBREL."""
+        """`Settlements.received` is durable: PUBREL."""
 
     def completed(self, packet_id: int) -> None:
-        """`Session.complete` is durable (or handed on in order before anything later of this id): the id is free."""
+        """`Settlements.complete` is durable (or handed on in order before anything later of this id): the id is
+        free."""
 
     def unsettled(self) -> Sequence[Delivery]:
         """Return the deliveries of QoS 0 and 1 that are not settled."""
 
-    # subscriptions
+
+class Replies(Protocol):
+    """Answers to SUBSCRIBE and UNSUBSCRIBE of a client."""
 
     def subscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
         """The answer to `Session.subscribe`: a reason code of SUBACK for each filter, in order, whatever the version
@@ -145,10 +150,36 @@ class Client(Protocol):
     def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
         """The answer to `Session.unsubscribe`: a reason code of UNSUBACK for each filter."""
 
-    # the connection
+
+class Client(Protocol):
+    """An MQTT connection, as its session sees it."""
 
     def disconnect(self, reason: int, text: str = "") -> None:
         """Close the connection, with DISCONNECT for a client of MQTT 5. Calls `Session.close` before it returns."""
+
+
+class Settlements(Protocol):
+    """Messages to a client, as its connection settles them."""
+
+    def settle(self, delivery: Delivery) -> None:
+        """The client has it (QoS 0: it was written; 1: PUBACK, whatever its reason), or can never get it, because it is
+        too large or has expired: accept it. QoS 2 only before `assign`."""
+
+    def assign(self, delivery: Delivery, packet_id: int) -> None:
+        """Before the PUBLISH of QoS 2: store that this message has this packet id; `Deliveries.assigned` is called, or
+        `Deliveries.withdrawn`. Not for one that `Session.outgoing` has under this id."""
+
+    def received(self, delivery: Delivery, packet_id: int) -> None:
+        """PUBREC: store it, then accept the delivery; `Deliveries.received` is called once it is stored."""
+
+    def complete(self, packet_id: int, delivery: Delivery | None) -> None:
+        """PUBCOMP, or PUBREC with an error, or a message of `Session.outgoing` that has expired: the exchange has
+        ended. Accept the delivery, if that has not happened, then forget the id. `Deliveries.completed` is called. QoS
+        2 only.
+
+        `delivery` None: `Session.outgoing` has the id as released. Such messages are not delivered to the client again;
+        the client sends their PUBREL by itself, and the session accepts them when they come, before or after this call.
+        """
 
 
 class Session(Protocol):
@@ -170,49 +201,35 @@ class Session(Protocol):
     def filters(self) -> Mapping[str, Subscription]:
         """The subscriptions that are in force now."""
 
+    @property
+    def settlements(self) -> Settlements:
+        """What happens to the messages that this session delivers."""
+
+    def start(self, publications: Publications, deliveries: Deliveries, replies: Replies) -> None:
+        """CONNACK was sent: receive messages for the client. Called once, unless `close` was called before."""
+
     # messages from the client
 
     def publish(self, publish: Publish) -> None:
-        """A PUBLISH, valid, its topic alias resolved. With QoS 1 and 2 `Client.published` is called.
+        """A PUBLISH, valid, its topic alias resolved. With QoS 1 and 2 `Publications.published` is called.
 
         QoS 2: stored under its packet id before it is sent. If the id is one of `incoming` and topic and payload are
         those of before, it is sent again as the same message, whatever `publish.dup` says. Else it is another one.
-        After a reason code of
-        0x80 and above the id is free; the session forgets it by itself. A retained message that cannot be: `published`
-        with the reason, with QoS 0 `Client.disconnect`.
+        After a reason code of 0x80 and above the id is free; the session forgets it by itself. A retained message that
+        cannot be: `published` with the reason, with QoS 0 `Client.disconnect`.
         """
 
     def release(self, packet_id: int) -> None:
-        """PUBREL for a message whose `published` was good, or for an id of `incoming`; `Client.released` is called."""
-
-    # messages to the client
-
-    def settle(self, delivery: Delivery) -> None:
-        """The client has it (QoS 0: it was written; 1: PUBACK, whatever its reason), or can never get it, because it is
-        too large or has expired: accept it. QoS 2 only before `assign`."""
-
-    def assign(self, delivery: Delivery, packet_id: int) -> None:
-        """Before the PUBLISH of QoS 2: store that this message has this packet id; `Client.assigned` is called, or
-        `Client.withdrawn`. Not for one that `outgoing` has under this id."""
-
-    def received(self, delivery: Delivery, packet_id: int) -> None:
-        """PUBREC: store it, then accept the delivery; `Client.received` is called once it is stored."""
-
-    def complete(self, packet_id: int, delivery: Delivery | None) -> None:
-        """PUBCOMP, or PUBREC with an error, or a message of `outgoing` that has expired: the exchange has ended. Accept
-        the delivery, if that has not happened, then forget the id. `Client.completed` is called. QoS 2 only.
-
-        `delivery` None: `outgoing` has the id as released. Such messages are not delivered to the client again; the
-        client sends their PUBREL by itself, and the session accepts them when they come, before or after this call.
-        """
+        """PUBREL for a message whose `published` was good, or for an id of `incoming`; `Publications.released` is
+        called."""
 
     # subscriptions
 
     def subscribe(self, subscribe: Subscribe) -> None:
-        """One at a time. `Client.subscribed` is called."""
+        """One at a time. `Replies.subscribed` is called."""
 
     def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
-        """One at a time with `subscribe`. `Client.unsubscribed` is called."""
+        """One at a time with `subscribe`. `Replies.unsubscribed` is called."""
 
     # the connection
 
@@ -225,9 +242,9 @@ class Backend(Protocol):
     """AMQP half of the gateway: opens sessions."""
 
     async def open(self, request: Request, client: Client) -> Session:
-        """The session of a client whose CONNECT has come; its will is stored when this returns. Nothing is delivered
-        before the task that awaits this gives up its turn (the client sends CONNACK first). The client may be gone by
-        then: it closes the session at once. Raises Refused."""
+        """The session of a client whose CONNECT has come; its will is stored when this returns. The client starts the
+        session before the task that awaits this gives up its turn, or closes it if it is gone by then. Raises
+        Refused."""
         ...
 
     def state(self) -> tuple[bool, str]:

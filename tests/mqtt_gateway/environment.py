@@ -124,7 +124,7 @@ class Device:
     def deliver(self, delivery: Delivery) -> None:
         self.got.append(delivery)
         if self.acknowledge and delivery.qos < 2:
-            self.session.settle(delivery)
+            self.session.settlements.settle(delivery)
 
     def unsettled(self) -> list[Delivery]:
         return [] if self.acknowledge else [each for each in self.got if each.qos < 2]
@@ -191,6 +191,7 @@ class Environment:
         device = Device(**more)
         request = Request(client_id=client_id, clean=True, expiry=expiry, version=version, window=20, will=will)
         device.session = await backend.open(request, device)
+        device.session.start(device, device, device)
         return device
 
 

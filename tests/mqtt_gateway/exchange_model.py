@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.mqtt_gateway.amqp.exchanges import Exchanges, Step
+from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.ports import Delivery
 
 
@@ -34,7 +34,10 @@ class MqttHalf:
     known: dict[str, int]
     to_client: list[tuple[str, int, str]]
 
-    def deliver(self, delivery: Delivery, identity: str) -> None:
+    # ports.Deliveries
+
+    def deliver(self, delivery: Delivery) -> None:
+        identity = delivery.identity or ""
         pid = self.known.pop(identity, None)
         if pid is not None:
             self.flying[pid] = delivery
@@ -44,12 +47,19 @@ class MqttHalf:
         self.flying[pid] = delivery
         self.exchanges.assign(delivery, pid)
 
-    def step(self, packet_id: int, step: Step) -> None:
+    def assigned(self, packet_id: int) -> None:
         delivery = self.flying[packet_id]
-        if step is Step.ASSIGNED:
-            assert delivery is not None
-            self.to_client.append(("publish", packet_id, delivery.identity or ""))
-        elif step is Step.RECEIVED:
-            self.to_client.append(("pubrel", packet_id, ""))
-        else:
-            del self.flying[packet_id]
+        assert delivery is not None
+        self.to_client.append(("publish", packet_id, delivery.identity or ""))
+
+    def received(self, packet_id: int) -> None:
+        self.to_client.append(("pubrel", packet_id, ""))
+
+    def withdrawn(self, packet_id: int) -> None:
+        del self.flying[packet_id]
+
+    def completed(self, packet_id: int) -> None:
+        del self.flying[packet_id]
+
+    def unsettled(self) -> list[Delivery]:
+        return []  # all have QoS 2

@@ -39,7 +39,7 @@ class World:
                 return
             client.opened(session)
             if not session.closed:
-                session.start()
+                session.begin()
 
         if self.at_once:
             answer()

@@ -151,7 +151,7 @@ def test_of_what_is_complete_nothing_is_said_and_its_id_is_not_taken(version: in
     peer.expect_nothing()
     _publish(world, b"x", 2)
     assert peer.expect(Publish).packet_id == 2
-    peer.session.client.completed(1)
+    peer.session.deliveries.completed(1)
     peer.expect_nothing()
 
 
@@ -311,7 +311,7 @@ def _deliver(peer: Peer, **more: Any) -> None:
     delivery = Delivery("a", b"x", **more)
     delivery.identity, delivery.source = f"{id(delivery):016x}", "s"
     peer.session.unsettled[delivery.identity] = delivery
-    peer.session.client.deliver(copy(delivery))
+    peer.session.deliveries.deliver(copy(delivery))
 
 
 @pytest.mark.clause("v5", "MQTT-3.3.2-5", "MQTT-3.3.2-6")
@@ -427,7 +427,7 @@ def test_a_topic_that_mqtt_cannot_express_is_dropped_and_harms_nobody() -> None:
     world = World()
     peer = _subscribed(world)
     for topic in ("a/+/b", "", "x\0y", "z" * 70_000):
-        peer.session.client.deliver(Delivery(topic, b"x", 0, identity=topic or "empty", source="s"))
+        peer.session.deliveries.deliver(Delivery(topic, b"x", 0, identity=topic or "empty", source="s"))
     _publish(world, b"good", 0)
     assert peer.expect(Publish).payload == b"good"
     assert world.front.dropped == 4
@@ -512,7 +512,7 @@ def test_requests_are_answered_one_after_the_other() -> None:
     assert peer.paused
     answered = []
     while asked:
-        session.client.subscribed(asked.pop(0).packet_id, [0])
+        session.replies.subscribed(asked.pop(0).packet_id, [0])
         answered += [each.packet_id for each in peer.take() if isinstance(each, SubAck)]
         assert len(asked) <= 1
     assert answered == list(range(1, 40))
@@ -527,14 +527,14 @@ def test_retained_messages_come_after_suback_and_before_what_follows_them() -> N
     asked: list[Subscribe] = []
     session.subscribe = asked.append  # type: ignore[method-assign, assignment]  # replaced by the test
     peer.send(Subscribe(1, (Subscription("#", 1),)))
-    session.client.deliver(Delivery("a", b"live", 1, identity="1"))
-    session.client.deliver(Delivery("a", b"retained", 1, retain=True, identity="2"))
-    session.client.deliver(Delivery("a", b"later", 1, identity="3"))
+    session.deliveries.deliver(Delivery("a", b"live", 1, identity="1"))
+    session.deliveries.deliver(Delivery("a", b"retained", 1, retain=True, identity="2"))
+    session.deliveries.deliver(Delivery("a", b"later", 1, identity="3"))
     first = peer.take()
     assert _messages(first) == [(b"live", 1, False, 1)]
     peer.send(PubAck(1))
     assert peer.take() == []
-    session.client.subscribed(1, [1])
+    session.replies.subscribed(1, [1])
     answer, *rest = peer.take()
     assert isinstance(answer, SubAck)
     assert _messages(rest) == [(b"retained", 1, False, 2), (b"later", 1, False, 3)]
@@ -588,7 +588,7 @@ def test_the_encoded_form_of_everything_sent_is_read_by_our_reader() -> None:
         subscription_ids=(1, 268_435_455),
         user_properties=(("k", "1"), ("k", "2")),
     )
-    peer.session.client.deliver(Delivery("a", b"x", 0, True, given, identity="1", source="s"))
+    peer.session.deliveries.deliver(Delivery("a", b"x", 0, True, given, identity="1", source="s"))
     packet = peer.expect(Publish)
     assert packet.properties == given
     assert packet.retain

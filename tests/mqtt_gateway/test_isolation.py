@@ -16,8 +16,7 @@ from enmasse.model.sessions import PacketChange, Packets, PacketsReply, Subscrip
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt.packets import V5, Disconnect, PingReq, PingResp, Publish, SubAck, Subscribe
 from enmasse.mqtt.packets import Subscription as Filter
-from services.mqtt_gateway.amqp.control import Control
-from services.mqtt_gateway.amqp.exchanges import Verdict
+from services.mqtt_gateway.amqp.control import Control, Verdict
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.lanes import Counters, Entry, Lane
 from services.mqtt_gateway.amqp.mapping import Reader, Route
@@ -26,6 +25,7 @@ from services.mqtt_gateway.network.wire import Flusher
 from tests.mqtt_gateway.peer import World
 from tests.mqtt_gateway.test_lanes import Who
 
+unused: Any = None
 FAULT = RuntimeError("injected")
 
 
@@ -64,15 +64,13 @@ def test_a_delivery_that_fails_ends_its_client() -> None:
     errors: list[Exception] = []
 
     class Session:
-        window, v5 = 5, False
-        interest = Filters("c", topics, [Subscription(filter="#", qos=1)])
         arrived = staticmethod(_fault)
         rejected = expired = unmatched = delivered = 0
         reader = Reader(topics)
-        failed = staticmethod(errors.append)
 
     session = cast(Any, Session())
-    source = SessionSource(session, session, "q", final=False)
+    interest = Filters("c", topics, [Subscription(filter="#", qos=1)])
+    source = SessionSource(session, session, interest, "q", window=5, v5=False, failed=errors.append, final=False)
     message = route.full(Publish("t", b"x"), topics, 0.0)
     source.deliver(cast(Any, None), 1, True, message, b"", 0)
     assert errors == [FAULT]
@@ -82,13 +80,8 @@ def test_answers_of_a_batch_reach_the_other_clients() -> None:
     failed: list[tuple[str, int]] = []
     stored: list[Any] = []
 
-    class Sessions:
-        @staticmethod
-        def failed(client: str, epoch: int, error: Exception) -> None:
-            failed.append((client, epoch))
-
     async def run() -> None:
-        control = Control("g", cast(Any, Sessions()))
+        control = Control("g", unused, unused, unused, lambda client, epoch, error: failed.append((client, epoch)))
         callbacks: list[tuple[str, Callable[[Any], Any]]] = [("a", stored.append), ("b", _fault), ("c", stored.append)]
         for epoch, (client, done) in enumerate(callbacks):
             control.change(PacketChange(client, epoch, "out", 1, "k", "s", b""), done)
@@ -107,7 +100,7 @@ def test_a_request_that_is_repeated_after_its_delivery_was_lost_is_late() -> Non
     verdicts: list[Verdict] = []
 
     async def run() -> None:
-        control = Control("g", cast(Any, None))
+        control = Control("g", unused, unused, unused, unused)
         control._send = lambda subject, key, body: sent.append(body)  # type: ignore[method-assign]  # no link here
         for late in (True, False):
             control.change(PacketChange("a", 3, "rel", 1, "k", "s"), None)

@@ -11,7 +11,7 @@ from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Reje
 from enmasse.amqp.types import Symbol
 from enmasse.model.addresses import AddressType
 from services.mqtt_gateway.amqp import lanes
-from services.mqtt_gateway.amqp.lanes import AT_ONCE, AT_ONCE_BYTES, MAX_WAITING, Counters, Entry, Lane
+from services.mqtt_gateway.amqp.lanes import AT_ONCE, AT_ONCE_BYTES, MAX_WAITING, Counters, Entry, Lane, Publisher
 from services.mqtt_gateway.ports import UNKNOWN
 
 
@@ -55,11 +55,12 @@ class FakeSession:
         return self.link
 
 
-class Who:
+class Who(Publisher):
+    """A session as lanes use it."""
+
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
-        self.waiting = self.waiting_bytes = 0
-        self.held = False
         self.holds: list[bool] = []
         self.outcomes: list[tuple[int, int]] = []
 
@@ -67,9 +68,11 @@ class Who:
         self.outcomes.append((packet_id, reason))
 
     def hold(self) -> None:
+        super().hold()
         self.holds.append(True)
 
     def proceed(self) -> None:
+        super().proceed()
         self.holds.append(False)
 
     def failed(self, error: Exception) -> None:

@@ -57,7 +57,7 @@ def test_what_was_sent_and_is_not_acknowledged_holds_no_payload() -> None:
     for qos in (1, 2):
         delivery = Delivery("a", bytes(10_000), qos, identity=str(qos), source="s")
         peer.session.unsettled[str(qos)] = delivery
-        peer.session.client.deliver(delivery)
+        peer.session.deliveries.deliver(delivery)
         assert len(peer.expect(Publish).payload) == 10_000
         assert delivery.payload == b""
     assert world.front.memory.total == 0

@@ -353,7 +353,7 @@ def test_messages_that_wait_for_pubrel_do_not_stop_3_1_1_from_sending_it(version
 def test_nothing_is_read_while_the_session_has_no_room() -> None:
     world = World()
     peer = _connected(world)
-    client = peer.session.client
+    client = peer.session.publications
     client.hold()
     assert peer.paused
     peer.send(Publish("a", b"1"), Publish("a", b"2"))
@@ -370,7 +370,7 @@ def test_a_session_that_says_no_room_in_the_middle_of_a_read_gets_the_rest_later
 
     def every_third(publish: Publish) -> int:
         if int(publish.payload) % 3 == 0:
-            session.client.hold()
+            session.publications.hold()
         return 0
 
     world.backend.outcome = every_third
@@ -378,7 +378,7 @@ def test_a_session_that_says_no_room_in_the_middle_of_a_read_gets_the_rest_later
     rounds = 0
     while len(world.backend.routed) < 20:
         rounds += 1
-        session.client.proceed()
+        session.publications.proceed()
         assert rounds < 20
     assert _payloads(world) == [b"%d" % number for number in range(20)]
 

@@ -4,13 +4,15 @@ its session at any moment. Queue, connections and clients are models; the record
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
 from enmasse.model.sessions import Outgoing, PacketChange
-from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Verdict
+from services.mqtt_gateway.amqp.control import Op, Verdict
+from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.ports import Delivery
 from services.subserv.given import Given
 from services.subserv.sessions import PacketTable
@@ -46,7 +48,8 @@ class Member(MqttHalf):
             Outgoing(each.pid, 2, each.identity, SOURCE, each.state, self.messages.get(each.pid, b""))
             for each in self.records.messages()
         ]
-        self.exchanges = Exchanges(self, sent)
+        self.exchanges = Exchanges(cast(Any, self), sent)
+        self.exchanges.start(self)
         self.flying: dict[int, Delivery | None] = {each.pid: None for each in sent}
         self.pending: list[tuple[PacketChange, Callable[[Verdict], None] | None]] = []
         self.link: Link | None = None
@@ -55,13 +58,11 @@ class Member(MqttHalf):
         self.from_client: list[tuple[str, int]] = []
         self.known: dict[str, int] = {}
         for each in sent:
-            if each.state == "published" and each.message:
-                delivery = Delivery("t", b"", 2, identity=each.identity, source=SOURCE, handle=(None, None, 0, b""))
-                self.exchanges.hold(delivery, each.pid)
-                self.flying[each.pid] = delivery
-                self.to_client.append(("publish", each.pid, each.identity or ""))
-            elif each.state == "published":
+            if each.state == "published":
                 self.known[each.identity or ""] = each.pid
+                if each.message:
+                    delivery = Delivery("t", b"", 2, identity=each.identity, source=SOURCE, handle=(None, None, 0, b""))
+                    self.exchanges.hold(delivery, each.pid)
 
     # what happens
 
@@ -77,8 +78,7 @@ class Member(MqttHalf):
                 delivery = Delivery(
                     "t", b"", 2, identity=message, source=SOURCE, handle=(link, link, number, message.encode())
                 )
-                if not self.exchanges.goes_on(delivery):
-                    self.deliver(delivery, message)
+                self.exchanges.arrived(delivery)
                 return
 
     def change(

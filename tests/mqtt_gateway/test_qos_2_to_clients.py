@@ -4,12 +4,14 @@ The broker, the stored records and a client as the specification wants it (v5 4.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from enmasse.model.sessions import Outgoing
-from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Verdict
+from services.mqtt_gateway.amqp.control import Op, Verdict
+from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.ports import Delivery
 from tests.mqtt_gateway.exchange_model import Link, MqttHalf
 
@@ -36,7 +38,8 @@ class World(MqttHalf):
         sent = [Outgoing(pid, 2, identity, SOURCE, state) for pid, (identity, state) in self.records.items()]  # type: ignore[arg-type]  # states are plain strings here
         self.known = {identity: pid for pid, (identity, state) in self.records.items() if state == "published"}
         self.flying: dict[int, Delivery | None] = {each.pid: None for each in sent}
-        self.exchanges = Exchanges(self, sent)
+        self.exchanges = Exchanges(cast(Any, self), sent)
+        self.exchanges.start(self)
         self.link: Link | None = None
         self.to_client = [("pubrel", each.pid, "") for each in sent if each.state == "released"]
         self.from_client.clear()
@@ -48,8 +51,7 @@ class World(MqttHalf):
             for number, identity in enumerate(self.queue):
                 link.carried[number] = identity
                 delivery = Delivery("t", b"", 2, identity=identity, source=SOURCE, handle=(link, link, number, b""))
-                if not self.exchanges.goes_on(delivery):
-                    self.deliver(delivery, identity)
+                self.exchanges.arrived(delivery)
             self.exchanges.drained(SOURCE)
 
     def change(

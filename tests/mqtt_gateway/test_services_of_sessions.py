@@ -224,7 +224,7 @@ def test_a_task_that_ends_by_an_error_shows(parts: tuple[Router, Configserv], mo
     async def test(found: Environment) -> None:
         backend = await found.backend()
         await until(lambda: backend.state()[0])
-        monkeypatch.setattr(backend.publishing, "tick", lambda: 1 // 0)
+        monkeypatch.setattr(backend.shared.publishing, "tick", lambda: 1 // 0)
         await until(lambda: not backend.state()[0])
         assert backend.state()[1].startswith("the ticks of the lanes ended by an error")
 

@@ -24,24 +24,28 @@ class Link:
     credit_window = 0
 
 
+def _raise(error: Exception) -> None:
+    raise error
+
+
 class Rig:
     """A source, its session and the backend; the client settles everything at once."""
 
     rejected = expired = unmatched = delivered = 0
-    v5 = False
 
     def __init__(self, window: int, final: bool = False) -> None:
-        self.window = window
         self.reader = Reader(TOPICS)
         self.interest = Filters("c", TOPICS, [Subscription(filter="#", qos=1)])
-        self.source = SessionSource(cast(Any, self), cast(Any, self), "q", final=final)
+        self.source = SessionSource(
+            cast(Any, self), cast(Any, self), self.interest, "q", window=window, v5=False, failed=_raise, final=final
+        )
         self.link = Link()
         self.link.credit_window = window
 
     def wall(self) -> float:
         return 0.0
 
-    def arrived(self, source: SessionSource, delivery: Delivery) -> None:
+    def arrived(self, delivery: Delivery) -> None:
         """Nobody looks at it."""
 
     def take(self, sizes: Sequence[int]) -> int:

@@ -16,7 +16,9 @@ from typing import Any
 from enmasse.model.sessions import Outgoing, Subscription
 from enmasse.mqtt.packets import Properties, Publish, Subscribe, Unsubscribe, Will
 from enmasse.mqtt.topics import matches, parse_share
-from services.mqtt_gateway.ports import Client, Delivery, Ending, Refused, Request
+from services.mqtt_gateway.ports import Client, Deliveries, Delivery, Ending, Publications, Refused, Replies, Request
+
+_GONE: Any = None
 
 
 class Stored:
@@ -61,7 +63,7 @@ class ToyBackend:
     def after_connack(self, session: ToySession) -> None:
         import asyncio
 
-        asyncio.get_running_loop().call_soon(session.start)
+        asyncio.get_running_loop().call_soon(session.begin)
 
     def state(self) -> tuple[bool, str]:
         return True, ""
@@ -159,7 +161,7 @@ class ToySession:
         self.asked: dict[int, Publish] = {}
         self.early = {each.identity for each in self.outgoing if each.state == "released"}
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """After CONNACK."""
         self.started = True
         self.pump()
@@ -173,13 +175,20 @@ class ToySession:
                 self.backend.settled[delivery.payload] += 1
                 continue
             self.unsettled[delivery.identity] = delivery
-            self.client.deliver(copy(delivery))
+            self.deliveries.deliver(copy(delivery))
 
     def answer(self, packet_id: int, reason: int, text: str = "") -> None:
         """The outcome of a message for which `outcome` has said None."""
         self._done(self.asked.pop(packet_id), reason, text)
 
-    # ports.Session
+    # ports.Session and ports.Settlements
+
+    @property
+    def settlements(self) -> ToySession:
+        return self
+
+    def start(self, publications: Publications, deliveries: Deliveries, replies: Replies) -> None:
+        self.publications, self.deliveries, self.replies = publications, deliveries, replies
 
     def publish(self, publish: Publish) -> None:
         assert not self.closed
@@ -207,7 +216,7 @@ class ToySession:
         elif 0 <= reason < 0x80:
             backend.route(publish, self.stored.client_id)
         if publish.qos:
-            backend.later(lambda: None if self.closed else self.client.published(publish.packet_id, reason, text))
+            backend.later(lambda: None if self.closed else self.publications.published(publish.packet_id, reason, text))
 
     def release(self, packet_id: int) -> None:
         assert not self.closed
@@ -215,7 +224,7 @@ class ToySession:
         def stored() -> None:
             if not self.closed:
                 self.stored.received.pop(packet_id, None)
-                self.client.released(packet_id)
+                self.publications.released(packet_id)
 
         self.backend.later(stored)
 
@@ -234,7 +243,7 @@ class ToySession:
         def stored() -> None:
             if not self.closed:
                 self.stored.sent[packet_id] = Outgoing(packet_id, 2, delivery.identity, delivery.source)
-                self.client.assigned(packet_id)
+                self.deliveries.assigned(packet_id)
 
         self.backend.later(stored)
 
@@ -246,7 +255,7 @@ class ToySession:
                 self.stored.sent[packet_id] = Outgoing(packet_id, 2, delivery.identity, delivery.source, "released")
                 self.settle(delivery)
                 if not self.closed:
-                    self.client.received(packet_id)
+                    self.deliveries.received(packet_id)
 
         self.backend.later(stored)
 
@@ -258,7 +267,7 @@ class ToySession:
                 if delivery is not None:
                     self.settle(delivery)
                 self.stored.sent.pop(packet_id, None)
-                self.client.completed(packet_id)
+                self.deliveries.completed(packet_id)
 
         self.backend.later(stored)
 
@@ -277,7 +286,7 @@ class ToySession:
                     retain_handling=one.retain_handling,  # type: ignore[arg-type]  # the codec has checked it
                     identifier=identifiers[0] if identifiers else 0,
                 )
-        self.client.subscribed(subscribe.packet_id, codes)
+        self.replies.subscribed(subscribe.packet_id, codes)
         for one, code in zip(subscribe.subscriptions, codes, strict=True):
             for topic, message in self.backend.retained.items():
                 if code < 0x80 and matches(one.filter, topic):
@@ -285,11 +294,12 @@ class ToySession:
 
     def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
         codes = [0 if self.filters.pop(each, None) is not None else 0x11 for each in unsubscribe.filters]
-        self.client.unsubscribed(unsubscribe.packet_id, codes)
+        self.replies.unsubscribed(unsubscribe.packet_id, codes)
 
     def close(self, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
         assert not self.closed
         self.closed = True
+        self.publications = self.deliveries = self.replies = _GONE
         backend, stored = self.backend, self.stored
         backend.endings.append((stored.client_id, ending, expiry))
         for delivery in reversed(list(self.unsettled.values())):

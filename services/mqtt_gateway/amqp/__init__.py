@@ -6,6 +6,7 @@
     filters, sources, exchanges messages to clients: what a session subscribes to, the links it receives from, QoS 2
     repeats                     messages to clients that are redelivered because their link was lost
     control, wills              the conversations with the subscription service and the last-will service
+    shared                      state that all sessions share
     session, backend            `ports.Session` and `ports.Backend`, which put these together
 
 Imports enmasse, `ports`, and nothing else of the gateway.

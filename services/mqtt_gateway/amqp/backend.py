@@ -1,19 +1,16 @@
-"""`ports.Backend`: opens sessions, and holds what all use: connections, addresses, conversations with services."""
+"""`ports.Backend`: opens sessions, and keeps the connections to the router and the feed of addresses."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from enmasse import log, process
+from enmasse import process
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.session import Session as AmqpSession
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, completed
 from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged
@@ -21,9 +18,8 @@ from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
-from services.mqtt_gateway.amqp.mapping import Reader
-from services.mqtt_gateway.amqp.publishing import Publishing
 from services.mqtt_gateway.amqp.session import MqttSession
+from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.uplink import Uplink
 from services.mqtt_gateway.amqp.wills import Wills, will_message
 from services.mqtt_gateway.ports import UNKNOWN, Client, Ending, Refused, Request, Session
@@ -44,24 +40,17 @@ class AmqpBackend:
 
     def __init__(self, name: str, router: tuple[str, int], configserv: tuple[str, int]) -> None:
         self.name = name
-        self.topics = TopicMap({})
-        self.reader = Reader(self.topics)
-        self.rejected = self.expired = self.unmatched = self.delivered = 0
         self.sessions: dict[str, MqttSession] = {}
-        self.publishing = Publishing(self.topics)
-        self.control = Control(name, self)
+        self.control = Control(name, self._held, self._disconnect, self._sources, self._failed)
+        self.shared = Shared(self.control)
         self.wills = Wills()
         self._hub = Hub()
         self._data = Uplink(self._hub, *router, name, self._data_up)
         self._services = Uplink(self._hub, *router, name, self._services_up)
         addresses = FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
         self._feeds = FeedsClient(*configserv, name, [addresses])
-        self._receiving: AmqpSession | None = None
         self._complete = asyncio.Event()
         self._running: list[asyncio.Task[Any]] = []
-        self._tasks: set[asyncio.Future[Any]] = set()
-        self._run = secrets.token_hex(8)
-        self._number = 0
 
     # for the process
 
@@ -79,11 +68,11 @@ class AmqpBackend:
         """As ports.Backend."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING):
-                while self.control.unanswered or self.wills.waiting or self.publishing.busy:
+                while self.control.unanswered or self.wills.waiting or self.shared.publishing.busy:
                     await asyncio.sleep(0.02)
-        for task in (*self._running, *self._tasks):
+        for task in (*self._running, *self.shared.tasks):
             task.cancel()
-        await asyncio.gather(*self._running, *self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._running, *self.shared.tasks, return_exceptions=True)
 
     def state(self) -> tuple[bool, str]:
         """As ports.Backend."""
@@ -107,7 +96,7 @@ class AmqpBackend:
 
     def families(self) -> Iterator[Metric]:
         """As ports.Backend."""
-        publishing, counters = self.publishing, self.publishing.counters
+        publishing, counters = self.shared.publishing, self.shared.publishing.counters
         yield gauge("mqtt_sessions", "MQTT sessions that are open here.", single(len(self.sessions)))
         yield gauge("mqtt_wills", "Connected clients that have a will.", single(self.wills.held))
         links = [
@@ -127,36 +116,34 @@ class AmqpBackend:
             "mqtt_not_taken_total", "Messages of QoS 0 that no receiver took in time.", single(counters.dropped)
         )
         yield counter("mqtt_repeated_total", "Messages that were sent once more.", single(counters.repeated))
-        yield counter("mqtt_delivered_total", "Messages for clients.", single(self.delivered))
+        yield counter("mqtt_delivered_total", "Messages for clients.", single(self.shared.delivered))
         yield counter(
             "mqtt_not_delivered_total",
             "Messages that came and went to no client.",
             [
-                ({"why": "expired"}, self.expired),
-                ({"why": "no subscription"}, self.unmatched),
-                ({"why": "not possible in MQTT"}, self.rejected),
+                ({"why": "expired"}, self.shared.expired),
+                ({"why": "no subscription"}, self.shared.unmatched),
+                ({"why": "not possible in MQTT"}, self.shared.rejected),
             ],
         )
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(lanes.TICK)
-            self.publishing.tick()
+            self.shared.publishing.tick()
 
     def _on_addresses(self, body: Addresses) -> None:
-        self.topics = TopicMap(body.addresses)
-        self.reader = Reader(self.topics)
-        self.publishing.set_topics(self.topics)
+        self.shared.set_topics(TopicMap(body.addresses))
         for session in list(self.sessions.values()):
             try:
-                session.set_topics(self.topics)
+                session.set_topics(self.shared.topics)
             except Exception as error:
                 session.failed(error)
         self._complete.set()
 
     def _data_up(self, connection: Connection) -> None:
-        self.publishing.up(connection)
-        self._receiving = connection.begin()
+        self.shared.publishing.up(connection)
+        self.shared.receiving = connection.begin()
         for session in list(self.sessions.values()):
             try:
                 session.attach()
@@ -166,31 +153,6 @@ class AmqpBackend:
     def _services_up(self, connection: Connection) -> None:
         self.control.up(connection)
         self.wills.up(connection)
-
-    # for sessions
-
-    def wall(self) -> float:
-        return time.time()
-
-    def receiving(self) -> AmqpSession | None:
-        return self._receiving
-
-    def later(self, seconds: float, call: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_later(seconds, call)
-
-    def duplicate_id(self) -> str:
-        self._number += 1
-        return f"{self._run}.{self._number}"
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Future[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.get().error("gateway.request.failed", exc_info=task.exception())
 
     # sessions
 
@@ -203,7 +165,7 @@ class AmqpBackend:
             raise Refused(reasons.SERVER_UNAVAILABLE, "the configuration is not known yet") from None
         will = None
         if request.will is not None:
-            will = will_message(request.client_id, request.will, self.topics, request.expiry)
+            will = will_message(request.client_id, request.will, self.shared.topics, request.expiry)
         reply = await self._opened(request)
         try:
             if reply.previous_will and not reply.present:
@@ -216,9 +178,8 @@ class AmqpBackend:
         except (Refused, asyncio.CancelledError):
             self.control.close(Close(client=request.client_id, epoch=reply.epoch))
             raise
-        session = MqttSession(self, request, client, reply)
+        session = MqttSession(self.shared, request, client, reply, self._closed)
         self.sessions[request.client_id] = session
-        session.start(reply.sources)
         return session
 
     async def _opened(self, request: Request) -> OpenReply:
@@ -237,7 +198,7 @@ class AmqpBackend:
             reason = failed.reason if failed.reason in reasons.CONNACK else reasons.UNSPECIFIED_ERROR
             raise Refused(reason, failed.text) from None
 
-    def closed(self, session: MqttSession, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
+    def _closed(self, session: MqttSession, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
         """Settle the will of a session that has ended, then close the session at the subscription service."""
         client = session.client_id
         if self.sessions.get(client) is session:
@@ -270,10 +231,10 @@ class AmqpBackend:
 
     # for Control
 
-    def held(self) -> list[tuple[str, int]]:
+    def _held(self) -> list[tuple[str, int]]:
         return [(session.client_id, session.epoch) for session in self.sessions.values()]
 
-    def disconnect(self, client: str, epoch: int | None, reason: int, text: str = "") -> None:
+    def _disconnect(self, client: str, epoch: int | None, reason: int, text: str) -> None:
         session = self.sessions.get(client)
         if session is not None and epoch in (None, session.epoch) and session.client is not None:
             try:
@@ -281,7 +242,7 @@ class AmqpBackend:
             except Exception as error:
                 session.failed(error)
 
-    def sources(self, changed: SourcesChanged) -> None:
+    def _sources(self, changed: SourcesChanged) -> None:
         session = self.sessions.get(changed.client)
         if session is not None and session.epoch == changed.epoch:
             try:
@@ -289,7 +250,7 @@ class AmqpBackend:
             except Exception as error:
                 session.failed(error)
 
-    def failed(self, client: str, epoch: int, error: Exception) -> None:
+    def _failed(self, client: str, epoch: int, error: Exception) -> None:
         session = self.sessions.get(client)
         if session is not None and session.epoch == epoch:
             session.failed(error)

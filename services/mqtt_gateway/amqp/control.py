@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -39,7 +40,6 @@ from enmasse.model.sessions import (
     Takeover,
 )
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.amqp.exchanges import Verdict
 from services.mqtt_gateway.amqp.uplink import LinkUser
 
 TIMEOUT: Final = 5.0
@@ -52,6 +52,21 @@ AGAIN: Final = 0.25
 """Seconds until links that were refused are attached again."""
 
 R = TypeVar("R")
+Op: TypeAlias = Literal["in", "in-", "out", "rel", "out-", "end"]
+
+
+class Verdict(Enum):
+    """Outcome of a change of a packet id."""
+
+    DONE = "done"
+    TAKEN = "taken"
+    """Not stored: the message is, or was, another session's."""
+    LEFT = "left"
+    """Stored without its message, which stays with the broker."""
+    LATE = "late"
+    """Not stored: its delivery was lost before it was asked for, and another session may have had the message."""
+    REFUSED = "refused"
+    """Not stored, because the store of the subscription service is full."""
 
 
 class RequestFailed(Exception):
@@ -61,21 +76,6 @@ class RequestFailed(Exception):
         super().__init__(text)
         self.reason = reason
         self.text = text
-
-
-class Sessions(Protocol):
-    """Sessions of this gateway, and what the subscription service asks of them."""
-
-    def held(self) -> list[tuple[str, int]]:
-        """Client and epoch of each session."""
-
-    def disconnect(self, client: str, epoch: int | None, reason: int, text: str = "") -> None:
-        """Disconnect the client's session of this epoch; None: of any."""
-
-    def sources(self, changed: SourcesChanged) -> None: ...
-
-    def failed(self, client: str, epoch: int, error: Exception) -> None:
-        """End the connection of this client: handling an answer for it has raised. Does not raise."""
 
 
 class _Request(NamedTuple):
@@ -96,11 +96,26 @@ class _Batch:
 
 
 class Control(LinkUser):
-    """`gateway`: the name of this one."""
+    """Links, requests and stored changes. `gateway`: the name of this one.
 
-    def __init__(self, gateway: str, sessions: Sessions) -> None:
+    `held` returns client and epoch of each session. `disconnect` ends the connection of a client's session of this
+    epoch (None: of any) with a reason code and a text. `sources` gets a change of a session's sources. `failed` ends
+    the connection of a client and epoch for which an answer could not be handled, and does not raise.
+    """
+
+    def __init__(
+        self,
+        gateway: str,
+        held: Callable[[], list[tuple[str, int]]],
+        disconnect: Callable[[str, int | None, int, str], None],
+        sources: Callable[[SourcesChanged], None],
+        failed: Callable[[str, int, Exception], None],
+    ) -> None:
         self._gateway = gateway
-        self._sessions = sessions
+        self._held = held
+        self._disconnect = disconnect
+        self._sources = sources
+        self._failed = failed
         self._session: AmqpSession | None = None
         self._sender: Sender | None = None
         self._receiver: Receiver | None = None
@@ -159,7 +174,7 @@ class Control(LinkUser):
     def _hello(self) -> None:
         """First of all: what this gateway holds."""
         self._outbox.clear()
-        hello = Hello(gateway=self._gateway, sessions=self._sessions.held())
+        hello = Hello(gateway=self._gateway, sessions=self._held())
         reply = self._ask("hello", hello)
         reply.add_done_callback(self._greeted)
         asyncio.get_running_loop().call_later(TIMEOUT, reply.cancel)
@@ -169,7 +184,7 @@ class Control(LinkUser):
             self._lost("the greeting was not answered")
             return
         for client in decode(reply.result(), HelloReply).stale:
-            self._sessions.disconnect(client, None, reasons.SESSION_TAKEN_OVER)
+            self._disconnect(client, None, reasons.SESSION_TAKEN_OVER, "")
         for batch in self._batches:
             self._send_batch(batch)
         for close in list(self._closes.values()):
@@ -305,7 +320,7 @@ class Control(LinkUser):
         }
         self._batches.remove(batch)
         for client, epoch in {(change.client, change.epoch) for change in batch.changes if change.client in stale}:
-            self._sessions.disconnect(client, epoch, reason, text)
+            self._disconnect(client, epoch, reason, text)
         for change, done in zip(batch.changes, batch.done, strict=True):
             if change.op == "out":
                 self._lost_deliveries.discard((change.client, change.epoch, change.pid))
@@ -316,7 +331,7 @@ class Control(LinkUser):
                 try:
                     done(verdict)
                 except Exception as error:  # of one client: the batch is for all
-                    self._sessions.failed(change.client, change.epoch, error)
+                    self._failed(change.client, change.epoch, error)
 
     # messages
 
@@ -359,12 +374,12 @@ class Control(LinkUser):
             self._answer(subject, key, body)
         elif subject == "takeover":
             taken = decode(body, Takeover)
-            self._sessions.disconnect(taken.client, taken.epoch, reasons.SESSION_TAKEN_OVER)
+            self._disconnect(taken.client, taken.epoch, reasons.SESSION_TAKEN_OVER, "")
         elif subject == "disconnect":
             order = decode(body, Disconnect)
-            self._sessions.disconnect(order.client, order.epoch, order.reason)
+            self._disconnect(order.client, order.epoch, order.reason, "")
         elif subject == "sources":
-            self._sessions.sources(decode(body, SourcesChanged))
+            self._sources(decode(body, SourcesChanged))
 
     def _answer(self, subject: str, key: str, body: bytes) -> None:
         request = self._requests.get(key)
@@ -384,6 +399,33 @@ class Control(LinkUser):
             request.reply.set_exception(RequestFailed(failure.reason, failure.description or failure.condition))
         else:
             request.reply.set_result(body)
+
+
+class PacketIds:
+    """Stored packet ids of one session."""
+
+    __slots__ = ("_client", "_control", "_epoch")
+
+    def __init__(self, control: Control, client: str, epoch: int) -> None:
+        self._control = control
+        self._client = client
+        self._epoch = epoch
+
+    def change(
+        self,
+        op: Op,
+        packet_id: int,
+        key: str | None,
+        source: str,
+        done: Callable[[Verdict], None] | None,
+        message: bytes = b"",
+    ) -> None:
+        """Store a change of a packet id, in order; `done` is called when it is durable, or was refused."""
+        self._control.change(PacketChange(self._client, self._epoch, op, packet_id, key, source, message), done)
+
+    def late(self, packet_id: int) -> None:
+        """The delivery of an `out` that is not answered is lost: if it is sent from now on, it is late."""
+        self._control.late(self._client, self._epoch, packet_id)
 
 
 def _of_refusal(failure: Failure) -> int:

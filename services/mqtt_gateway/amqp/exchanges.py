@@ -1,5 +1,7 @@
-"""QoS 2 to the client: each message is an exchange, which ends once the client has completed it and the broker has
-forgotten the message (4.3.3). Whatever is lost in between, the exchange continues where it was.
+"""Messages to a client: `ports.Settlements`, and what the sources of its session report.
+
+QoS 2: each message is an exchange, which ends once the client has completed it and the broker has forgotten the message
+(4.3.3). Whatever is lost in between, the exchange continues where it was.
 
 A message is known by its identity, the delivery-tag of a session's queue. Without one (anycast, multicast),
 nothing is stored: there it is at least once.
@@ -12,89 +14,16 @@ there is no room, is accepted after PUBREC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, Literal, Protocol, TypeAlias
 
 from enmasse.model.sessions import MOST_HELD, Outgoing, is_contended
-from services.mqtt_gateway.ports import Delivery
+from services.mqtt_gateway.amqp.control import Op, PacketIds, Verdict
+from services.mqtt_gateway.amqp.repeats import Repeats, accept
+from services.mqtt_gateway.ports import Deliveries, Delivery
 
 MOST_ENDED = 1024
 """Messages of one session that are complete and may be redelivered, because the broker does not settle."""
-
-Op: TypeAlias = Literal["in", "in-", "out", "rel", "out-", "end"]
-
-
-class Step(Enum):
-    """Step of an exchange that is reported to the client's connection (ports.Client)."""
-
-    ASSIGNED = "assigned"
-    RECEIVED = "received"
-    COMPLETED = "completed"
-    WITHDRAWN = "withdrawn"
-
-
-class Verdict(Enum):
-    """Outcome of a change of a packet id."""
-
-    DONE = "done"
-    TAKEN = "taken"
-    """Not stored: the message is, or was, another session's."""
-    LEFT = "left"
-    """Stored without its message, which stays with the broker."""
-    LATE = "late"
-    """Not stored: its delivery was lost before it was asked for, and another session may have had the message."""
-    REFUSED = "refused"
-    """Not stored, because the store of the subscription service is full."""
-
-
-class Host(Protocol):
-    """The session."""
-
-    def change(
-        self,
-        op: Op,
-        packet_id: int,
-        key: str | None,
-        source: str,
-        done: Callable[[Verdict], None] | None,
-        message: bytes = b"",
-    ) -> None:
-        """Stores a change of a packet id, in order; `done` is called when it is durable, or was refused."""
-
-    def late(self, packet_id: int) -> None:
-        """The delivery of an `out` that is not answered is lost: if it is sent from now on, it is late."""
-
-    def step(self, packet_id: int, step: Step) -> None: ...
-
-
-class _Nobody:
-    def change(
-        self,
-        op: Op,
-        packet_id: int,
-        key: str | None,
-        source: str,
-        done: Callable[[Verdict], None] | None,
-        message: bytes = b"",
-    ) -> None:
-        pass
-
-    def late(self, packet_id: int) -> None:
-        pass
-
-    def step(self, packet_id: int, step: Step) -> None:
-        pass
-
-
-_NOBODY: Final = _Nobody()
-
-
-def accept(delivery: Delivery) -> bool:
-    """States to the broker that the client has it. False: the delivery was lost, the message will be redelivered."""
-    source, link, delivery_id, _ = delivery.handle
-    return link is not None and bool(source.accept(link, delivery_id))
 
 
 class _Exchange:
@@ -118,12 +47,15 @@ class _Exchange:
 
 
 class Exchanges:
-    """Exchanges of one session. `sent`: those under way when it was opened."""
+    """Messages to the client of one session. `sent`: those under way when it was opened."""
 
-    __slots__ = ("_by_id", "_ended", "_host", "_once", "_stated")
+    __slots__ = ("_begun", "_by_id", "_client", "_ended", "_once", "_packet_ids", "_repeats", "_stated")
 
-    def __init__(self, host: Host, sent: Sequence[Outgoing]) -> None:
-        self._host = host
+    def __init__(self, packet_ids: PacketIds, sent: Sequence[Outgoing]) -> None:
+        self._packet_ids = packet_ids
+        self._client: Deliveries | None = None
+        self._repeats = Repeats()
+        self._begun = {(each.source, each.identity): each.qos for each in sent if each.state == "published"}
         self._by_id: dict[int, _Exchange] = {}
         self._once: dict[tuple[str, str], _Exchange] = {}  # by source and identity, until the broker has settled
         self._stated: dict[tuple[str, int], _Exchange] = {}  # accepted by delivery-id, and not settled by the broker
@@ -139,14 +71,34 @@ class Exchanges:
         exchange.key = key
         self._once[key] = exchange
 
-    def let_go(self) -> None:
+    def start(self, client: Deliveries) -> None:
+        """Give messages to this client."""
+        self._client = client
+
+    def close(self) -> None:
         """Report nothing further: the session has ended, and with it the links that it received from."""
         self._now_late(self._by_id.values())
-        self._host = _NOBODY
+        self._client = None
 
     # messages
 
-    def goes_on(self, delivery: Delivery) -> bool:
+    def arrived(self, delivery: Delivery) -> None:
+        """Deliver a message that matches a subscription, unless the client has it already."""
+        if not (self._goes_on(delivery) or self._repeats.goes_on(delivery)) and self._client is not None:
+            self._client.deliver(delivery)
+
+    def under_way(self, source: str, identity: str) -> int:
+        """Return the QoS with which this message was sent to the client, or is about to be; 0: it was not."""
+        return 2 if (source, identity) in self._once else self._begun.get((source, identity), 0)
+
+    def settle(self, delivery: Delivery) -> None:
+        """As ports.Settlements."""
+        if delivery.identity is not None and self._once:
+            self._once.pop((delivery.source, delivery.identity), None)  # no exchange: the client cannot get it
+        if not accept(delivery):
+            self._repeats.settled(delivery)
+
+    def _goes_on(self, delivery: Delivery) -> bool:
         """Whether it is a message that the client has, or is getting, already: then this is done here."""
         identity = delivery.identity
         if identity is None or (delivery.qos < 2 and not self._once and not self._ended):
@@ -168,27 +120,18 @@ class Exchanges:
             self._accept(known)
         return True
 
-    def forget(self, delivery: Delivery) -> None:
-        """Drop a message that is not an exchange, because the client cannot get it."""
-        if delivery.identity is not None and self._once:
-            self._once.pop((delivery.source, delivery.identity), None)
-
     # packets
 
     def assign(self, delivery: Delivery, packet_id: int) -> None:
-        """Assign a packet id, before the PUBLISH is sent; it is stored if the message has an identity."""
+        """As ports.Settlements; the id is stored if the message has an identity."""
         exchange = self._of(delivery, packet_id)
         if delivery.identity is None:
-            self._host.step(packet_id, Step.ASSIGNED)
+            self._assigned(packet_id)
             return
         source, link, delivery_id, message = delivery.handle
         if not exchange.contended:
-            self._host.change(
-                "out",
-                packet_id,
-                delivery.identity,
-                delivery.source,
-                lambda _: self._host.step(packet_id, Step.ASSIGNED),
+            self._packet_ids.change(
+                "out", packet_id, delivery.identity, delivery.source, lambda _: self._assigned(packet_id)
             )
             return
         delivery.handle = (source, link, delivery_id, b"")
@@ -196,19 +139,25 @@ class Exchanges:
             message = b""
         given = partial(self._given, exchange, bool(message))
         exchange.asked = True
-        self._host.change("out", packet_id, delivery.identity, delivery.source, given, message)
+        self._packet_ids.change("out", packet_id, delivery.identity, delivery.source, given, message)
         if link is not None and not source.holds(link):
-            self._host.late(packet_id)
+            self._packet_ids.late(packet_id)
+
+    def _assigned(self, packet_id: int) -> None:
+        if self._client is not None:
+            self._client.assigned(packet_id)
 
     def _now_late(self, exchanges: Iterable[_Exchange]) -> None:
         """The deliveries of these are lost. The broker may give the messages to other sessions, which may have
         completed them by the time that an `out` reaches the service."""
         for exchange in exchanges:
             if exchange.asked:
-                self._host.late(exchange.packet_id)
+                self._packet_ids.late(exchange.packet_id)
 
     def _given(self, exchange: _Exchange, held: bool, verdict: Verdict) -> None:
         """Go on with a message of a contended source, or withdraw it if it is, or may be, another session's."""
+        if self._client is None:
+            return
         packet_id, delivery = exchange.packet_id, exchange.delivery
         exchange.asked = False
         if verdict is Verdict.LATE and delivery is not None:
@@ -219,40 +168,43 @@ class Exchanges:
         if verdict not in (Verdict.TAKEN, Verdict.LATE):
             if held and verdict is Verdict.DONE:
                 self._accept(exchange)
-            self._host.step(packet_id, Step.ASSIGNED)
+            self._client.assigned(packet_id)
             return
         self._by_id.pop(packet_id, None)
         if exchange.key is not None:
             self._once.pop(exchange.key, None)
         if delivery is not None and verdict is Verdict.TAKEN:
             accept(delivery)
-        self._host.step(packet_id, Step.WITHDRAWN)
+        self._client.withdrawn(packet_id)
 
     def hold(self, delivery: Delivery, packet_id: int) -> None:
-        """A message that the subscription service holds is under way to the client again."""
+        """Deliver a message again that the subscription service holds for the client."""
         exchange = self._by_id[packet_id] = _Exchange(delivery.source, delivery, packet_id)
         exchange.taken = True
         if delivery.identity is not None:
             self._remember((delivery.source, delivery.identity), exchange)
+        if self._client is not None:
+            self._client.deliver(delivery)
 
     def received(self, delivery: Delivery, packet_id: int) -> None:
-        """PUBREC."""
+        """As ports.Settlements."""
         exchange = self._of(delivery, packet_id)
         if delivery.identity is None:
-            self._received(exchange)
+            self._received(exchange, Verdict.DONE)
             return
-        self._host.change("rel", packet_id, delivery.identity, delivery.source, lambda _: self._received(exchange))
+        received = partial(self._received, exchange)
+        self._packet_ids.change("rel", packet_id, delivery.identity, delivery.source, received)
 
-    def _received(self, exchange: _Exchange) -> None:
-        self._accept(exchange)
-        self._host.step(exchange.packet_id, Step.RECEIVED)
+    def _received(self, exchange: _Exchange, verdict: Verdict) -> None:
+        if self._client is not None:
+            self._accept(exchange)
+            self._client.received(exchange.packet_id)
 
     def complete(self, packet_id: int, delivery: Delivery | None) -> None:
-        """PUBCOMP, or the end of it in another way."""
+        """As ports.Settlements."""
         exchange = self._by_id.get(packet_id) if delivery is None else self._of(delivery, packet_id)
         if exchange is None:
-            self._host.change("out-", packet_id, None, "", None)
-            self._host.step(packet_id, Step.COMPLETED)
+            self._forget("out-", packet_id, stored=True)
             return
         exchange.finished = True
         self._accept(exchange)
@@ -265,10 +217,6 @@ class Exchanges:
             for packet_id, each in self._by_id.items()
             if each.finished and each.key is not None
         ]
-
-    def knows(self, source: str, identity: str) -> bool:
-        """Whether it is a message that the client has, or is getting."""
-        return (source, identity) in self._once
 
     def _of(self, delivery: Delivery, packet_id: int) -> _Exchange:
         exchange = self._by_id.get(packet_id)
@@ -307,11 +255,14 @@ class Exchanges:
                 self._gone(exchange)
 
     def unsure(self, source: str) -> bool:
-        """Return True if the broker may not have settled a message that was accepted."""
-        return not is_contended(source) and any(each.taken and each.source == source for each in self._once.values())
+        """Return True if messages may be redelivered, or the broker may not have settled one that was accepted."""
+        if not is_contended(source) and any(each.taken and each.source == source for each in self._once.values()):
+            return True
+        return self._repeats.unsure(source)
 
     def drained(self, source: str) -> None:
         """The queue has redelivered all its messages: those that are missing were settled."""
+        self._repeats.drained(source)
         if is_contended(source):
             return  # it may have come to others
         stated = set(map(id, self._stated.values()))
@@ -321,6 +272,8 @@ class Exchanges:
 
     def lost(self, source: str) -> None:
         """The link is lost: unsettled messages will be redelivered, accepted ones may be."""
+        if self._client is not None:
+            self._repeats.lost(source, self._client.unsettled())
         for key in [key for key in self._stated if key[0] == source]:
             self._end(self._stated.pop(key))
         self._now_late(each for each in self._by_id.values() if each.source == source)
@@ -356,6 +309,12 @@ class Exchanges:
                 del self._ended[next(iter(self._ended))]
         packet_id, delivery = exchange.packet_id, exchange.delivery
         self._by_id.pop(packet_id, None)
-        if delivery is None or delivery.identity is not None:
-            self._host.change(over, packet_id, None, "", None)
-        self._host.step(packet_id, Step.COMPLETED)
+        self._forget(over, packet_id, stored=delivery is None or delivery.identity is not None)
+
+    def _forget(self, op: Op, packet_id: int, *, stored: bool) -> None:
+        """Free the packet id of an exchange that has ended."""
+        if self._client is None:
+            return
+        if stored:
+            self._packet_ids.change(op, packet_id, None, "", None)
+        self._client.completed(packet_id)

@@ -11,7 +11,7 @@ given back. A message that is on its way may take as long as it takes, and so ma
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Link, Sender
@@ -20,7 +20,7 @@ from enmasse.amqp.session import Session as AmqpSession
 from enmasse.model.addresses import STORED, AddressType
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.uplink import LinkUser
-from services.mqtt_gateway.ports import UNKNOWN
+from services.mqtt_gateway.ports import UNKNOWN, Publications
 
 TICK: Final = 0.1
 """Seconds between two ticks of a lane; more if the machine is busy. Returned messages are sent again at the next."""
@@ -43,24 +43,37 @@ MAX_ALL: Final = 64 << 20
 """Bytes of all clients that wait; beyond it whoever adds to them is not read, and QoS 0 is dropped."""
 
 
-class Publisher(Protocol):
-    """Session of a client that publishes."""
+class Publisher:
+    """Session of a client that publishes: its messages that wait in lanes."""
 
-    waiting: int
-    """Messages in lanes."""
-    waiting_bytes: int
-    held: bool
-    """True while its client is not read."""
+    def __init__(self) -> None:
+        self.publications: Publications | None = None
+        """Part of the connection that gets outcomes; None: there is no connection."""
+        self.waiting = 0
+        self.waiting_bytes = 0
+        self.held = False
+        """True while its client is not read."""
 
     def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
-        """The outcome of a message: a reason code, or UNKNOWN."""
+        """The outcome of a message of QoS 1 or 2: a reason code, or UNKNOWN."""
+        if self.publications is not None:
+            self.publications.published(packet_id, reason, text)
 
-    def hold(self) -> None: ...
+    def hold(self) -> None:
+        """The client is not read from now on: too much of it waits."""
+        self.held = True
+        if self.publications is not None:
+            self.publications.hold()
 
-    def proceed(self) -> None: ...
+    def proceed(self) -> None:
+        """The client is read again."""
+        self.held = False
+        if self.publications is not None:
+            self.publications.proceed()
 
     def failed(self, error: Exception) -> None:
-        """End this client's connection: one of the calls above has raised. Does not raise."""
+        """One of the calls above has raised this. A session ends its client's connection, and does not raise."""
+        raise error
 
 
 class Entry(NamedTuple):
@@ -170,7 +183,6 @@ class Lane(LinkUser):
         self._counts(who, 1, len(entry.payload))
         full = self._counters.waiting_bytes >= MAX_ALL
         if not who.held and (full or who.waiting >= MAX_WAITING or who.waiting_bytes >= MAX_WAITING_BYTES):
-            who.held = True
             who.hold()
 
     def _again(self, entries: list[Entry], rest: bool) -> None:
@@ -199,7 +211,6 @@ class Lane(LinkUser):
         """Count `count` messages of `size` bytes of a client that no longer wait."""
         self._counts(who, -count, -size)
         if who.held and who.waiting <= MAX_WAITING // 2 and who.waiting_bytes <= MAX_WAITING_BYTES // 2:
-            who.held = False
             try:
                 who.proceed()
             except Exception as error:

@@ -5,8 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from services.mqtt_gateway.amqp.exchanges import accept
 from services.mqtt_gateway.ports import Delivery
+
+
+def accept(delivery: Delivery) -> bool:
+    """States to the broker that the client has it. False: the delivery was lost, the message will be redelivered."""
+    source, link, delivery_id, _ = delivery.handle
+    return link is not None and bool(source.accept(link, delivery_id))
 
 
 class Repeats:

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import structs
 
 from enmasse import log as logs
 from enmasse.amqp.errors import AmqpError
 from enmasse.model import sessions as wire
-from enmasse.model.sessions import Outgoing, PacketChange
+from enmasse.model.sessions import Outgoing
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
-from services.mqtt_gateway.amqp.control import Control, RequestFailed
-from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step, Verdict, accept
+from services.mqtt_gateway.amqp.control import PacketIds, RequestFailed, Verdict
+from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters
+from services.mqtt_gateway.amqp.lanes import Publisher
 from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE
-from services.mqtt_gateway.amqp.publishing import Publishing
-from services.mqtt_gateway.amqp.repeats import Repeats
-from services.mqtt_gateway.amqp.sources import SessionSource, Shared, held
-from services.mqtt_gateway.ports import Client, Delivery, Ending, Request
+from services.mqtt_gateway.amqp.shared import Shared
+from services.mqtt_gateway.amqp.sources import SessionSource, held
+from services.mqtt_gateway.ports import Client, Deliveries, Ending, Publications, Replies, Request
 
 log = logs.get(part="sessions")
 
@@ -34,25 +34,19 @@ ATTACHING: Final = 2.0
 """Seconds that SUBACK waits for links to addresses."""
 
 
-class SharedBackend(Shared, Protocol):
-    """The backend, as its sessions see it."""
+class MqttSession(Publisher):
+    """Made by the backend's `open`. `settlements` has the messages to the client. `closed` is called when it ends, with
+    the session, the ending, the new expiry and the messages under way to the client."""
 
-    topics: TopicMap
-    publishing: Publishing
-    control: Control
-
-    def duplicate_id(self) -> str:
-        """A new one."""
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
-
-    def closed(self, session: MqttSession, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None: ...
-
-
-class MqttSession:
-    """Made by the backend's `open`."""
-
-    def __init__(self, backend: SharedBackend, request: Request, client: Client, reply: wire.OpenReply) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        request: Request,
+        client: Client,
+        reply: wire.OpenReply,
+        closed: Callable[[MqttSession, Ending, int | None, list[Outgoing]], None],
+    ) -> None:
+        super().__init__()
         self.client_id = request.client_id
         self.epoch = reply.epoch
         self.present = reply.present
@@ -63,27 +57,28 @@ class MqttSession:
         self.has_will = request.will is not None
         self.will_delay = 0 if request.will is None else request.will.properties.will_delay or 0
         self.client: Client | None = client
-        self.interest = Filters(request.client_id, backend.topics, reply.subscriptions)
+        self.interest = Filters(request.client_id, shared.topics, reply.subscriptions)
         self.filters: Mapping[str, wire.Subscription] = self.interest.subscriptions
-        self.waiting = 0
-        self.waiting_bytes = 0
-        self.held = False
-        self._backend = backend
+        self._shared = shared
+        self._closed = closed
+        self._replies: Replies | None = None
+        self._packet_ids = PacketIds(shared.control, self.client_id, self.epoch)
+        self.settlements = Exchanges(self._packet_ids, reply.sent)
         self._duplicates: dict[int, str] = dict(reply.received)
-        self._once = Exchanges(self, reply.sent)
-        self._repeats = Repeats()
-        self._begun = {(each.source, each.identity): each.qos for each in reply.sent if each.state == "published"}
+        self._given = reply.sources
         self._held = [each for each in reply.sent if each.state == "published" and each.message]
         qos = {each.qos for each in reply.sent} | {each.qos for each in reply.subscriptions}
         self._final = 2 in qos  # of the queues' links
         self._queues: dict[str, SessionSource] = {}
         self._addresses: dict[str, SessionSource] = {}
 
-    def start(self, sources: Sequence[wire.Source]) -> None:
-        """Begin to receive messages from these sources."""
+    def start(self, publications: Publications, deliveries: Deliveries, replies: Replies) -> None:
+        """As ports.Session."""
+        self.publications, self._replies = publications, replies
+        self.settlements.start(deliveries)
         if self._held:
-            self._backend.later(0, self._deliver_held)
-        self.set_sources(sources)
+            self._shared.later(0, self._deliver_held)
+        self.set_sources(self._given)
         self.set_addresses()
 
     def _deliver_held(self) -> None:
@@ -94,19 +89,19 @@ class MqttSession:
             if self.client is None:
                 return
             try:
-                delivery = held(self._backend, self, each, sources.get(each.source))
+                delivery = held(self._shared, each, sources.get(each.source), self.v5)
             except AmqpError:
-                self._backend.rejected += 1
-                self.change("end", each.pid, None, "", None)
+                self._shared.rejected += 1
+                self._packet_ids.change("end", each.pid, None, "", None)
                 continue
-            self._once.hold(delivery, each.pid)
-            self.client.deliver(delivery)
+            self.settlements.hold(delivery, each.pid)
 
     # messages from the client
 
     def publish(self, publish: Publish) -> None:
-        backend = self._backend
-        way = backend.publishing.way(publish.topic)
+        """As ports.Session."""
+        shared = self._shared
+        way = shared.publishing.way(publish.topic)
         qos = publish.qos
         if way is None:
             if qos == 2 or not publish.topic.startswith(BRIDGE_STATE):
@@ -125,19 +120,14 @@ class MqttSession:
         if publish.properties is NONE and not self.interest.wants_no_local:
             payload = route.plain(qos, publish.retain, publish.payload)
         else:
-            payload = route.full(publish, backend.topics, backend.wall(), self._publisher())
+            payload = route.full(publish, shared.topics, shared.wall(), self._publisher())
         way.lane.send(self, publish.packet_id, qos, payload)
 
     def _refuse(self, publish: Publish, reason: int, text: str) -> None:
-        client = self.client
-        if client is None:
-            return
         if publish.qos:
-            if publish.qos == 2 and publish.packet_id in self._duplicates:
-                self._forget(publish.packet_id)
-            client.published(publish.packet_id, reason, text)
-        elif publish.retain and reason == reasons.RETAIN_NOT_SUPPORTED:
-            client.disconnect(reason, text)
+            self.sent(publish.packet_id, publish.qos, reason, text)
+        elif publish.retain and reason == reasons.RETAIN_NOT_SUPPORTED and self.client is not None:
+            self.client.disconnect(reason, text)
 
     def _publisher(self) -> str | None:
         return self.client_id if self.interest.wants_no_local else None
@@ -152,92 +142,47 @@ class MqttSession:
         if known is not None and known.endswith(mark):
             self._send_once(publish, known)
             return
-        key = self._duplicates[packet_id] = self._backend.duplicate_id() + mark
-        self.change("in", packet_id, key, "", lambda verdict: self._begun_once(publish, key, verdict))
+        key = self._duplicates[packet_id] = self._shared.duplicate_id() + mark
+        self._packet_ids.change("in", packet_id, key, "", lambda verdict: self._begun_once(publish, key, verdict))
 
     def _begun_once(self, publish: Publish, key: str, verdict: Verdict) -> None:
         if verdict is not Verdict.REFUSED:
             self._send_once(publish, key)
             return
         self._duplicates.pop(publish.packet_id, None)
-        if self.client is not None:
-            self.client.published(publish.packet_id, reasons.QUOTA_EXCEEDED, "there is no space to store the message")
+        if self.publications is not None:
+            self.publications.published(
+                publish.packet_id, reasons.QUOTA_EXCEEDED, "there is no space to store the message"
+            )
 
     def _send_once(self, publish: Publish, key: str) -> None:
-        way = self._backend.publishing.way(publish.topic)
+        way = self._shared.publishing.way(publish.topic)
         if way is None:
             self._refuse(publish, reasons.TOPIC_NAME_INVALID, "no address takes the topic")
             return
-        payload = way.route.full(publish, self._backend.topics, self._backend.wall(), self._publisher(), key)
+        payload = way.route.full(publish, self._shared.topics, self._shared.wall(), self._publisher(), key)
         way.lane.send(self, publish.packet_id, 2, payload)
 
     def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
-        """The outcome of a message of QoS 1 or 2."""
-        client = self.client
-        if client is None:
-            return
-        if qos == 2 and reason >= 0x80:
-            self._forget(packet_id)
-        client.published(packet_id, reason, text)
+        """As Publisher. The id of a message of QoS 2 that was refused is free."""
+        publications = self.publications
+        if publications is not None:
+            if qos == 2 and reason >= 0x80:
+                self._forget(packet_id)
+            publications.published(packet_id, reason, text)
 
     def _forget(self, packet_id: int) -> None:
         if self._duplicates.pop(packet_id, None) is not None:
-            self.change("in-", packet_id, None, "", None)
+            self._packet_ids.change("in-", packet_id, None, "", None)
 
     def release(self, packet_id: int) -> None:
+        """As ports.Session."""
         self._duplicates.pop(packet_id, None)
-        self.change("in-", packet_id, None, "", lambda _: self._told(packet_id))
+        self._packet_ids.change("in-", packet_id, None, "", lambda _: self._released(packet_id))
 
-    def _told(self, packet_id: int) -> None:
-        if self.client is not None:
-            self.client.released(packet_id)
-
-    def hold(self) -> None:
-        if self.client is not None:
-            self.client.hold()
-
-    def proceed(self) -> None:
-        if self.client is not None:
-            self.client.proceed()
-
-    # messages to the client
-
-    def arrived(self, source: SessionSource, delivery: Delivery) -> None:
-        """A message came that matches a subscription."""
-        if not (self._once.goes_on(delivery) or self._repeats.goes_on(delivery)) and self.client is not None:
-            self.client.deliver(delivery)
-
-    def settle(self, delivery: Delivery) -> None:
-        self._once.forget(delivery)
-        if not accept(delivery):
-            self._repeats.settled(delivery)
-
-    def assign(self, delivery: Delivery, packet_id: int) -> None:
-        self._once.assign(delivery, packet_id)
-
-    def received(self, delivery: Delivery, packet_id: int) -> None:
-        self._once.received(delivery, packet_id)
-
-    def complete(self, packet_id: int, delivery: Delivery | None) -> None:
-        self._once.complete(packet_id, delivery)
-
-    def under_way(self, source: SessionSource, identity: str) -> int:
-        return 2 if self._once.knows(source.address, identity) else self._begun.get((source.address, identity), 0)
-
-    def settled(self, source: SessionSource, delivery_ids: Sequence[int]) -> None:
-        self._once.settled(source.address, delivery_ids)
-
-    def unsure(self, source: SessionSource) -> bool:
-        return self._once.unsure(source.address) or self._repeats.unsure(source.address)
-
-    def drained(self, source: SessionSource) -> None:
-        self._once.drained(source.address)
-        self._repeats.drained(source.address)
-
-    def source_lost(self, source: SessionSource) -> None:
-        self._once.lost(source.address)
-        if self.client is not None:
-            self._repeats.lost(source.address, self.client.unsettled())
+    def _released(self, packet_id: int) -> None:
+        if self.publications is not None:
+            self.publications.released(packet_id)
 
     def failed(self, error: Exception) -> None:
         """End this client's connection after an unexpected error of its own; does not raise, so that other clients go
@@ -251,41 +196,11 @@ class MqttSession:
             with contextlib.suppress(Exception):
                 self.close(Ending.LOST, None, ())
 
-    # for Exchanges
-
-    def change(
-        self,
-        op: Op,
-        packet_id: int,
-        key: str | None,
-        source: str,
-        done: Callable[[Verdict], None] | None,
-        message: bytes = b"",
-    ) -> None:
-        self._backend.control.change(
-            PacketChange(self.client_id, self.epoch, op, packet_id, key, source, message), done
-        )
-
-    def late(self, packet_id: int) -> None:
-        self._backend.control.late(self.client_id, self.epoch, packet_id)
-
-    def step(self, packet_id: int, step: Step) -> None:
-        client = self.client
-        if client is None:
-            return
-        if step is Step.ASSIGNED:
-            client.assigned(packet_id)
-        elif step is Step.RECEIVED:
-            client.received(packet_id)
-        elif step is Step.COMPLETED:
-            client.completed(packet_id)
-        else:
-            client.withdrawn(packet_id)
-
     # subscriptions
 
     def subscribe(self, subscribe: Subscribe) -> None:
-        self._backend.spawn(self._subscribe(subscribe))
+        """As ports.Session."""
+        self._shared.spawn(self._subscribe(subscribe))
 
     async def _subscribe(self, subscribe: Subscribe) -> None:
         ids = subscribe.properties.subscription_ids
@@ -309,7 +224,7 @@ class MqttSession:
         codes: Sequence[int]
         text = ""
         try:
-            reply = await self._backend.control.request("subscribe", body, wire.SubscribeReply, SUBSCRIBING)
+            reply = await self._shared.control.request("subscribe", body, wire.SubscribeReply, SUBSCRIBING)
             codes, text = reply.codes, reply.reason
             sources: Sequence[wire.Source] | None = reply.sources
         except RequestFailed as failed:
@@ -327,8 +242,8 @@ class MqttSession:
         if sources is not None:
             self.set_sources(sources)
         await self._attached(self.set_addresses())
-        if self.client is not None:
-            self.client.subscribed(subscribe.packet_id, codes, text)
+        if self._replies is not None:
+            self._replies.subscribed(subscribe.packet_id, codes, text)
 
     async def _make_final(self) -> None:
         """The first subscription of QoS 2: before it counts, the links of the queues are such as that needs."""
@@ -348,7 +263,8 @@ class MqttSession:
             source.on_ready = None
 
     def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
-        self._backend.spawn(self._unsubscribe(unsubscribe))
+        """As ports.Session."""
+        self._shared.spawn(self._unsubscribe(unsubscribe))
 
     async def _unsubscribe(self, unsubscribe: Unsubscribe) -> None:
         filters = list(unsubscribe.filters)
@@ -356,7 +272,7 @@ class MqttSession:
         codes: Sequence[int]
         text = ""
         try:
-            reply = await self._backend.control.request("unsubscribe", body, wire.UnsubscribeReply, SUBSCRIBING)
+            reply = await self._shared.control.request("unsubscribe", body, wire.UnsubscribeReply, SUBSCRIBING)
             codes, text = reply.codes, reply.reason
             if self.client is not None:
                 self.set_sources(reply.sources)
@@ -365,10 +281,10 @@ class MqttSession:
         for filter, code in zip(filters, codes, strict=False):
             if code < 0x80:
                 self.interest.remove(filter)
-        if self.client is None:
+        if self._replies is None:
             return
         self.set_addresses()
-        self.client.unsubscribed(unsubscribe.packet_id, codes, text)
+        self._replies.unsubscribed(unsubscribe.packet_id, codes, text)
 
     def set_sources(self, sources: Sequence[wire.Source]) -> None:
         """The queues to receive from, from now on."""
@@ -377,10 +293,20 @@ class MqttSession:
             self._queues.pop(address).close()
         for address, each in wanted.items():
             if address not in self._queues:
-                source = self._queues[address] = SessionSource(
-                    self._backend, self, address, filter=each.filter, final=self._final
-                )
+                source = self._queues[address] = self._source(address, filter=each.filter, final=self._final)
                 source.attach()
+
+    def _source(self, address: str, **more: Any) -> SessionSource:
+        return SessionSource(
+            self._shared,
+            self.settlements,
+            self.interest,
+            address,
+            window=self.window,
+            v5=self.v5,
+            failed=self.failed,
+            **more,
+        )
 
     def set_addresses(self) -> list[SessionSource]:
         """The addresses that are no topics to receive from, by the subscriptions and the addresses there are. Returns
@@ -392,9 +318,7 @@ class MqttSession:
         for address, (target, filter) in wanted.items():
             if address not in self._addresses:
                 once = target.type == "queue" and self.interest.most(address) == 2
-                source = self._addresses[address] = SessionSource(
-                    self._backend,
-                    self,
+                source = self._addresses[address] = self._source(
                     target.pattern,
                     filter=filter,
                     topic_address=address,
@@ -419,21 +343,23 @@ class MqttSession:
 
     @property
     def links(self) -> int:
+        """Number of links that the session receives from."""
         return len(self._queues) + len(self._addresses)
 
     # the connection
 
     def close(self, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
+        """As ports.Session."""
         if self.client is None:
             return
-        self.client = None
+        self.client = self.publications = self._replies = None
         for source in [*self._queues.values(), *self._addresses.values()]:
             source.close()
         self._queues.clear()
         self._addresses.clear()
-        completed = self._once.completed()
-        self._once.let_go()
-        self._backend.closed(self, ending, expiry, [*sent, *completed])
+        completed = self.settlements.completed()
+        self.settlements.close()
+        self._closed(self, ending, expiry, [*sent, *completed])
 
 
 def _mark(publish: Publish) -> str:

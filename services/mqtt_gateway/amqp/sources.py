@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -13,15 +13,16 @@ from enmasse.amqp.link import SECOND, Link, Receiver
 from enmasse.amqp.message import jms_selector
 from enmasse.amqp.performatives import RELEASED, Error, Rejected, Source, Target
 from enmasse.amqp.scan import after
-from enmasse.amqp.session import Session as AmqpSession
 from enmasse.amqp.termini import MESSAGE_IDENTITY
 from enmasse.amqp.types import Symbol
 from enmasse.backoff import Backoff
 from enmasse.model.sessions import Outgoing, is_address, is_contended
 from enmasse.mqtt.packets import NONE, Properties
+from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters, Match
 from services.mqtt_gateway.amqp.identity import SIZE, of_message
-from services.mqtt_gateway.amqp.mapping import Front, Reader
+from services.mqtt_gateway.amqp.mapping import Front
+from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import Delivery
 
@@ -41,58 +42,15 @@ WIDER: Final = 4
 """Factor of that: a subscriber gets at most one window in the time that credit takes to the broker and back."""
 
 
-class Receives(Protocol):
-    """Session of a client that receives."""
-
-    window: int
-    v5: bool
-    interest: Filters
-
-    def arrived(self, source: SessionSource, delivery: Delivery) -> None: ...
-
-    def under_way(self, source: SessionSource, identity: str) -> int:
-        """The QoS with which this message was sent to the client, or is about to be; 0: it was not."""
-
-    def settled(self, source: SessionSource, delivery_ids: Sequence[int]) -> None:
-        """The broker has settled deliveries whose outcome was stated."""
-
-    def unsure(self, source: SessionSource) -> bool:
-        """Return True if messages may be redelivered, or the broker may not have settled one that was accepted."""
-
-    def drained(self, source: SessionSource) -> None:
-        """The queue has delivered all its messages."""
-
-    def source_lost(self, source: SessionSource) -> None:
-        """The link of the source is lost, with its unsettled deliveries."""
-
-    def failed(self, error: Exception) -> None:
-        """End this client's connection: one of the calls above has raised. Does not raise."""
-
-
-class Shared(Protocol):
-    """Parts of the backend that all sources use."""
-
-    reader: Reader
-
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-
-    def receiving(self) -> AmqpSession | None: ...
-
-    def later(self, seconds: float, call: Callable[[], None]) -> None: ...
-
-    rejected: int
-    """Messages that MQTT cannot hold."""
-    expired: int
-    unmatched: int
-    delivered: int
-
-
 class SessionSource(LinkUser):
-    """`filter`: the shared subscription whose queue it is, or by which an address is received from; None: all of the
+    """`exchanges` and `interest`: of its session; `failed` ends that session's client, and does not raise. `window`:
+    deliveries that the client takes unsettled; `v5`: its messages have properties.
+
+    `filter`: the shared subscription whose queue it is, or by which an address is received from; None: all of the
     session's subscriptions. `topic_address` None: a queue of subscriptions, else the address that is no topic.
     `identified`: the delivery-tag is to name the message. `final`: an outcome is to be final when the broker has
-    settled it (rcv-settle-mode second), which QoS 2 needs, and which costs a second settlement of each message."""
+    settled it (rcv-settle-mode second), which QoS 2 needs, and which costs a second settlement of each message.
+    """
 
     __slots__ = (
         "_backoff",
@@ -100,10 +58,14 @@ class SessionSource(LinkUser):
         "_changing",
         "_decided",
         "_draining",
+        "_exchanges",
+        "_failed",
+        "_interest",
         "_named",
         "_seen",
         "_shared",
-        "_who",
+        "_v5",
+        "_window",
         "address",
         "closed",
         "filter",
@@ -119,9 +81,13 @@ class SessionSource(LinkUser):
     def __init__(
         self,
         shared: Shared,
-        who: Receives,
+        exchanges: Exchanges,
+        interest: Filters,
         address: str,
         *,
+        window: int,
+        v5: bool,
+        failed: Callable[[Exception], None],
         filter: str | None = None,
         topic_address: str | None = None,
         identified: bool = True,
@@ -130,7 +96,11 @@ class SessionSource(LinkUser):
         multicast: bool = False,
     ) -> None:
         self._shared = shared
-        self._who = who
+        self._exchanges = exchanges
+        self._interest = interest
+        self._window = window
+        self._v5 = v5
+        self._failed = failed
         self.address = address
         self.filter = filter
         self.topic_address = topic_address
@@ -151,7 +121,7 @@ class SessionSource(LinkUser):
 
     def attach(self) -> None:
         """Attaches the link, if there is a connection and there is no link."""
-        session = self._shared.receiving()
+        session = self._shared.receiving
         if self.closed or self.link is not None or session is None or session.ended:
             return
         source = Source(address=self.address)
@@ -169,11 +139,11 @@ class SessionSource(LinkUser):
         link.on_delivery = self.deliver
         self.link = link
         self._seen = self._bytes = 0
-        if self._who.unsure(self):
-            link.grant(self._who.window)
+        if self._exchanges.unsure(self.address):
+            link.grant(self._window)
             self._draining = True
         else:
-            link.credit_window = self._who.window
+            link.credit_window = self._window
 
     def on_attached(self, link: Link) -> None:
         if link is not self.link or link.remote_source is None:
@@ -188,7 +158,7 @@ class SessionSource(LinkUser):
             self.link.drain_credit()
 
     def failed(self, error: Exception) -> None:
-        self._who.failed(error)
+        self._failed(error)
 
     def make_final(self) -> bool:
         """From now on outcomes are to be final. False: what comes until `on_ready` is called comes without that: the
@@ -205,7 +175,7 @@ class SessionSource(LinkUser):
         self._changing = self._draining = False
         self.link = None
         self._leave(link)
-        self._who.source_lost(self)
+        self._exchanges.lost(self.address)
         self.attach()
 
     def on_drained(self, link: Receiver) -> None:
@@ -216,9 +186,9 @@ class SessionSource(LinkUser):
             self._change(link)
             return
         self._draining = False
-        if link.deliveries < self._who.window:
-            self._who.drained(self)
-        link.credit_window = self._who.window
+        if link.deliveries < self._window:
+            self._exchanges.drained(self.address)
+        link.credit_window = self._window
 
     def close(self) -> None:
         """Detaches; what is not settled goes back."""
@@ -229,7 +199,7 @@ class SessionSource(LinkUser):
 
     def _leave(self, link: Receiver) -> None:
         link.on_delivery = _refuse
-        session = self._shared.receiving()
+        session = self._shared.receiving
         if session is not None and session is link.session:
             _, unsettled = session.unsettled_in()
             for delivery_id in [number for number, each in unsettled.items() if each is link]:
@@ -243,7 +213,7 @@ class SessionSource(LinkUser):
         self.link = None
         self._changing = False
         self._decided.clear()
-        self._who.source_lost(self)
+        self._exchanges.lost(self.address)
         if not self.closed:
             self._attach_later()
 
@@ -253,7 +223,7 @@ class SessionSource(LinkUser):
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         if link is self.link:
             self._decided.difference_update(delivery_ids)
-            self._who.settled(self, delivery_ids)
+            self._exchanges.settled(self.address, delivery_ids)
 
     def holds(self, link: Receiver) -> bool:
         """Whether this is the link: deliveries of an earlier one are lost."""
@@ -271,8 +241,8 @@ class SessionSource(LinkUser):
     def _fit_window(self, link: Receiver) -> None:
         """Widen the window while messages are small and the client takes them, but not if lost messages are to be
         found again within it."""
-        small = self._bytes <= FULL * SMALL and self._who.window >= FULL and not self.final
-        window = self._who.window * WIDER if small else self._who.window
+        small = self._bytes <= FULL * SMALL and self._window >= FULL and not self.final
+        window = self._window * WIDER if small else self._window
         self._seen = self._bytes = 0
         if link.credit_window and link.credit_window != window:
             link.credit_window = window
@@ -282,7 +252,7 @@ class SessionSource(LinkUser):
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
-        shared, who = self._shared, self._who
+        shared = self._shared
         try:
             self._seen += 1
             self._bytes += len(payload)
@@ -316,7 +286,7 @@ class SessionSource(LinkUser):
                 over = expires <= now
             if match is None or over:
                 # what is being sent is sent to its end (v3.1.1 MQTT-3.10.4-3; v5 MQTT-3.10.4-3, MQTT-4.3.3-7)
-                begun = who.under_way(self, identity) if identity is not None else 0
+                begun = self._exchanges.under_way(self.address, identity) if identity is not None else 0
                 if not begun:
                     if over:
                         shared.expired += 1
@@ -333,14 +303,13 @@ class SessionSource(LinkUser):
                 # the sender and all other receivers wait for it: not for a client that does not read or acknowledge
                 self.accept(link, delivery_id)
                 settled = True
-            who.arrived(
-                self,
+            self._exchanges.arrived(
                 Delivery(
                     match.topic,
                     body,
                     front.qos if front.qos < match.qos else match.qos,
                     front.retained_for is not None or (front.retain and match.as_published),
-                    _properties(front, match) if who.v5 else NONE,
+                    _properties(front, match) if self._v5 else NONE,
                     expires,
                     identity,
                     self.address,
@@ -350,7 +319,7 @@ class SessionSource(LinkUser):
                 ),
             )
         except Exception as error:  # of one client: the connection is for all
-            who.failed(error)
+            self._failed(error)
 
     def spellings(self, front: Front) -> tuple[str, ...]:
         """Return the topics by which filters may match a message of this source, its full name last."""
@@ -364,15 +333,15 @@ class SessionSource(LinkUser):
 
     def match(self, front: Front, spellings: tuple[str, ...]) -> Match | None:
         """Return the options with which a message goes to the client; None: no subscription matches it."""
-        filters = self._who.interest
+        interest = self._interest
         if self.filter is not None:
-            return filters.only(self.filter, front, spellings)
+            return interest.only(self.filter, front, spellings)
         if front.retained_for is not None and self.topic_address is None:
-            return filters.only(front.retained_for, front, spellings)
-        return filters.match(front, spellings)
+            return interest.only(front.retained_for, front, spellings)
+        return interest.match(front, spellings)
 
 
-def held(shared: Shared, who: Receives, sent: Outgoing, source: SessionSource | None) -> Delivery:
+def held(shared: Shared, sent: Outgoing, source: SessionSource | None, v5: bool) -> Delivery:
     """Return a message that the subscription service holds for the client as it would come from its `source`.
 
     `source` None: the client is no longer subscribed to it. Raises AmqpError: MQTT cannot carry the message.
@@ -390,7 +359,7 @@ def held(shared: Shared, who: Receives, sent: Outgoing, source: SessionSource | 
         body,
         sent.qos,
         front.retain and match.as_published,
-        _properties(front, match) if who.v5 else NONE,
+        _properties(front, match) if v5 else NONE,
         front.expires_at(shared.wall()),
         sent.identity,
         sent.source,

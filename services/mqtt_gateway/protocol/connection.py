@@ -1,12 +1,11 @@
 """One MQTT connection from its socket to its end: CONNECT, the parts that its packets go to, deadlines, DISCONNECT.
 
-The network calls `intake`, `output`, `set_blocked` and `lost`, the session what `ports.Client` has, the timetable
-`look`.
+The network calls `intake`, `output`, `set_blocked` and `lost`, the session `disconnect` and the parts that it was
+started with, the timetable `look`. `intake` gives each packet to the part that processes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -28,12 +27,10 @@ from enmasse.mqtt.packets import (
     Publish,
     PubRec,
     PubRel,
-    SubAck,
     Subscribe,
-    UnsubAck,
     Unsubscribe,
 )
-from services.mqtt_gateway.ports import Delivery, Ending, Refused, Session
+from services.mqtt_gateway.ports import Ending, Refused, Session
 from services.mqtt_gateway.protocol import connecting, intake
 from services.mqtt_gateway.protocol.connecting import Terms
 from services.mqtt_gateway.protocol.front import Front, Wire
@@ -43,7 +40,6 @@ from services.mqtt_gateway.protocol.outbound import Outbound
 from services.mqtt_gateway.protocol.output import Output
 from services.mqtt_gateway.protocol.subscribing import Subscribing
 from services.mqtt_gateway.protocol.timetable import STEP
-from services.mqtt_gateway.protocol.unanswered import REST
 
 log = logs.get(part="mqtt")
 
@@ -63,14 +59,11 @@ class Connection:
         "_inbound",
         "_keep_alive",
         "_outbound",
-        "_rested",
         "_session",
         "_since",
-        "_subscribing",
         "_terms",
         "_unread",
         "_unsent",
-        "_waits",
         "_wire",
         "client_id",
         "due",
@@ -93,12 +86,9 @@ class Connection:
         self._session: Session | None = None
         self._inbound: Inbound = _NOTHING
         self._outbound: Outbound = _NOTHING
-        self._subscribing: Subscribing = _NOTHING
         self._ending = Ending.LOST
         self._since = front.times.now
         self._keep_alive = 0.0  # seconds without a packet after which it is gone; 0: none
-        self._waits = 0  # a message waits for SUBSCRIBEs up to this number
-        self._rested = 0.0  # until when none waits
         self._unread = 0.0  # since when the client does not read; 0: it does
         self._unsent = 0  # bytes of output that it does not read
         front.times.plan(self, self._since + front.limits.connect_seconds)
@@ -132,13 +122,14 @@ class Connection:
         self._unread = self._unsent = 0
         self.output.take()
         # its parts refer to it: released here, they are freed now, not when the garbage collector runs (rarely)
-        self._inbound = self._outbound = self._subscribing = _NOTHING
+        self._inbound = self._outbound = _NOTHING
         self._session = None
         self.intake.let_go()
 
     # --- deadlines ----------------------------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
+        """Close the connection if a deadline has passed, else plan the next one."""
         limits = self._front.limits
         if self.intake.closed:
             self._wire.abort()
@@ -241,47 +232,6 @@ class Connection:
         self._wire.recognised()
         front.open(terms.request, self)
 
-    def _publish(self, packet: Publish) -> None:
-        if (self._waits or self._front.unanswered) and self._must_wait(packet):
-            return
-        self._inbound.publish(packet)
-
-    def _must_wait(self, packet: Publish) -> bool:
-        """Whether a SUBSCRIBE of any client that came before it matches it, and has no answer."""
-        unanswered, now = self._front.unanswered, self._front.times.now
-        if not self._waits and now < self._rested:
-            return False
-        last = self._waits or unanswered.last
-        if unanswered.waits(self, packet.topic, last):
-            self._waits = last
-            self.intake.hold_back(packet, intake.ORDER)
-            return True
-        if self._waits:
-            self._waits, self._rested = 0, now + REST
-        return False
-
-    def _puback(self, packet: PubAck) -> None:
-        self._outbound.puback(packet)
-
-    def _pubrec(self, packet: PubRec) -> None:
-        self._outbound.pubrec(packet)
-
-    def _pubrel(self, packet: PubRel) -> None:
-        self._inbound.pubrel(packet)
-
-    def _pubcomp(self, packet: PubComp) -> None:
-        self._outbound.pubcomp(packet)
-
-    def _subscribe(self, packet: Subscribe | Unsubscribe) -> None:
-        if self._inbound.uses(packet.packet_id) or self._subscribing.uses(packet.packet_id):
-            in_use = reasons.PACKET_IDENTIFIER_IN_USE
-            if isinstance(packet, Subscribe):
-                self.output.answer(SubAck(packet.packet_id, (in_use,) * len(packet.subscriptions)), "")
-            else:
-                self.output.answer(UnsubAck(packet.packet_id, (in_use,) * len(packet.filters)), "")
-        else:
-            self._subscribing.take(packet)
-
     def _pingreq(self, packet: PingReq) -> None:
         self.output.write(13, encode.PINGRESP)
 
@@ -297,27 +247,30 @@ class Connection:
     def _auth(self, packet: Auth) -> None:
         raise ProtocolError("AUTH: CONNECT has named no authentication method", "v5 MQTT-4.12.0-7")
 
-    # --- the session's calls (ports.Client) ---------------------------------------------------------------------------
+    # --- the session --------------------------------------------------------------------------------------------------
 
     def opened(self, session: Session) -> None:
+        """CONNECT is accepted, with this session."""
         self._no_longer_opening()
         terms = self._terms
         assert terms is not None
         if self.intake.closed:
             session.close(self._ending, None, ())
             return
-        limits = self._front.limits
+        front = self._front
         if terms.request.will is not None:  # the session has it
             self._terms = terms._replace(request=replace(terms.request, will=None))
         version = terms.request.version
         self._session = session
-        self._inbound = Inbound(self, self.output, session, version, limits)
-        self._outbound = Outbound(self._front, self, self.output, session, terms)
-        self._subscribing = Subscribing(self, self.output, session, limits.subscriptions, terms.bridge)
-        values = connecting.answer(terms, limits) if version == V5 else NONE
+        self._inbound = Inbound(front, self, self.output, session, version)
+        self._outbound = Outbound(front, self, self.output, session, terms)
+        subscribing = Subscribing(front, self, self.output, session, self._inbound, self._outbound, terms.bridge)
+        self.intake.parts += (self._inbound, self._outbound, subscribing)
+        values = connecting.answer(terms, front.limits) if version == V5 else NONE
         self.output.write(2, encode.encode(ConnAck(session.present, reasons.SUCCESS, values), version))
-        self._outbound.resume()
-        self.intake.seen = self._front.times.now
+        self._outbound.resume(session.outgoing)
+        session.start(self._inbound, self._outbound, subscribing)
+        self.intake.seen = front.times.now
         self._plan()
         self.intake.release(intake.OPENING)
 
@@ -338,43 +291,8 @@ class Connection:
         self._close(Ending.LOST, reason)
         self._wire.end()
 
-    def published(self, packet_id: int, reason: int, text: str = "") -> None:
-        self._inbound.published(packet_id, reason, text)
-
-    def released(self, packet_id: int) -> None:
-        self._inbound.released(packet_id)
-
-    def hold(self) -> None:
-        self.intake.hold(intake.NO_ROOM)
-
-    def proceed(self) -> None:
-        self.intake.release(intake.NO_ROOM)
-
-    def deliver(self, delivery: Delivery) -> None:
-        self._outbound.deliver(delivery)
-
-    def assigned(self, packet_id: int) -> None:
-        self._outbound.assigned(packet_id)
-
-    def withdrawn(self, packet_id: int) -> None:
-        self._outbound.withdrawn(packet_id)
-
-    def received(self, packet_id: int) -> None:
-        self._outbound.received(packet_id)
-
-    def completed(self, packet_id: int) -> None:
-        self._outbound.completed(packet_id)
-
-    def unsettled(self) -> Sequence[Delivery]:
-        return self._outbound.unsettled()
-
-    def subscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
-        self._subscribing.subscribed(packet_id, codes, text)
-
-    def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
-        self._subscribing.unsubscribed(packet_id, codes, text)
-
     def disconnect(self, reason: int, text: str = "") -> None:
+        """As ports.Client."""
         self._end(_ENDINGS.get(reason, Ending.LOST), reason, text)
 
     # --- for its parts ------------------------------------------------------------------------------------------------
@@ -382,15 +300,6 @@ class Connection:
     def fail(self, reason: int, text: str) -> None:
         """Close the connection because of an error: of the client, of the gateway, or of what is behind it."""
         self._end(Ending.LOST, reason, text)
-
-    def subscribing(self, asked: Subscribe | None) -> None:
-        """Note the SUBSCRIBE that the session is asked; None: it has answered."""
-        self._outbound.subscribing = asked is not None
-        if asked is not None:
-            self._front.unanswered.asked(self, tuple(each.filter for each in asked.subscriptions))
-        else:
-            self._outbound.go_on()
-            self._front.unanswered.answered(self)
 
     def subscribed_elsewhere(self) -> None:
         """Process the message again that waited for a SUBSCRIBE, which was answered."""
@@ -477,15 +386,15 @@ _ENDINGS: Final = {
 }
 _NOTHING: Any = None  # in place of the parts that are made with the session
 _HANDLERS: Final[Handlers] = {
-    Connect: (1, Connection._connect),
-    Publish: (3, Connection._publish),
-    PubAck: (4, Connection._puback),
-    PubRec: (5, Connection._pubrec),
-    PubRel: (6, Connection._pubrel),
-    PubComp: (7, Connection._pubcomp),
-    Subscribe: (8, Connection._subscribe),
-    Unsubscribe: (10, Connection._subscribe),
-    PingReq: (12, Connection._pingreq),
-    Disconnect: (14, Connection._disconnect),
-    Auth: (15, Connection._auth),
+    Connect: (1, intake.CONNECTION, Connection._connect),
+    Publish: (3, intake.INBOUND, Inbound.publish),
+    PubAck: (4, intake.OUTBOUND, Outbound.puback),
+    PubRec: (5, intake.OUTBOUND, Outbound.pubrec),
+    PubRel: (6, intake.INBOUND, Inbound.pubrel),
+    PubComp: (7, intake.OUTBOUND, Outbound.pubcomp),
+    Subscribe: (8, intake.SUBSCRIBING, Subscribing.take),
+    Unsubscribe: (10, intake.SUBSCRIBING, Subscribing.take),
+    PingReq: (12, intake.CONNECTION, Connection._pingreq),
+    Disconnect: (14, intake.CONNECTION, Connection._disconnect),
+    Auth: (15, intake.CONNECTION, Connection._auth),
 }

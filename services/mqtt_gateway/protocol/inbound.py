@@ -13,12 +13,13 @@ from services.mqtt_gateway.ports import UNKNOWN, Session
 from services.mqtt_gateway.protocol import intake
 from services.mqtt_gateway.protocol.aliases import AliasesIn
 from services.mqtt_gateway.protocol.connecting import is_utf8
-from services.mqtt_gateway.protocol.limits import Limits
 from services.mqtt_gateway.protocol.order import InOrder
 from services.mqtt_gateway.protocol.output import Output
+from services.mqtt_gateway.protocol.unanswered import REST
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.protocol.connection import Connection
+    from services.mqtt_gateway.protocol.front import Front
 
 # states of a packet id of the client
 _ONE: Final = 1
@@ -33,22 +34,29 @@ _NOT_UTF8: Final = "the payload is not UTF-8, as its format indicator says"
 
 
 class Inbound:
+    """Messages of one client: `ports.Publications`."""
+
     __slots__ = (
         "_acks",
         "_aliases",
+        "_front",
         "_host",
         "_known",
         "_most",
         "_output",
         "_recs",
+        "_rested",
         "_session",
         "_states",
         "_unanswered",
         "_v5",
+        "_waits",
         "_window",
     )
 
-    def __init__(self, host: Connection, output: Output, session: Session, version: int, limits: Limits) -> None:
+    def __init__(self, front: Front, host: Connection, output: Output, session: Session, version: int) -> None:
+        limits = front.limits
+        self._front = front
         self._host = host
         self._output = output
         self._session = session
@@ -61,9 +69,12 @@ class Inbound:
         self._acks: InOrder[tuple[int, str]] = InOrder()
         self._recs: InOrder[tuple[int, str]] = InOrder()
         self._unanswered = 0  # that the session has
+        self._waits = 0  # a message waits for SUBSCRIBEs up to this number
+        self._rested = 0.0  # until when none waits
 
     @property
     def in_flight(self) -> int:
+        """Number of messages whose exchange has not ended."""
         return len(self._states)
 
     def uses(self, packet_id: int) -> bool:
@@ -74,6 +85,8 @@ class Inbound:
 
     def publish(self, packet: Publish) -> None:
         """Process a PUBLISH. Raises ProtocolError."""
+        if (self._waits or self._front.unanswered) and self._must_wait(packet):
+            return
         if packet.properties is not NONE:
             self._resolve(packet)
         qos = packet.qos
@@ -105,6 +118,20 @@ class Inbound:
             self.published(packet_id, reasons.PAYLOAD_FORMAT_INVALID, _NOT_UTF8)
         else:
             self._session.publish(packet)
+
+    def _must_wait(self, packet: Publish) -> bool:
+        """Whether a SUBSCRIBE of any client that came before it matches it, and has no answer."""
+        unanswered, now = self._front.unanswered, self._front.times.now
+        if not self._waits and now < self._rested:
+            return False
+        last = self._waits or unanswered.last
+        if unanswered.waits(self._host, packet.topic, last):
+            self._waits = last
+            self._host.intake.hold_back(packet, intake.ORDER)
+            return True
+        if self._waits:
+            self._waits, self._rested = 0, now + REST
+        return False
 
     def pubrel(self, packet: PubRel) -> None:
         """Process a PUBREL. Raises ProtocolError."""
@@ -143,9 +170,18 @@ class Inbound:
         if not packet.qos and values.payload_format == 1 and not is_utf8(packet.payload):
             raise ProtocolError(f"PUBLISH: {_NOT_UTF8}", "v5 3.3.2.3.2", reasons.PAYLOAD_FORMAT_INVALID)
 
-    # what the session answers
+    # ports.Publications
 
-    def published(self, packet_id: int, reason: int, text: str) -> None:
+    def hold(self) -> None:
+        """As ports.Publications."""
+        self._host.intake.hold(intake.NO_ROOM)
+
+    def proceed(self) -> None:
+        """As ports.Publications."""
+        self._host.intake.release(intake.NO_ROOM)
+
+    def published(self, packet_id: int, reason: int, text: str = "") -> None:
+        """As ports.Publications."""
         state = self._states.get(packet_id)
         if reason < 0 or (reason >= 0x80 and not self._v5):
             # 3.1.1 has no way to refuse a message, and an unknown outcome cannot be reported
@@ -165,6 +201,7 @@ class Inbound:
         self._answered()
 
     def released(self, packet_id: int) -> None:
+        """As ports.Publications."""
         if self._states.get(packet_id) == _RELEASED:
             del self._states[packet_id]
             self._output.write(7, encode.ack(encode.PUBCOMP, packet_id))

@@ -39,14 +39,19 @@ BEFORE_CONNECT: Final = 256 * 1024
 
 
 _NOBODY: Final[Any] = None
+# parts of a connection, by their place in `Intake.parts`
+CONNECTION: Final = 0
+INBOUND: Final = 1
+OUTBOUND: Final = 2
+SUBSCRIBING: Final = 3
 
-Handlers = Mapping[type[Packet], tuple[int, Callable[[Any, Any], None]]]
-"""By class of packet: its number (2.2.1), and what the host does with it."""
+Handlers = Mapping[type[Packet], tuple[int, int, Callable[[Any, Any], None]]]
+"""By class of packet: its number (2.2.1), the part of the connection that processes it, and that part's method."""
 
 
 class Intake:
     """`data` and `go_on` are the network's. `seen`: when a packet came last; `since`: when the one began that is not
-    complete, or 0."""
+    complete, or 0. `parts` are complete once the session is open."""
 
     __slots__ = (
         "_again",
@@ -62,6 +67,7 @@ class Intake:
         "_times",
         "_wire",
         "_working",
+        "parts",
         "reader",
         "seen",
         "since",
@@ -72,6 +78,7 @@ class Intake:
         self._wire = wire
         self._host = host
         self._handlers = handlers
+        self.parts: list[Any] = [host]
         self._counts = front.packets_in
         self._times = front.times
         self.reader = Reader(max_packet=min(BEFORE_CONNECT, front.limits.max_packet))
@@ -105,6 +112,7 @@ class Intake:
     def let_go(self) -> None:
         """After `close`, last of all: release the host, which is no longer called."""
         self._host = _NOBODY
+        self.parts.clear()
 
     def hold_back(self, packet: Packet, why: int) -> None:
         """This packet, which is being processed, is to be processed again once nothing holds it up."""
@@ -112,12 +120,14 @@ class Intake:
         self.hold(why)
 
     def hold(self, why: int) -> None:
+        """Stop reading and processing for this reason too."""
         before = self._held
         self._held |= why
         if not before and not self._working:
             self._wire.pause()
 
     def release(self, why: int) -> None:
+        """End this reason; go on if no other one is left."""
         if self._held & why:
             self._held &= ~why
             if not self._held and not self._working:
@@ -201,12 +211,12 @@ class Intake:
 
     def _process(self, packets: list[Packet]) -> None:
         rest = iter(packets)
-        host, handlers, counts = self._host, self._handlers, self._counts
+        parts, handlers, counts = self.parts, self._handlers, self._counts
         try:
             for packet in rest:
-                number, handle = handlers[type(packet)]
+                number, part, process = handlers[type(packet)]
                 counts[number] += 1
-                handle(host, packet)
+                process(parts[part], packet)
                 if self._held:
                     if self._again is not None:
                         counts[number] -= 1
@@ -216,7 +226,7 @@ class Intake:
                         self._packets += rest
                     return
         except MqttError as error:
-            host.broken(error)
+            self._host.broken(error)
             return
         if self._fault is not None:
-            host.broken(self._fault)
+            self._host.broken(self._fault)

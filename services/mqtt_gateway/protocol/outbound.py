@@ -4,6 +4,7 @@ maximum (v5 4.9), its largest packet, topic aliases."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -70,6 +71,8 @@ class _Exchange:
 
 
 class Outbound:
+    """Messages to one client: `ports.Deliveries`."""
+
     __slots__ = (
         "_aliases",
         "_complete",
@@ -85,7 +88,7 @@ class Outbound:
         "_output",
         "_rels",
         "_reserved",
-        "_session",
+        "_settlements",
         "_two",
         "_v5",
         "_waiting",
@@ -98,7 +101,7 @@ class Outbound:
         self._front = front
         self._host = host
         self._output = output
-        self._session = session
+        self._settlements = session.settlements
         self._v5 = terms.request.version == V5
         self._most = terms.receive_maximum
         self._most_two = self._most if self._v5 else front.limits.qos_2_window
@@ -120,20 +123,22 @@ class Outbound:
         self._earlier: dict[tuple[str, str | None], Outgoing] = {}
         self._reserved: set[int] | None = None
 
-    def resume(self) -> None:
-        """After CONNACK: what is released needs no message (v3.1.1 MQTT-4.4.0-1, v5 MQTT-4.4.0-1)."""
-        for each in self._session.outgoing:
+    def resume(self, outgoing: Sequence[Outgoing]) -> None:
+        """Continue, after CONNACK, with messages of an earlier connection; released ones need no PUBLISH (v3.1.1
+        MQTT-4.4.0-1, v5 MQTT-4.4.0-1)."""
+        for each in outgoing:
             if each.state == "released":
                 self._two[each.pid] = _Exchange(None, _RELEASED)
                 self._output.write(6, encode.ack(encode.PUBREL, each.pid))
             elif each.state == "published":
                 self._earlier[each.source, each.identity] = each
-        reserved = {each.pid for each in self._session.outgoing if each.state != "released"}
+        reserved = {each.pid for each in outgoing if each.state != "released"}
         if reserved:
             self._reserved = reserved
 
     @property
     def in_flight(self) -> int:
+        """Number of messages whose exchange has not ended."""
         return len(self._one) + len(self._two)
 
     @property
@@ -160,13 +165,14 @@ class Outbound:
         self._keep(-self._kept)
         self._waiting = None
 
-    # from the session
+    # ports.Deliveries
 
     def deliver(self, delivery: Delivery) -> None:
+        """As ports.Deliveries."""
         if self._waiting or self.blocked or (self.subscribing and delivery.retain) or not self._send(delivery):
             if delivery.fleeting and (not delivery.qos or self.waiting >= self._window):
                 self._front.dropped += 1
-                self._session.settle(delivery)
+                self._settlements.settle(delivery)
                 return
             if self._waiting is None:
                 self._waiting = deque()
@@ -190,6 +196,7 @@ class Outbound:
         self._front.memory.change(self._host, more)
 
     def assigned(self, packet_id: int) -> None:
+        """As ports.Deliveries."""
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _ASSIGNING:
             exchange.state = _PUBLISHED
@@ -203,6 +210,7 @@ class Outbound:
             self._output.write(3, data)
 
     def withdrawn(self, packet_id: int) -> None:
+        """As ports.Deliveries."""
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _ASSIGNING:
             del self._two[packet_id]
@@ -211,6 +219,7 @@ class Outbound:
                 self.go_on()
 
     def received(self, packet_id: int) -> None:
+        """As ports.Deliveries."""
         for each, _ in self._rels.answer(packet_id, None):  # v5 MQTT-4.6.0-4, v3.1.1 MQTT-4.6.0-4
             exchange = self._two.get(each)
             if exchange is not None and exchange.state == _RECEIVED:
@@ -218,6 +227,7 @@ class Outbound:
                 self._output.write(6, encode.ack(encode.PUBREL, each))
 
     def completed(self, packet_id: int) -> None:
+        """As ports.Deliveries."""
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _COMPLETE:
             del self._two[packet_id]
@@ -233,7 +243,7 @@ class Outbound:
         """Process a PUBACK. Raises ProtocolError."""
         delivery = self._one.pop(packet.packet_id, None)
         if delivery is not None:
-            self._session.settle(delivery)
+            self._settlements.settle(delivery)
             if self._waiting:
                 self.go_on()
         elif packet.packet_id in self._two:
@@ -250,7 +260,7 @@ class Outbound:
                 return
             exchange.state = _RECEIVED
             self._rels.expect(packet_id)
-            self._session.received(exchange.delivery, packet_id)
+            self._settlements.received(exchange.delivery, packet_id)
         elif state == _RELEASED:
             self._output.write(6, encode.ack(encode.PUBREL, packet_id))
         elif state == _ASSIGNING:
@@ -260,6 +270,7 @@ class Outbound:
                 self._output.acknowledge(PubRel(packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else 0))
 
     def pubcomp(self, packet: PubComp) -> None:
+        """Process a PUBCOMP."""
         exchange = self._two.get(packet.packet_id)
         if exchange is not None and exchange.state == _RELEASED:
             self._finish(packet.packet_id, exchange)
@@ -269,7 +280,7 @@ class Outbound:
         which may be known only after all messages that wait here were sent."""
         exchange.state = _COMPLETE
         self._complete += 1
-        self._session.complete(packet_id, exchange.delivery)
+        self._settlements.complete(packet_id, exchange.delivery)
         if self._waiting:
             self.go_on()
 
@@ -282,7 +293,7 @@ class Outbound:
             data = self._encoded(delivery, 0, 0)
             if data is not None:
                 self._output.write(3, data)
-            self._session.settle(delivery)
+            self._settlements.settle(delivery)
             return True
         two = len(self._two) - self._complete
         if len(self._one) + two >= self._most or (qos == 2 and two >= self._most_two) or self.in_flight >= _MOST_IDS:
@@ -297,7 +308,7 @@ class Outbound:
         packet_id = self._free_id()
         data = self._encoded(delivery, qos << 1, packet_id)
         if data is None:
-            self._session.settle(delivery)
+            self._settlements.settle(delivery)
         elif qos == 1:
             delivery.payload = b""  # until PUBACK comes, only its identity is needed
             self._one[packet_id] = delivery
@@ -306,7 +317,7 @@ class Outbound:
             self._two[packet_id] = _Exchange(delivery, _ASSIGNING, data)
             self._keep(len(data))
             if not self.blocked:  # that has not closed this connection
-                self._session.assign(delivery, packet_id)
+                self._settlements.assign(delivery, packet_id)
         return True
 
     def _forget_earlier(self, source: str) -> None:
@@ -327,7 +338,7 @@ class Outbound:
         delivery.payload = b""
         if known.qos == 1:
             if data is None:
-                self._session.settle(delivery)
+                self._settlements.settle(delivery)
             else:
                 self._one[known.pid] = delivery
                 self._output.write(3, data)

@@ -18,22 +18,54 @@ from services.mqtt_gateway.protocol.output import Output
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.protocol.connection import Connection
+    from services.mqtt_gateway.protocol.front import Front
+    from services.mqtt_gateway.protocol.inbound import Inbound
+    from services.mqtt_gateway.protocol.outbound import Outbound
 
 MOST_WAITING: Final = 16
 """Packets that wait for the one before; then nothing is read."""
 
 
 class Subscribing:
-    """`bridge`: the client is another broker. Like mosquitto, its subscriptions get what bridges of MQTT 5 ask for by
-    options that 3.1.1 does not have: nothing of what it has published itself, and the retain flag as published."""
+    """SUBSCRIBEs and UNSUBSCRIBEs of one client: `ports.Replies`.
 
-    __slots__ = ("_asked", "_bridge", "_codes", "_full", "_host", "_most", "_output", "_session", "_text", "_waiting")
+    `bridge`: the client is another broker. Like mosquitto, its subscriptions get what bridges of MQTT 5 ask for by
+    options that 3.1.1 does not have: nothing of what it has published itself, and the retain flag as published.
+    """
 
-    def __init__(self, host: Connection, output: Output, session: Session, most: int, bridge: bool) -> None:
+    __slots__ = (
+        "_asked",
+        "_bridge",
+        "_codes",
+        "_full",
+        "_host",
+        "_inbound",
+        "_most",
+        "_outbound",
+        "_output",
+        "_session",
+        "_text",
+        "_unanswered",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        front: Front,
+        host: Connection,
+        output: Output,
+        session: Session,
+        inbound: Inbound,
+        outbound: Outbound,
+        bridge: bool,
+    ) -> None:
+        self._unanswered = front.unanswered
         self._host = host
         self._output = output
         self._session = session
-        self._most = most
+        self._inbound = inbound
+        self._outbound = outbound
+        self._most = front.limits.subscriptions
         self._bridge = bridge
         self._asked: Subscribe | Unsubscribe | None = None  # the session answers it
         self._codes: list[int | None] = []  # of `_asked`; None: the session says it
@@ -41,13 +73,23 @@ class Subscribing:
         self._waiting: deque[Subscribe | Unsubscribe] | None = None
         self._full = False
 
-    def uses(self, packet_id: int) -> bool:
-        """A request with this id has not been answered."""
+    def _uses(self, packet_id: int) -> bool:
+        """A message or a request with this id has not been answered."""
+        if self._inbound.uses(packet_id):
+            return True
         if self._asked is not None and self._asked.packet_id == packet_id:
             return True
         return any(each.packet_id == packet_id for each in self._waiting or ())
 
     def take(self, packet: Subscribe | Unsubscribe) -> None:
+        """Process a SUBSCRIBE or UNSUBSCRIBE."""
+        if self._uses(packet.packet_id):
+            in_use = reasons.PACKET_IDENTIFIER_IN_USE
+            if isinstance(packet, Subscribe):
+                self._output.answer(SubAck(packet.packet_id, (in_use,) * len(packet.subscriptions)), "")
+            else:
+                self._output.answer(UnsubAck(packet.packet_id, (in_use,) * len(packet.filters)), "")
+            return
         if self._asked is None:
             self._ask(packet)
             return
@@ -58,17 +100,21 @@ class Subscribing:
             self._full = True
             self._host.intake.hold(intake.REQUESTS)
 
-    def subscribed(self, packet_id: int, codes: Sequence[int], text: str) -> None:
+    def subscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
+        """As ports.Replies."""
         asked = self._asked
         if asked is None or asked.packet_id != packet_id:
             return
         found = iter(codes)
         full = tuple(next(found, reasons.UNSPECIFIED_ERROR) if code is None else code for code in self._codes)
         self._output.answer(SubAck(packet_id, full), text or self._text)
-        self._host.subscribing(None)
+        self._outbound.subscribing = False
+        self._outbound.go_on()
+        self._unanswered.answered(self._host)
         self._next()
 
-    def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str) -> None:
+    def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
+        """As ports.Replies."""
         asked = self._asked
         if asked is None or asked.packet_id != packet_id:
             return
@@ -100,7 +146,8 @@ class Subscribing:
         if len(wanted) < len(codes):
             packet = Subscribe(packet.packet_id, wanted, packet.properties)
         self._asked, self._codes = packet, codes
-        self._host.subscribing(packet)
+        self._outbound.subscribing = True
+        self._unanswered.asked(self._host, tuple(one.filter for one in wanted))
         self._session.subscribe(packet)
 
     def _examined(self, packet: Subscribe) -> list[int | None]:

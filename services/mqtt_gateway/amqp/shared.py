@@ -1,0 +1,67 @@
+"""State that all sessions of a gateway share: the addresses, the lanes, the connections' sessions, counters."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from enmasse import log
+from enmasse.amqp.session import Session as AmqpSession
+from enmasse.model.topics import TopicMap
+from services.mqtt_gateway.amqp.control import Control
+from services.mqtt_gateway.amqp.mapping import Reader
+from services.mqtt_gateway.amqp.publishing import Publishing
+
+
+class Shared:
+    """`receiving`: on which sessions attach their links, None without a connection; `control`: the conversation with
+    the subscription service."""
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+        self.topics = TopicMap({})
+        self.reader = Reader(self.topics)
+        self.publishing = Publishing(self.topics)
+        self.receiving: AmqpSession | None = None
+        self.rejected = 0
+        """Messages that MQTT cannot hold."""
+        self.expired = 0
+        self.unmatched = 0
+        """Messages that no subscription matched."""
+        self.delivered = 0
+        self.tasks: set[asyncio.Future[Any]] = set()
+        self._run = secrets.token_hex(8)
+        self._number = 0
+
+    def set_topics(self, topics: TopicMap) -> None:
+        """Other addresses are configured."""
+        self.topics = topics
+        self.reader = Reader(topics)
+        self.publishing.set_topics(topics)
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call this after so many seconds."""
+        asyncio.get_running_loop().call_later(seconds, call)
+
+    def duplicate_id(self) -> str:
+        """Return a new duplicate id, which no other gateway or run of this one makes."""
+        self._number += 1
+        return f"{self._run}.{self._number}"
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this in a task of its own; an error is logged."""
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.get().error("gateway.request.failed", exc_info=task.exception())
