@@ -88,7 +88,7 @@ class RouterAgent:
         )
         self.desired = Desired(listeners, mqtt=config.mqtt)
         self.routers: dict[str, ManagedRouter] = {}
-        self.by_hand = ByHand(config.name, self._lies_differently)
+        self.by_hand = ByHand(config.name, self._contents_changed)
         self.book = ReadinessBook("what was missing on a router has been made again")
         self.readiness = ReadinessReporter(
             ROLE,
@@ -153,7 +153,7 @@ class RouterAgent:
                 router.read_again()  # only a complete desired state shows what may be deleted
         self.evaluate(changed)
 
-    def _lies_differently(self, names: Iterable[AddressName] | None) -> None:
+    def _contents_changed(self, names: Iterable[AddressName] | None) -> None:
         """Handle changed contents of brokers managed by hand for these addresses (None: for all)."""
         self.evaluate(self.desired.addresses if names is None else names)
 
