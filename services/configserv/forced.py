@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 
-from enmasse import log
 from enmasse.model.names import AddressName
 from services.configserv.merge import Merger
 from services.configserv.store import Store
@@ -37,17 +35,18 @@ class Forced:
         self._closed = False
         self._watch()
 
-    def add(self, names: Iterable[AddressName]) -> None:
-        """Let controllers delete these addresses with their messages."""
+    def add(self, names: Iterable[AddressName]) -> asyncio.Future[None]:
+        """Let controllers delete these addresses with their messages. Return a future that is done when this is saved,
+        or cannot be."""
         now = self._loop.time()
-        new = [name for name in names if name not in self._since]
-        for name in [*new, *names]:
+        for name in names:
             if len(self._since) < MAX_FORCED:
                 self._since[name] = now
-        if new:
-            self._save()
+        saved: asyncio.Future[None] = self._loop.create_future()
+        self._save(lambda: saved.set_result(None))
         self.check()
         self._watch()
+        return saved
 
     def check(self) -> None:
         """Drop addresses whose order is fulfilled or too old."""
@@ -85,16 +84,16 @@ class Forced:
         self.check()
         self._watch()
 
-    def _save(self) -> None:
+    def _save(self, saved: Callable[[], None] = lambda: None) -> None:
         names = list(self._since)
-        done = partial(self._publish, names)
-        try:
-            self._store.save_forced(names, done)
-        except OSError as error:
-            log.get().error("configserv.force.not-saved", reason=str(error))
-            done()
+
+        def done() -> None:
+            self._publish(names)
+            saved()
+
+        self._store.save_forced(names, done)
 
     def _publish(self, names: list[AddressName]) -> None:
-        self.names = names
-        if not self._closed:
+        changed, self.names = names != self.names, names
+        if changed and not self._closed:
             self._changed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,7 +20,8 @@ class Refused(Exception):
 
 
 class ReportTarget:
-    """Links to one target; `receive(link, subject, body)` gets each decoded report and may raise Refused.
+    """Links to one target; `receive(link, subject, body)` gets each decoded report and may raise Refused. If it returns
+    a future, the report is accepted when that is done.
 
     `gone(link)`: it was closed.
     """
@@ -28,7 +30,7 @@ class ReportTarget:
         self,
         kind: type[T],
         subjects: tuple[str, ...],
-        receive: Callable[[ControlReceiver, str, T], None],
+        receive: Callable[[ControlReceiver, str, T], asyncio.Future[None] | None],
         gone: Callable[[ControlReceiver], object] | None = None,
     ) -> None:
         self.links: set[ControlReceiver] = set()
@@ -51,11 +53,14 @@ class ReportTarget:
                 delivery.reject(condition, reason[:500])
                 return
             try:
-                receive(delivery.link, subject or "", report)
+                saved = receive(delivery.link, subject or "", report)
             except Refused as refused:
                 delivery.reject(NOT_ALLOWED, str(refused))
-            else:
+                return
+            if saved is None:
                 delivery.accept()
+            else:
+                saved.add_done_callback(lambda _: delivery.accept())
 
         self._on_message = on_message
 

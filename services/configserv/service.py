@@ -200,8 +200,8 @@ class ConfigService:
             if touched:
                 self._status_changed(touched)
 
-    def _receive_force(self, link: ControlReceiver, subject: str, report: feeds.Force) -> None:
-        self.forced.add(report.addresses)
+    def _receive_force(self, link: ControlReceiver, subject: str, report: feeds.Force) -> asyncio.Future[None]:
+        return self.forced.add(report.addresses)
 
     def _forced_changed(self) -> None:
         self._changed("addresses", "addresses/changes")

@@ -82,7 +82,7 @@ class StateMap:
         self._forced, self._orders = found.addresses, dict(found.orders)
         return found.addresses
 
-    def carry_out(self, orders: Mapping[str, Order], force: Callable[[Iterable[AddressName]], None]) -> None:
+    def carry_out(self, orders: Mapping[str, Order], force: Callable[[Iterable[AddressName]], object]) -> None:
         """Force the addresses of new orders; the ids of orders that were carried out are saved.
 
         `orders`: of each ConfigMap. `force` saves what is forced.

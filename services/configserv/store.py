@@ -17,7 +17,7 @@ from enmasse.durable import replace_file
 from enmasse.model.configuration import SCHEMA, AppliedState
 from enmasse.model.jsonfile import Problem
 from enmasse.model.names import AddressName
-from enmasse.process import Fatal
+from enmasse.process import Fatal, spawn
 
 _CONFIGURATION, _FORCED = "configuration.json", "forced.json"
 _LOST = {
@@ -57,8 +57,8 @@ class Store(Protocol):
         """Save the configuration, without blocking the event loop. Raises OSError."""
 
     def save_forced(self, names: list[AddressName], done: Callable[[], None]) -> None:
-        """Save the forced addresses, and call `done` when that has ended. Raises OSError instead if it fails at once;
-        a later failure is one of the problems."""
+        """Save the forced addresses, without blocking the event loop; call `done` once they are saved, or cannot be,
+        which is logged or one of the problems."""
 
     @property
     def has_configuration(self) -> bool:
@@ -89,6 +89,11 @@ class ConfigStore:
 
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
+        self._forced: list[AddressName] = []
+        """Forced addresses that are saved, or being saved."""
+        self._saving: list[Callable[[], None]] = []
+        """Called after the next write of the forced addresses."""
+        self._writing: asyncio.Task[None] | None = None
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -114,9 +119,26 @@ class ConfigStore:
         self._save(_CONFIGURATION, msgspec.json.encode(state))
 
     def save_forced(self, names: list[AddressName], done: Callable[[], None]) -> None:
-        """Save the forced addresses, then call `done`. Raises OSError."""
-        self._save(_FORCED, msgspec.json.encode(ForcedNames(addresses=names)))
-        done()
+        """Save the forced addresses in a thread, then call `done`. A failure is logged."""
+        self._forced = names
+        self._saving.append(done)
+        if self._writing is None:
+            self._writing = spawn(self._write_forced(), "save forced addresses")
+
+    async def _write_forced(self) -> None:
+        """Write the newest list until none is left to be written."""
+        try:
+            while self._saving:
+                saved, self._saving = self._saving, []
+                data = msgspec.json.encode(ForcedNames(addresses=self._forced))
+                try:
+                    await asyncio.to_thread(self._save, _FORCED, data)
+                except OSError as error:
+                    log.get().error("configserv.force.not-saved", reason=str(error))
+                for done in saved:
+                    done()
+        finally:
+            self._writing = None
 
     @property
     def has_configuration(self) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from pathlib import Path
 
 import pytest
 
+from enmasse.control import connect, listen
+from enmasse.control.feeds import encode_message
 from enmasse.durable import replace_file
 from enmasse.health import Health
 from enmasse.model.names import AddressName
@@ -16,6 +19,40 @@ from services.configserv.intake import Intake
 from services.configserv.service import ConfigService
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
+
+LIMIT = 30.0
+
+
+def test_an_order_to_force_is_accepted_once_it_is_saved_and_the_service_goes_on_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, writes = threading.Event(), list[bytes]()
+
+    def replace(path: Path, data: bytes) -> None:
+        writes.append(data)
+        assert hanging.wait(LIMIT)
+        replace_file(path, data)
+
+    @asyncio_test
+    async def run() -> None:
+        service = ConfigService(stores.ConfigStore(str(tmp_path)), (), Health("127.0.0.1:0"))
+        listener = await listen("127.0.0.1", 0, service.accepted, container="configuration-service")
+        connection = await connect("127.0.0.1", listener.port, container="test", timeout=LIMIT)
+        orders = [
+            asyncio.create_task(connection.sender("force").deliver(encode_message("", {"addresses": [name]})))
+            for name in ("a", "b")
+        ]
+        await until(lambda: writes)
+        assert service.forced.names == [] and not any(order.done() for order in orders)
+        hanging.set()
+        assert all([(await order).accepted for order in orders])
+        assert stores.ConfigStore(str(tmp_path)).forced() == service.forced.names == ["a", "b"]
+        connection.close()
+        await listener.close()
+        service.close()
+
+    monkeypatch.setattr(stores, "replace_file", replace)
+    run()
 
 
 def test_a_disk_that_hangs_stops_neither_the_service_nor_is_anything_published_before_it_is_saved(
