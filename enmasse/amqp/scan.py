@@ -6,13 +6,13 @@ broker (which sections stand before the body). All raise AmqpError(amqp:decode-e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
-from struct import error as StructError
 from typing import Final
 
 from enmasse.amqp import codec
 from enmasse.amqp.codec import cut_short
-from enmasse.amqp.errors import malformed
+from enmasse.amqp.errors import AmqpError, malformed
 from enmasse.amqp.types import Buffer, Symbol, ULong
 
 _unpack_u32 = Struct(">I").unpack_from
@@ -47,6 +47,8 @@ _SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
 _NO_IDS = b"\x40\x40\xa1"  # neither message-id nor user-id, then a short `to`
 _LONGEST_BEGIN = 512
 _USUAL = frozenset(b"\x00\x53%c" % code for code in NAMES)
+_FRONT = frozenset(range(HEADER, DATA))
+_SHORT = 2048  # bytes up to which a search is faster than finding the end of the sections before the body
 
 
 def section_at(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
@@ -128,23 +130,6 @@ def field_at(buf: Buffer, pos: int, end: int, index: int, section: str) -> tuple
     return (-1 if buf[pos] == 0x40 else pos), stop
 
 
-def find_to(payload: bytes) -> bytes | None:
-    """Return the bytes of properties.to (UTF-8, not checked), None without it. Decodes nothing."""
-    pos, end = 0, len(payload)
-    while pos < end:
-        if pos + 3 < end and payload[pos] == 0x00 and payload[pos + 1] == 0x53:  # section_at, without a call
-            code, value = payload[pos + 2], pos + 3
-        else:
-            code, value = section_at(payload, pos, end)
-        if code >= PROPERTIES:
-            if code > PROPERTIES:
-                return None
-            at, stop = field_at(payload, value, end, 2, "properties")
-            return None if at < 0 else _text(payload, at, stop)
-        pos = after(payload, value, end)
-    return None
-
-
 def span_of_to(payload: bytes) -> tuple[int, int]:
     """Return the beginning and end of the text of properties.to; both 0 without it."""
     pos, end = 0, len(payload)
@@ -164,6 +149,12 @@ def span_of_to(payload: bytes) -> tuple[int, int]:
             break
         pos = after(payload, value, end)
     return 0, 0
+
+
+def find_to(payload: bytes) -> bytes | None:
+    """Return the bytes of properties.to (UTF-8, not checked), None without it. Decodes nothing."""
+    start, end = span_of_to(payload)
+    return payload[start:end] if end else None
 
 
 class ToSpans:
@@ -203,27 +194,47 @@ def _text(buf: bytes, pos: int, end: int) -> bytes:
     return buf[start : start + size]
 
 
-def may_hold(payload: bytes, text: bytes, first: int, last: int) -> bool:
-    """Whether `text` may stand in one of the sections from `first` to `last`. A quick look for every message: it knows
-    the usual encodings only, and answers yes to anything else; it is never wrong about what is not there."""
-    pos, start, end = 0, -1, len(payload)
+def front_end(payload: bytes) -> int:
+    """Return where the body begins. Quick, for every message: it decodes nothing, and sees no wrong order.
+
+    Raises AmqpError(amqp:decode-error) if the sections before the body are malformed.
+    """
+    at, end = 0, len(payload)
     try:
-        while pos < end:
-            if payload[pos + 1] != 0x53:
-                return True
-            section, code = payload[pos + 2], payload[pos + 3]
-            if section > last:
-                break
-            if section >= first and start < 0:
-                start = pos
+        while payload[at] == 0 and payload[at + 1] == 0x53 and payload[at + 2] in _FRONT:
+            code = payload[at + 3]
             if code == 0xC0 or code == 0xC1:
-                pos += 5 + payload[pos + 4]
-            elif code == 0xD0 or code == 0xD1:
-                pos += 8 + _unpack_u32(payload, pos + 4)[0]
+                at += 5 + payload[at + 4]
             elif code == 0x45:
-                pos += 4
+                at += 4
             else:
-                return True
-    except (IndexError, StructError):
-        return True  # it is cut short
-    return start >= 0 and payload.find(text, start, pos) >= 0
+                at = after(payload, at + 3, end)
+    except IndexError:
+        if at != end:
+            raise malformed(f"the message ends within the section at byte {at}") from None
+        return end
+    if payload[at : at + 2] == b"\x00\x53":
+        return at
+    while at < end:
+        section, value = section_at(payload, at, end)
+        if section > APPLICATION_PROPERTIES:
+            break
+        at = after(payload, value, end)
+    return at
+
+
+def may_hold(payload: bytes, texts: Iterable[bytes]) -> bool:
+    """Return False if none of the texts is in the sections before the body; True if one is, or they are malformed.
+
+    Quick, for every message: it may be True for a text of the body.
+    """
+    end = len(payload)
+    if end > _SHORT:
+        try:
+            end = front_end(payload)
+        except AmqpError:
+            return True
+    for text in texts:  # noqa: SIM110  # a generator costs more than the search
+        if payload.find(text, 0, end) >= 0:
+            return True
+    return False

@@ -2,8 +2,9 @@
 
     s = Sections(payload)
     s.header.durable, s.properties.to, s.application_properties …    decodes just that section, once
+    s.begin(PROPERTIES), s.encoded(HEADER), s.decoded(PROPERTIES)    where it is, its bytes, its value of any type
     s.bare                                                           what no intermediary may change
-    s.with_header(delivery_count=1), s.with_annotations({…})         a new front part, the same bare message
+    s.front(header, annotations)                                     another front for the same bare message
 
 Nothing after the section asked for is looked at, so the first piece of a long message will do. Bytes that are not AMQP
 raise AmqpError(amqp:decode-error) when, and only when, they are come upon; `check()` walks over everything.
@@ -11,7 +12,7 @@ raise AmqpError(amqp:decode-error) when, and only when, they are come upon; `che
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -217,24 +218,26 @@ def encode_annotations(section: int, annotations: Mapping[Any, Any]) -> bytes:
 
 
 class Sections:
-    """Positions of the sections of `payload` (a view on it, no copy); sections are decoded when read."""
+    """Positions of the sections of `payload` (a view on it, no copy); sections are decoded when read, once."""
 
     __slots__ = (
         "_annotations",
         "_application_properties",
+        "_begins",
+        "_decoded",
         "_header",
         "_last",
         "_properties",
-        "_spans",
-        "_value",
+        "_values",
         "payload",
     )
 
     def __init__(self, payload: Buffer) -> None:
         self.payload = payload
-        self._spans: dict[int, tuple[int, int]] = {}  # section -> where it begins, where its value begins
-        self._last = 0  # the last section come upon
-        self._value = 0  # where its value begins; its end is not known yet
+        self._begins: list[int] = []  # of the header and each section behind it, as far as known: see `begin`
+        self._values: dict[int, int] = {}  # section -> where its value begins; of the last one its end is not known
+        self._last = HEADER - 1  # the last section come upon
+        self._decoded: dict[int, Any] | None = None
         self._header: Header | None = None
         self._properties: Properties | None = None
         self._annotations: dict[Any, Any] | None = None
@@ -242,31 +245,69 @@ class Sections:
 
     def _walk(self, section: int) -> None:
         """Walk on until `section`, a later one, or the end is come upon."""
-        buf, last, value = self.payload, self._last, self._value
+        buf, last, begins, values = self.payload, self._last, self._begins, self._values
         end = len(buf)
+        value = values.get(last, 0)
         while last < section:
-            pos = after(buf, value, end) if last else 0
-            if pos >= end:
-                last, value = _END, end
-                self._spans[_END] = (end, end)
-                break
-            found, value = section_at(buf, pos, end)
+            pos = after(buf, value, end) if begins else 0
+            if pos + 3 < end and buf[pos] == 0x00 and buf[pos + 1] == 0x53 and last < buf[pos + 2] < DATA:
+                found, value = buf[pos + 2], pos + 3  # section_at, without a call
+            elif pos < end:
+                found, value = section_at(buf, pos, end)
+            else:
+                found, value = _END, end
             if found > last and not (last >= DATA and found < FOOTER):
-                self._spans[found] = (pos, value)
+                begins += [pos] * (found - last)
+                values[found] = value
+                self._last = last = found
             elif found != last or found not in (DATA, AMQP_SEQUENCE):
                 raise malformed(f"the section {NAMES[found]} at byte {pos} follows {NAMES[last]}")
-            last = found
-        self._last, self._value = last, value
 
-    def _find(self, section: int) -> int:
+    def begin(self, section: int) -> int:
+        """Return where `section` begins; where the sections before it end if the message has none.
+
+        Raises AmqpError(amqp:decode-error), as all of these do.
+        """
+        if self._last < section:
+            self._walk(section)
+        return self._begins[section - HEADER]
+
+    def positions(self) -> list[int]:
+        """Return `begin` of the five sections before the body, and of the body."""
+        if self._last < DATA:
+            self._walk(DATA)
+        return self._begins[: DATA - HEADER + 1]
+
+    def encoded(self, section: int) -> bytes:
+        """Return the bytes of a section before the body, empty if the message has none."""
+        end = self.begin(section + 1)
+        return bytes(self.payload[self._begins[section - HEADER] : end])
+
+    def decoded(self, section: int) -> Any:
+        """Return the value of a section before the body, whatever its type; None if the message has none."""
+        known = self._decoded
+        if known is None:
+            known = self._decoded = {}
+        elif section in known:
+            return known[section]
+        end = self.begin(section + 1)
+        pos = self._values.get(section, -1)
+        value = None
+        if pos >= 0:
+            value, stop = codec.decode(self.payload, pos, end)
+            if stop != end:
+                raise malformed(f"{NAMES[section]}: {end - stop} bytes too many")
+        known[section] = value
+        return value
+
+    def value_at(self, section: int) -> int:
         """Return the beginning of the value of `section`; -1 if the message has none."""
         if self._last < section:
             self._walk(section)
-        span = self._spans.get(section)
-        return -1 if span is None else span[1]
+        return self._values.get(section, -1)
 
     def _map(self, section: int) -> dict[Any, Any]:
-        pos = self._find(section)
+        pos = self.value_at(section)
         if pos < 0:
             return {}
         buf = self.payload
@@ -285,7 +326,7 @@ class Sections:
         """The header, with the defaults of the specification for what is absent."""
         header = self._header
         if header is None:
-            pos = self._find(HEADER)
+            pos = self.value_at(HEADER)
             if pos < 0:
                 header = NO_HEADER
             else:
@@ -299,7 +340,7 @@ class Sections:
 
     @property
     def annotations(self) -> dict[Any, Any]:
-        """The message annotations. Do not change the dict: `with_annotations` makes a message with others."""
+        """The message annotations. Do not change the dict."""
         if self._annotations is None:
             self._annotations = self._map(MESSAGE_ANNOTATIONS)
         return self._annotations
@@ -308,7 +349,7 @@ class Sections:
     def properties(self) -> Properties:
         properties = self._properties
         if properties is None:
-            pos = self._find(PROPERTIES)
+            pos = self.value_at(PROPERTIES)
             if pos < 0:
                 properties = NO_PROPERTIES
             else:
@@ -333,7 +374,7 @@ class Sections:
 
     def _field(self, index: int, kind: Kind) -> Any:
         """One field of the properties; what is before it is passed over, what follows is not looked at."""
-        pos = self._find(PROPERTIES)
+        pos = self.value_at(PROPERTIES)
         if pos < 0:
             return None
         buf, end = self.payload, len(self.payload)
@@ -358,11 +399,11 @@ class Sections:
         if self._last < DATA:
             self._walk(DATA)
         buf, end = self.payload, len(self.payload)
-        kind = next((code for code in (DATA, AMQP_SEQUENCE, AMQP_VALUE) if code in self._spans), 0)
+        kind = next((code for code in (DATA, AMQP_SEQUENCE, AMQP_VALUE) if code in self._values), 0)
         values: list[Any] = []
         if not kind:
             return 0, values
-        pos = self._spans[kind][1]
+        pos = self._values[kind]
         while True:
             if pos >= end:
                 raise cut_short(pos)
@@ -384,11 +425,7 @@ class Sections:
     @property
     def encoded_body(self) -> bytes:
         """The sections of the body as they came, without the footer."""
-        if self._last < DATA:
-            self._walk(DATA)
-        starts = [self._spans[code][0] for code in (DATA, AMQP_SEQUENCE, AMQP_VALUE) if code in self._spans]
-        footer = self._span_of(FOOTER)
-        return bytes(self.payload[min(starts) : len(self.payload) if footer < 0 else footer]) if starts else b""
+        return bytes(self.payload[self.begin(DATA) : self.begin(FOOTER)])
 
     def check(self) -> None:
         """Walk over the whole message: its sections are the right ones, in order, and whole."""
@@ -397,21 +434,12 @@ class Sections:
     @property
     def bare(self) -> bytes:
         """The bare message (3.2), footer included: what is passed on as it came."""
-        return bytes(self.payload[self._bare_start() :])
+        return bytes(self.payload[self.begin(PROPERTIES) :])
 
     @property
     def content(self) -> bytes:
         """The bare message (3.2) without the footer: properties, application properties and body as they came."""
-        start, footer = self._bare_start(), self._span_of(FOOTER)
-        return bytes(self.payload[start : len(self.payload) if footer < 0 else footer])
-
-    def _bare_start(self) -> int:
-        if self._last < PROPERTIES:
-            self._walk(PROPERTIES)
-        for section, (start, _) in self._spans.items():  # in the order they came
-            if section >= PROPERTIES:
-                return start
-        raise AssertionError("the walk ends at a section or at the end")
+        return bytes(self.payload[self.begin(PROPERTIES) : self.begin(FOOTER)])
 
     def front(self, header: Header | None = None, annotations: Mapping[Any, Any] | None = None) -> bytes:
         """Return the sections before `bare`: this header and these message annotations, by default those the message
@@ -420,39 +448,14 @@ class Sections:
         Delivery annotations are for one hop: they are left out.
         """
         if annotations is None:
-            start = self._span_of(MESSAGE_ANNOTATIONS)
-            encoded = bytes(self.payload[start : self._bare_start()]) if start >= 0 else b""
+            encoded = self.encoded(MESSAGE_ANNOTATIONS)
         else:
             encoded = encode_annotations(MESSAGE_ANNOTATIONS, annotations)
         return encode_header(self.header if header is None else header) + encoded
 
-    def _span_of(self, section: int) -> int:
-        if self._last < section:
-            self._walk(section)
-        span = self._spans.get(section)
-        return -1 if span is None else span[0]
-
-    def with_header(self, **changes: Any) -> bytes:
-        """The message with fields of its header changed (named as in Header), without delivery annotations."""
-        return self.front(self.header._replace(**changes)) + self.bare
-
-    def with_annotations(self, add: Mapping[Any, Any] | None = None, remove: Iterable[Any] = ()) -> bytes:
-        """The message with message annotations added or replaced, and removed; without delivery annotations."""
-        annotations = {**self.annotations, **(add or {})}
-        for key in remove:
-            annotations.pop(key, None)
-        return self.front(annotations=annotations) + self.bare
-
     def replace_annotations(self, annotations: Mapping[Any, Any]) -> bytes:
         """The message with these message annotations instead of its own (none: without the section), the rest as it
         came."""
-        start, rest = self._span_of(MESSAGE_ANNOTATIONS), self._bare_start()
-        encoded = encode_annotations(MESSAGE_ANNOTATIONS, annotations) if annotations else b""
-        return b"".join((self.payload[: rest if start < 0 else start], encoded, self.payload[rest:]))
-
-    def forwarded(self) -> Buffer:
-        """The message without its delivery annotations, for the next hop; the payload itself if it has none."""
-        start = self._span_of(DELIVERY_ANNOTATIONS)
-        if start < 0:
-            return self.payload
-        return b"".join((self.payload[:start], self.payload[codec.skip(self.payload, start, len(self.payload)) :]))
+        start, rest = self.begin(MESSAGE_ANNOTATIONS), self.begin(PROPERTIES)
+        encoded = encode_annotations(MESSAGE_ANNOTATIONS, annotations)
+        return b"".join((self.payload[:start], encoded, self.payload[rest:]))

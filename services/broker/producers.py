@@ -13,7 +13,7 @@ from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.connections import ProducerInfo
-from services.broker.core.front import destination_type, to_address
+from services.broker.core.front import destination_type, sections_of
 from services.broker.core.ledger import UNLIMITED
 from services.broker.core.names import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.publisher import publish, publish_run
@@ -213,7 +213,7 @@ class RelayProducer(AddressProducer):
         if route is not None and not route.stale:
             self.name, self.routing_type = route.name, None
             return route
-        to = to_address(payload)
+        to = sections_of(payload).to
         if to == MANAGEMENT:
             self._manage(payload)
             return None

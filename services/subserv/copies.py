@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from enmasse.amqp.encoder import encode
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import APPLICATION_PROPERTIES, PROPERTIES, after, section_at
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.scan import DATA, PROPERTIES
+from enmasse.amqp.sections import Header, Sections
 from enmasse.amqp.types import Symbol
 
 RETAIN = "x-opt-retain-message"
@@ -69,8 +70,7 @@ def copy_for(data: bytes, name: str, filter: str, duplicate_id: str, expires: in
     if sections.to != name:
         annotations[Symbol(ORIGINAL_ADDRESS)] = name
     application = encode({**sections.application_properties, DUPLICATE_ID: duplicate_id})
-    properties, body = _parts(data)
-    return b"".join((sections.front(header, annotations), properties, b"\x00\x53\x74", application, body))
+    return _message(sections, header, annotations, application)
 
 
 def as_new(data: bytes, duplicate_id: str) -> bytes:
@@ -78,20 +78,10 @@ def as_new(data: bytes, duplicate_id: str) -> bytes:
     sections = Sections(data)
     header = sections.header._replace(first_acquirer=False, delivery_count=0)
     application = encode({**sections.application_properties, DUPLICATE_ID: duplicate_id})
-    properties, body = _parts(data)
-    return b"".join((sections.front(header, sections.annotations), properties, b"\x00\x53\x74", application, body))
+    return _message(sections, header, sections.annotations, application)
 
 
-def _parts(data: bytes) -> tuple[bytes, bytes]:
-    """The section of properties, and what follows the application properties, as they came."""
-    properties, end = b"", len(data)
-    at = 0
-    while at < end:
-        section, value = section_at(data, at, end)
-        if section > APPLICATION_PROPERTIES:
-            break
-        following = after(data, value, end)
-        if section == PROPERTIES:
-            properties = data[at:following]
-        at = following
-    return properties, data[at:]
+def _message(sections: Sections, header: Header, annotations: Mapping[Any, Any], application: bytes) -> bytes:
+    """Return the message with these sections instead of its own; its properties and body are as they came."""
+    properties, body = sections.encoded(PROPERTIES), sections.payload[sections.begin(DATA) :]
+    return b"".join((sections.front(header, annotations), properties, b"\x00\x53\x74", application, body))

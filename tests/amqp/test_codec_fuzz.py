@@ -181,7 +181,7 @@ SECTION_READERS = [
     _asked(name)
     for name in (
         "header", "delivery_annotations", "annotations", "properties", "to", "application_properties", "footer", "body",
-        "check", "bare", "with_header", "with_annotations", "front", "forwarded",
+        "check", "bare", "front", "positions",
     )
 ]  # fmt: skip
 

@@ -66,17 +66,17 @@ def test_the_front_is_made_anew(message: Message) -> None:
     message.delivery_annotations = {}
 
     message.delivery_count, message.ttl = 3, None
-    counted = Sections(payload).with_header(delivery_count=3, ttl=None)
+    sections = Sections(payload)
+    counted = sections.front(sections.header._replace(delivery_count=3, ttl=None)) + sections.bare
     assert counted == message.encode()
     assert counted.endswith(bare)
 
     message.annotations = {**message.annotations, Symbol("x-opt-new"): [1]}
-    assert Sections(counted).with_annotations({"x-opt-new": [1]}) == message.encode()
-    assert Sections(memoryview(counted)).with_annotations({"x-opt-new": [1]}) == message.encode()
+    for found in (Sections(counted), Sections(memoryview(counted))):
+        assert found.front(annotations=message.annotations) + found.bare == message.encode()
 
-    keys = list(message.annotations)
     message.annotations = {}
-    assert Sections(counted).with_annotations(remove=[*keys, "absent"]) == message.encode()
+    assert Sections(counted).front(annotations={}) + Sections(counted).bare == message.encode()
 
 
 def test_each_section() -> None:
@@ -100,10 +100,8 @@ def test_a_message_of_a_body_alone() -> None:
     assert (sections.header, sections.properties, sections.to) == (Header(), Properties(), None)
     assert sections.annotations == sections.application_properties == sections.footer == {}
     assert sections.bare == payload
-    assert sections.forwarded() is payload
     assert sections.front() == b""
-    assert sections.with_header() == payload
-    assert sections.with_header(delivery_count=1) == Message(b"body", delivery_count=1).encode()
+    assert sections.front(Header(delivery_count=1)) + payload == Message(b"body", delivery_count=1).encode()
 
 
 def test_no_sections_at_all() -> None:
@@ -113,12 +111,11 @@ def test_no_sections_at_all() -> None:
 
 
 def test_delivery_annotations_stay_behind() -> None:
-    forwarded = Sections(FULL.encode()).forwarded()
-    without = Message.decode(forwarded)
+    sections = Sections(FULL.encode())
+    without = Message.decode(sections.front() + sections.bare)
     assert without.delivery_annotations == {}
     without.delivery_annotations = {Symbol("hop"): 1}
     assert without == Message.decode(FULL.encode())
-    assert Message.decode(Sections(FULL.encode()).with_header()).delivery_annotations == {}
 
 
 def test_front_with_other_annotations() -> None:
@@ -137,7 +134,7 @@ def test_nothing_after_the_section_asked_for_is_looked_at() -> None:
     assert first_piece.header == Sections(payload).header
     assert first_piece.properties.to == "queue"
     assert first_piece.application_properties == {"colour": "red"}
-    assert Sections(payload[: body + 6]).with_header(delivery_count=1).endswith(payload[body : body + 6])
+    assert Sections(payload[: body + 6]).bare.endswith(payload[body : body + 6])
     with pytest.raises(AmqpError):
         first_piece.body()
     with pytest.raises(AmqpError):
@@ -185,3 +182,28 @@ def test_to_alone() -> None:
         _ = Sections(b"\x00\x53\x73\xc0\x06\x03\x40\x40\xa3\x01q\x00\x53\x77\x40").to
     with pytest.raises(AmqpError, match="too early"):
         _ = Sections(b"\x00\x53\x73\xc0\x03\x03\x40\x40\x00\x53\x77\x40").to
+
+
+def test_positions_are_those_of_the_sections_or_of_what_follows() -> None:
+    message = Message(b"body", durable=True, message_id="i")
+    payload = message.encode()
+    sections = Sections(payload)
+    header, properties, body = (payload.index(b"\x00\x53" + bytes([code])) for code in (0x70, 0x73, 0x75))
+    assert sections.positions() == [header, properties, properties, properties, body, body]
+    assert sections.begin(0x78) == len(payload)
+    assert [sections.encoded(code) for code in (0x70, 0x71, 0x73)] == [
+        payload[:properties],
+        b"",
+        payload[properties:body],
+    ]
+    assert sections.decoded(0x73) == ["i"]
+    assert sections.decoded(0x74) is None
+
+
+def test_a_section_that_cannot_be_read_cannot_be_read_later_either() -> None:
+    payload = b"\x00\x53\x70\x45\x00\x53\x73\x45\x00\x53\x72\xc1\x01\x00\x00\x53\x77\x40"
+    sections = Sections(payload)
+    for _ in range(2):
+        with pytest.raises(AmqpError, match="message-annotations at byte 8 follows properties"):
+            sections.begin(0x75)
+        assert (sections.begin(0x73), sections.header) == (4, Header())

@@ -225,7 +225,7 @@ def sent_to(core: Core, queue: Queue) -> list[Any]:
     consumer = core.consumer(queue, 20)
     found = []
     for payload, _ in outlet(consumer).take():
-        annotations = readable(payload).get(ANNOTATIONS) or {}
+        annotations = readable(payload, ANNOTATIONS) or {}
         found.append((decoded(payload).body, annotations.get("x-opt-ORIG-ADDRESS"), decoded(payload).address))
     return found
 

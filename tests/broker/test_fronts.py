@@ -12,9 +12,10 @@ from proton.utils import BlockingConnection
 
 from enmasse.amqp.codec import decode, encode
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 from services.broker.core.browser import Browser
-from services.broker.core.front import moved, original_annotations, outgoing, read_front, split
+from services.broker.core.front import Front, moved, original_annotations, outgoing, read_front
 from services.broker.core.publisher import publish, publish_run
 from tests.broker.harness import DEADLINE, BrokerProcess, bodies, nothing
 from tests.broker.sansio import Core, Outlet, decoded, outlet
@@ -74,6 +75,7 @@ MALFORMED = {
     "properties cut off in the size": HEADER + b"\x00\x53\x73\xd0\x00\x00",
     "properties are a map": HEADER + section(0x73, {}) + BODY,
     "properties nested deeply": b"\x00\x53\x73" + nested(40) + BODY,
+    "application properties of an unknown type": b"\x00\x53\x74\x06\x02\xa3\x01a\x40\x40" + BODY,
     "application properties are a list": PROPERTIES + section(0x74, ["a", 1]) + BODY,
     "application properties cut off": PROPERTIES + b"\x00\x53\x74\xc1\xff\x02" + BODY,
     "garbage after properties": PROPERTIES + b"\xff\xff\xff",
@@ -95,11 +97,22 @@ FINE = {
         bytes(encode(Described(code, value)))
         for code, value in ((Symbol("amqp:header:list"), [True]), (Symbol("amqp:delivery-annotations:map"), {}))
     ) + b"\x00\xa3\x11amqp:amqp-value:*\xa1\x01x",
+    "only application properties": HEADER + section(0x74, {"k": 1}) + BODY,
+    "application properties of a long encoding": HEADER + PROPERTIES + b"\x00\x53\x74\xd1\0\0\0\x04\0\0\0\0" + BODY,
     "a negative delay": section(0x72, {Symbol("x-opt-delivery-delay"): -5}) + BODY,
 }  # fmt: skip
 
 
-@pytest.fixture(params=[HEADER + PROPERTIES + BODY, section(0x70, [True, UByte(9)]) + BODY], ids=["usual", "other"])
+@pytest.fixture(
+    params=[
+        HEADER + PROPERTIES + BODY,
+        section(0x70, [True, UByte(9)]) + BODY,
+        HEADER + section(0x74, {"k": 1}) + BODY,
+        section(0x74, {"k": 1}) + BODY,
+        PROPERTIES + BODY,
+    ],
+    ids=["usual", "other", "application properties", "application properties alone", "properties"],
+)
 def usual(request: pytest.FixtureRequest) -> None:
     """The reader remembers how the last message began: it must not be taken in by that."""
     read_front(request.param)
@@ -123,11 +136,11 @@ def test_times_of_another_type_are_named(payload: bytes) -> None:
 @pytest.mark.parametrize("payload", FINE.values(), ids=FINE)
 def test_what_is_well_formed_can_be_written_anew(usual: None, payload: bytes) -> None:
     read_front(payload)
-    sections, _ = split(outgoing(payload, True, 7, 9, 2))
-    assert sections[0x70] == [True, UByte(7), UInt(9), False, UInt(2)]
-    assert 0x71 not in sections
-    sections, _ = split(moved(payload, True, 4, {"x-opt-ORIG-QUEUE": "q"}))
-    assert sections[0x72]["x-opt-ORIG-QUEUE"] == "q"
+    sections = Sections(outgoing(payload, True, 7, 9, 2))
+    assert sections.decoded(0x70) == [True, UByte(7), UInt(9), False, UInt(2)]
+    assert sections.decoded(0x71) is None
+    sections = Sections(moved(payload, True, 4, {"x-opt-ORIG-QUEUE": "q"}))
+    assert sections.decoded(0x72)["x-opt-ORIG-QUEUE"] == "q"
 
 
 @st.composite
@@ -152,7 +165,31 @@ def test_what_is_let_in_can_always_be_written_anew(payload: bytes) -> None:
         out = outgoing(payload, True, 4, -1, 3)
         assert payload.endswith(out[decode(out)[1] :])
     copy = moved(payload, True, 4, original_annotations(payload, "q", "a", "ANYCAST"))
-    assert split(copy)[0][0x72] is not None, "whatever it is, a dead letter can be read"
+    sections = Sections(copy)
+    assert all(sections.decoded(section) is not None for section in (0x70, 0x72)), "a dead letter can be read"
+    for section in (0x73, 0x74):
+        sections.decoded(section)
+
+
+def stated(payload: bytes) -> Any:
+    """What the front states, or the condition of the error."""
+    try:
+        found = read_front(payload)
+    except AmqpError as error:
+        return error.condition
+    return [getattr(found, name) for name in Front.__slots__]
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.data())
+def test_a_front_does_not_depend_on_the_message_before(data: st.DataObject) -> None:
+    payload, before = data.draw(mutated()), data.draw(mutated())
+    read_front(b"\x00\xa3\x11amqp:amqp-value:*\x40")
+    alone = stated(payload)
+    same = data.draw(st.integers(0, len(payload)))
+    for other in (before, payload[:same], payload[:same] + BODY, payload[:same] + before):
+        stated(other)
+        assert stated(payload) == alone
 
 
 def stored(core: Core, payload: bytes) -> None:
@@ -187,7 +224,7 @@ def test_a_stored_one_that_cannot_be_written_anew_is_a_dead_letter(name: str, de
         for _ in range(4):
             (payload, message), *_ = outlet(reader).take()
             assert decoded(payload).annotations[Symbol("x-opt-ORIG-QUEUE")] == "q"
-            body = decode(payload, split(payload)[1])[0].value
+            body = decode(payload, Sections(payload).begin(0x75))[0].value
             assert MALFORMED[name].endswith(body) or payload.endswith(MALFORMED[name][-3:])
             dead.outcomes.release(reader, [message])
 

@@ -1,4 +1,4 @@
-"""Sections of an encoded message before its body: reading and rewriting them.
+"""Sections of an encoded message before its body: what they state about storing and delivering, and rewriting them.
 
 The payload is passed on unchanged. Only the sections before the body are read, and of these only what decides about
 storing and delivering: header, the delivery annotations (dropped: they are for one hop), the scheduling
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
-from enmasse.amqp.codec import cut_short, decode, encode
+from enmasse.amqp.codec import decode, encode
 from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError, malformed
 from enmasse.amqp.scan import (
     APPLICATION_PROPERTIES,
@@ -20,23 +20,25 @@ from enmasse.amqp.scan import (
     DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
+    NAMES,
     PROPERTIES,
     may_hold,
-    section_at,
 )
-from enmasse.amqp.scan import after as value_end
-from enmasse.amqp.sections import FOREVER, milliseconds
+from enmasse.amqp.sections import FOREVER, Sections, milliseconds
 from enmasse.amqp.types import Described, Symbol, UByte, UInt, ULong
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE
 
+T = TypeVar("T")
+
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 ORIGINAL_ADDRESS = "x-opt-ORIG-ADDRESS"
-DUPLICATE_MARK = b"_AMQ_DUPL_ID"
+DUPLICATE_MARKS = (DUPLICATE_ID.encode(),)
 
 _MAX_CACHED = 1024
 _SHORT_ANNOTATIONS = 256  # bytes of those that are remembered
 _MAX_KEY = 128
-_SHORT = 2048  # bytes up to which a search is faster than going through the sections
+_SHORT_BEGIN = 512  # bytes of `_last`
+_MOST_KEPT = 64 << 10  # bytes of a message whose sections are remembered
 
 
 class Front:
@@ -80,77 +82,103 @@ class Front:
         self.simple = ttl < 0 and not (absolute_expiry or delivery_time or delivery_delay)
 
 
-_PLAIN = Front(False, 4, -1, False)
-_headers: dict[bytes, Front] = {}
-_annotations: dict[bytes, tuple[int, int]] = {}
-# A cache of one, because consecutive messages often begin alike: the leading bytes of the last message (up to the body,
-# or up to the size of the properties); the position of the count of properties, 0 if the body follows these bytes; the
-# Front of such a message; its Front if it has no application properties.
-_last: tuple[bytes, int, Front, Front] = (b"\xff", 0, _PLAIN, _PLAIN)
-_NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
-_SHORT_MAP = b"\x00\x53\x74\xc1"  # application properties
-_AT_ONCE = (0, 0)  # delivery time and delay: none
-_ANNOTATIONS = frozenset((b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"))
+Fronts = tuple[Front, Front]
+"""Fronts of messages that differ in application properties alone: with them, and without (`bare`)."""
+
+_USUAL_HEADER = b"\x00\x53\x70"
+_EMPTY_PROPERTIES = b"\x00\x53\x73\x45"
+_SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
+_APPLICATION_PROPERTIES = b"\x00\x53\x74"
+_SHORT_MAP = _APPLICATION_PROPERTIES + b"\xc1"
+_LONG_MAP = _APPLICATION_PROPERTIES + b"\xd1"
 _BODIES = frozenset((b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"))
+_NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
+_AT_ONCE = (0, 0)  # delivery time and delay: none
+
+_PLAIN = (Front(False, 4, -1, False), Front(False, 4, -1, False, bare=True))
+_headers: dict[bytes, Fronts] = {b"": _PLAIN}
+_annotations: dict[bytes, tuple[int, int]] = {b"": _AT_ONCE}
+# A cache of one, because consecutive messages often begin alike: the leading bytes of the last message (up to the body,
+# to the application properties, or to the size of short properties); 0 if the body follows, `~` the position of the
+# application properties, or the position of the count of properties; the Fronts of such messages.
+_last: tuple[bytes, int, Fronts] = (b"\xff", 0, _PLAIN)
+_sections = Sections(b"")  # of the message that was looked at last
+
+
+def sections_of(payload: bytes) -> Sections:
+    """Return the sections of a message. They are found and decoded once for all that look at the message one after the
+    other: its publisher, its route, the selectors of consumers, its sending."""
+    global _sections
+    sections = _sections
+    if sections.payload is not payload:
+        sections = Sections(payload)
+        if len(payload) <= _MOST_KEPT:
+            _sections = sections
+    return sections
 
 
 def read_front(payload: bytes) -> Front:
-    """Raises AmqpError (amqp:decode-error, amqp:invalid-field) if the sections before the body are malformed.
+    """Return what the sections before the body state. Sections that the broker may have to rewrite are decoded. Of
+    short properties and application properties, which are passed on unchanged, only the size is checked.
 
-    Sections that the broker may have to rewrite are decoded. Of short properties and application properties, which
-    are passed on unchanged, only the size is checked.
+    Raises AmqpError (amqp:decode-error, amqp:invalid-field) if the sections before the body are malformed.
     """
-    global _last
-    begin, count_at, front, bare = _last
+    begin, count_at, fronts = _last
     if payload.startswith(begin):
         if not count_at:
-            return bare
-        if len(payload) > count_at and payload[count_at] <= _NO_EXPIRY:
+            return fronts[1]
+        if count_at < 0:
+            after = ~count_at
+        elif len(payload) > count_at:
             after = count_at + payload[count_at - 1]
-            following = payload[after : after + 5]
-            if following[:3] in _BODIES:
-                return bare
-            if len(following) == 5 and following[:4] == _SHORT_MAP:
-                end = after + 5 + following[4]
-                if payload[end : end + 3] in _BODIES:
-                    return front
-            if after > len(payload):
-                raise cut_short(after)
-            return _read_rest(payload, after, front, PROPERTIES)
-    front = _PLAIN
-    pos = 0
-    if payload[:3] == b"\x00\x53\x70":
-        pos = value_end(payload, 3, len(payload))
-        head = payload[:pos]
-        cached = _headers.get(head)
-        front = cached if cached is not None else _read_header(head)
-    # Most messages continue with the body, or with short properties and the body: nothing to decode. Before these those
-    # of one kind have the same annotations.
-    before = pos
-    if payload[pos : pos + 4] in _ANNOTATIONS:
-        after = value_end(payload, pos + 3, len(payload))
-        if _read_annotations(payload[pos:after]) == _AT_ONCE:
-            pos = after
-    start = pos
-    if payload[pos : pos + 4] == b"\x00\x53\x73\x45":
-        pos += 4  # an empty list: no properties, as Proton writes it
-    rest = payload[pos : pos + 6]
-    if rest[:2] == b"\x00\x53" and len(rest) > 2:
-        bare = Front(front.durable, front.priority, front.ttl, bool(front.flags & REWRITE), bare=True)
-        if rest[:3] in _BODIES:
-            _last = (payload[: pos + 3], 0, front, bare)
-            return bare
-        if pos == start and rest[2] == PROPERTIES and len(rest) == 6 and rest[3] == 0xC0 and rest[5] <= _NO_EXPIRY:
-            value_end(payload, pos + 3, len(payload))
-            _last = (payload[: pos + 4], pos + 5, front, bare)
-            return read_front(payload)
-    elif not payload:
+            if payload[count_at] > _NO_EXPIRY:
+                fronts = _expiring(fronts, decode(payload, count_at - 2, after)[0])
+        else:
+            return _read_all(payload)
+        following = payload[after : after + 8]
+        kind = following[:4]
+        if kind == _LONG_MAP:
+            after += 8 + int.from_bytes(following[4:])
+        elif kind == _SHORT_MAP:
+            after += 5 + sum(following[4:5])
+        elif kind[:3] in _BODIES:
+            return fronts[1]
+        if payload[after : after + 3] in _BODIES:
+            return fronts[0]
+    return _read_all(payload)
+
+
+def _read_all(payload: bytes) -> Front:
+    """`read_front` of a message that does not begin as the last one."""
+    global _last
+    sections = sections_of(payload)
+    _, hops, notes, at, end, body = sections.positions()
+    if not payload:
         raise malformed("a message consists of sections, and this one is empty")
-    return _read_rest(payload, before, front, HEADER if before else 0)
+    header, annotations = payload[:hops], payload[notes:at]
+    fronts = _headers.get(header) or _read_header(sections, header)
+    if notes > hops:
+        _of_type(dict, sections, DELIVERY_ANNOTATIONS)
+    time, delay = _annotations.get(annotations) or _read_annotations(sections, annotations)
+    usual = end > at + 5 and payload[at : at + 4] == _SHORT_PROPERTIES
+    if body > end and payload[sections.value_at(APPLICATION_PROPERTIES)] not in (0xC1, 0xD1):
+        _of_type(dict, sections, APPLICATION_PROPERTIES)
+    if notes > hops or time or delay:
+        fronts = _fronts(fronts[0], notes > hops, 0, time, delay)
+    if at <= _SHORT_BEGIN:
+        if usual:
+            _last = (payload[: at + 4], at + 5, fronts)
+        elif end == at or payload[at:end] == _EMPTY_PROPERTIES:
+            following = payload[end : end + 3]
+            if following in _BODIES or following == _APPLICATION_PROPERTIES:
+                _last = (payload[: end + 3], 0 if following in _BODIES else ~end, fronts)
+    if end > at and not (usual and payload[at + 5] <= _NO_EXPIRY):
+        fronts = _expiring(fronts, _of_type(list, sections, PROPERTIES))
+    return fronts[body == end]
 
 
-def _read_header(head: bytes) -> Front:
-    fields = list(_list(decode(head)[0], "header"))
+def _read_header(sections: Sections, encoded: bytes) -> Fronts:
+    fields = list(_of_type(list, sections, HEADER))
     fields += [None] * (5 - len(fields))
     durable, priority, ttl, _, count = fields[:5]
     if not (durable is None or isinstance(durable, bool)):
@@ -158,120 +186,81 @@ def _read_header(head: bytes) -> Front:
     for name, value in (("priority", priority), ("ttl", ttl), ("delivery-count", count)):
         if not (value is None or isinstance(value, int)) or isinstance(value, bool):
             raise malformed(f"header: {name} is not a number")
+    usual = encoded.startswith(_USUAL_HEADER) and (priority is None or isinstance(priority, UByte))
     front = Front(  # any integer may come, whatever the types should be
         durable is True,
         max(0, min(9, priority)) if isinstance(priority, int) else 4,
         min(ttl, FOREVER) if isinstance(ttl, int) else -1,
-        isinstance(ttl, int) or bool(count) or not (priority is None or isinstance(priority, UByte)),
+        isinstance(ttl, int) or bool(count) or not usual,
     )
     if len(_headers) >= _MAX_CACHED:
         _headers.clear()
-    _headers[head] = front
-    return front
+        _headers[b""] = _PLAIN
+    fronts = _headers[encoded] = _fronts(front)
+    return fronts
 
 
-def _list(value: Any, section: str) -> list[Any]:
-    inner = value.value if isinstance(value, Described) else value
-    if not isinstance(inner, list):
-        raise malformed(f"{section}: not a list")
-    return inner
+def _fronts(header: Front, rewrite: bool = False, expiry: int = 0, time: int = 0, delay: int = 0) -> Fronts:
+    """Return the Fronts of messages with what this header states, and these times."""
+    durable, priority, ttl = header.durable, header.priority, header.ttl
+    rewrite = rewrite or bool(header.flags & REWRITE)
+    return (
+        Front(durable, priority, ttl, rewrite, expiry, time, delay),
+        Front(durable, priority, ttl, rewrite, expiry, time, delay, bare=True),
+    )
 
 
-def _map(value: Any, section: str) -> dict[Any, Any]:
-    inner = value.value if isinstance(value, Described) else value
-    if not isinstance(inner, dict):
-        raise malformed(f"{section}: not a map")
-    return inner
+def _expiring(fronts: Fronts, properties: list[Any]) -> Fronts:
+    """Return the Fronts of messages with these properties as well. Raises AmqpError for a wrong type."""
+    expiry = milliseconds(properties[8], "absolute-expiry-time") if len(properties) > 8 else 0
+    if not expiry:
+        return fronts
+    front = fronts[0]
+    return _fronts(front, False, expiry, front.delivery_time, front.delivery_delay)
 
 
-def _read_rest(payload: bytes, pos: int, front: Front, last: int) -> Front:
-    """The sections from `pos` on, of which `last` is the one before (0: none). Each comes once at most, in order."""
-    rewrite = bool(front.flags & REWRITE)
-    expiry = time = delay = 0
-    end = len(payload)
-    while pos < end:
-        code, value = section_at(payload, pos, end)
-        if code >= DATA:
-            break
-        if code <= last:
-            raise malformed(f"a section 0x{code:02x} has no place at byte {pos} of a message")
-        after = value_end(payload, value, end)
-        if code == HEADER:
-            rewrite = True  # a header in an unusual encoding is rewritten
-            front = _read_header(payload[pos:after])
-        elif code == DELIVERY_ANNOTATIONS:
-            rewrite = True
-            _map(_section(payload, pos, after), "delivery-annotations")
-        elif code == MESSAGE_ANNOTATIONS:
-            time, delay = _read_annotations(payload[pos:after])
-        elif code == PROPERTIES:
-            if not (payload[value] == 0xC0 and after > value + 2 and payload[value + 2] <= _NO_EXPIRY):
-                fields = _list(_section(payload, pos, after), "properties")
-                expiry = milliseconds(fields[8], "absolute-expiry-time") if len(fields) > 8 else 0
-        elif payload[value] not in (0xC1, 0xD1):
-            _map(_section(payload, pos, after), "application-properties")
-        last = code
-        pos = after
-    return Front(front.durable, front.priority, front.ttl, rewrite, expiry, time, delay)
-
-
-def _section(payload: bytes, pos: int, end: int) -> Any:
-    """The value of the section that takes these bytes exactly."""
-    value, after = decode(payload, pos, end)
-    if after != end:
-        raise malformed(f"{end - after} bytes too many in the message section at byte {pos}")
+def _of_type(wanted: type[T], sections: Sections, section: int) -> T:
+    """Return the value of a section. Raises AmqpError if it cannot be decoded or is of another type."""
+    value = sections.decoded(section)
+    if not isinstance(value, wanted):
+        raise malformed(f"{NAMES[section]}: not a {'map' if wanted is dict else 'list'}")
     return value
 
 
-def _read_annotations(section: bytes) -> tuple[int, int]:
-    """x-opt-delivery-time and x-opt-delivery-delay of the message annotations, 0 = absent."""
-    found = _annotations.get(section)
-    if found is None:
-        annotations = _map(_section(section, 0, len(section)), "message-annotations")
-        found = (
-            milliseconds(annotations.get("x-opt-delivery-time"), "x-opt-delivery-time"),
-            milliseconds(annotations.get("x-opt-delivery-delay"), "x-opt-delivery-delay"),
-        )
-        if len(section) <= _SHORT_ANNOTATIONS:
-            if len(_annotations) >= _MAX_CACHED:
-                _annotations.clear()
-            _annotations[section] = found
+def _read_annotations(sections: Sections, encoded: bytes) -> tuple[int, int]:
+    """Return x-opt-delivery-time and x-opt-delivery-delay of the message annotations, 0 = absent."""
+    annotations = _of_type(dict, sections, MESSAGE_ANNOTATIONS)
+    found = (
+        milliseconds(annotations.get("x-opt-delivery-time"), "x-opt-delivery-time"),
+        milliseconds(annotations.get("x-opt-delivery-delay"), "x-opt-delivery-delay"),
+    )
+    if len(encoded) <= _SHORT_ANNOTATIONS:
+        if len(_annotations) >= _MAX_CACHED:
+            _annotations.clear()
+            _annotations[b""] = _AT_ONCE
+        _annotations[encoded] = found
     return found
 
 
-def split(payload: bytes) -> tuple[dict[int, Any], int]:
-    """The decoded sections in front of the body by their code, and where the body begins. Raises AmqpError."""
-    sections: dict[int, Any] = {}
-    pos = 0
-    end = len(payload)
-    while pos < end:
-        code, value = section_at(payload, pos, end)
-        if code >= DATA:
-            break
-        sections[code], pos = decode(payload, value)
-    return sections, pos
-
-
-def readable(payload: bytes) -> dict[int, Any]:
-    """Return the sections as `split` gives them; an empty dict if they cannot be decoded."""
+def readable(payload: bytes, section: int) -> Any:
+    """Return the value of a section; None if the message has none, or cannot be decoded."""
     try:
-        return split(payload)[0]
+        return sections_of(payload).decoded(section)
     except AmqpError:
-        return {}
+        return None
 
 
 def duplicate_id(payload: bytes, by_message_id: bool) -> bytes | None:
-    """The id by which a resent message is recognised: the property `_AMQ_DUPL_ID`, else the message-id if asked for."""
-    marked = may_be_marked(payload)
-    if not marked and not by_message_id:
-        return None
-    sections, _ = split(payload)
-    properties = sections.get(APPLICATION_PROPERTIES)
-    if marked and isinstance(properties, dict) and properties.get(DUPLICATE_ID) is not None:
-        value = properties[DUPLICATE_ID]
-        return _short_key(value if type(value) is bytes else str(value).encode())
+    """Return the id by which a resent message is recognised: the property `_AMQ_DUPL_ID`, else the message-id if
+    `by_message_id`. Raises AmqpError if these cannot be decoded."""
+    sections = sections_of(payload)
+    if may_hold(payload, DUPLICATE_MARKS):
+        properties = sections.decoded(APPLICATION_PROPERTIES)
+        value = properties.get(DUPLICATE_ID) if isinstance(properties, dict) else None
+        if value is not None:
+            return _short_key(value if type(value) is bytes else str(value).encode())
     if by_message_id:
-        fields = sections.get(PROPERTIES)
+        fields = sections.decoded(PROPERTIES)
         if isinstance(fields, list) and fields and fields[0] is not None:
             return _short_key(b"\x00m" + bytes(encode(fields[0])))
     return None
@@ -282,27 +271,11 @@ def _short_key(key: bytes) -> bytes:
     return key if len(key) <= _MAX_KEY else b"\x00h" + sha256(key).digest()
 
 
-def may_be_marked(payload: bytes) -> bool:
-    """Whether the property of duplicate_id may be there: a quick look, which may be wrong about that but not about its
-    absence."""
-    if len(payload) <= _SHORT:
-        return payload.find(DUPLICATE_MARK) >= 0
-    return may_hold(payload, DUPLICATE_MARK, HEADER, APPLICATION_PROPERTIES)
-
-
-def to_address(payload: bytes) -> str | None:
-    """properties.to, None if absent."""
-    fields = split(payload)[0].get(PROPERTIES)
-    if isinstance(fields, list) and len(fields) > 2 and isinstance(fields[2], str):
-        return fields[2]
-    return None
-
-
 def destination_type(payload: bytes) -> int | None:
     """The annotation `x-opt-jms-dest` of a message to the anonymous relay: 0 queue, 1 topic, 2 and 3 temporary ones."""
-    if payload.find(b"x-opt-jms-dest") < 0:
+    if not may_hold(payload, (b"x-opt-jms-dest",)):
         return None
-    annotations = split(payload)[0].get(MESSAGE_ANNOTATIONS)
+    annotations = sections_of(payload).decoded(MESSAGE_ANNOTATIONS)
     value = annotations.get("x-opt-jms-dest") if isinstance(annotations, dict) else None
     return int(value) if isinstance(value, int) else None
 
@@ -323,33 +296,25 @@ def header(durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes
 def outgoing(payload: bytes, durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes:
     """The payload with a header of what holds now, and without delivery annotations. Raises AmqpError if what
     stands there cannot be read (which `read_front` does not let in)."""
-    pos = 0
-    end = len(payload)
-    while pos < end:
-        code, value = section_at(payload, pos, end)
-        if code > DELIVERY_ANNOTATIONS:
-            break
-        pos = value_end(payload, value, end)
-    return header(durable, priority, ttl, delivery_count) + payload[pos:]
+    return header(durable, priority, ttl, delivery_count) + payload[sections_of(payload).begin(MESSAGE_ANNOTATIONS) :]
 
 
 def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]) -> bytes:
     """A copy for a dead-letter or expiry address: a new header, no expiry, annotations with where it came from. One
     that cannot be read is kept whole in the body (data) of such a copy."""
     try:
-        sections, body = split(payload)
-        annotations = dict(sections.get(MESSAGE_ANNOTATIONS) or {})
+        sections = sections_of(payload)
+        for section in range(HEADER, DATA):
+            sections.decoded(section)
+        annotations = dict(sections.decoded(MESSAGE_ANNOTATIONS) or {})
         for key in ("x-opt-delivery-time", "x-opt-delivery-delay"):
             annotations.pop(key, None)
         parts = _front_of_moved(durable, priority, annotations, original)
-        properties = sections.get(PROPERTIES)
+        properties = sections.decoded(PROPERTIES)
         if isinstance(properties, list):
-            if len(properties) > 8:
-                properties[8] = None
+            properties = [None if at == 8 else value for at, value in enumerate(properties)]
             parts.append(bytes(encode(Described(ULong(PROPERTIES), properties))))
-        if APPLICATION_PROPERTIES in sections:
-            parts.append(bytes(encode(Described(ULong(APPLICATION_PROPERTIES), sections[APPLICATION_PROPERTIES]))))
-        return b"".join(parts) + payload[body:]
+        return b"".join(parts) + payload[sections.begin(APPLICATION_PROPERTIES) :]
     except (AmqpError, TypeError, ValueError):
         parts = _front_of_moved(durable, priority, {}, original)
         return b"".join(parts) + bytes(encode(Described(ULong(DATA), payload)))
@@ -359,24 +324,14 @@ def annotated(payload: bytes, annotations: Mapping[str, Any], limit: int = 0) ->
     """The payload with these message annotations, which take the place of those of the same keys. Raises AmqpError if
     what stands there cannot be read (which `read_front` does not let in), or if all annotations together have more
     bytes than `limit` (0 = no limit)."""
-    pos = start = after = 0
-    end = len(payload)
-    known: dict[Any, Any] = {}
-    while pos < end:
-        code, value = section_at(payload, pos, end)
-        if code > MESSAGE_ANNOTATIONS:
-            break
-        after = value_end(payload, value, end)
-        if code == MESSAGE_ANNOTATIONS:
-            known = _map(_section(payload, pos, after), "message-annotations")
-        else:
-            start = after
-        pos = after
+    sections = sections_of(payload)
+    start, after = sections.begin(MESSAGE_ANNOTATIONS), sections.begin(PROPERTIES)
+    known = _of_type(dict, sections, MESSAGE_ANNOTATIONS) if after > start else {}
     known = known | {Symbol(key): value for key, value in annotations.items()}
     section = bytes(encode(Described(ULong(MESSAGE_ANNOTATIONS), known)))
     if limit and len(section) > limit:
         raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"message-annotations of {len(section)} bytes, {limit} may be")
-    return payload[:start] + section + payload[max(start, after) :]
+    return payload[:start] + section + payload[after:]
 
 
 def _front_of_moved(durable: bool, priority: int, known: dict[Any, Any], original: dict[str, Any]) -> list[bytes]:
@@ -386,13 +341,12 @@ def _front_of_moved(durable: bool, priority: int, known: dict[Any, Any], origina
 
 def original_annotations(payload: bytes, queue: str, address: str, routing_type: str) -> dict[str, Any]:
     """x-opt-ORIG-*: kept from an earlier move if present, so that they name the first place."""
-    sections = readable(payload)
-    known = sections.get(MESSAGE_ANNOTATIONS)
+    known = readable(payload, MESSAGE_ANNOTATIONS)
     if isinstance(known, dict):
         if "x-opt-ORIG-QUEUE" in known:
             return {}
         address = known.get(ORIGINAL_ADDRESS, address)  # a divert's
-    fields = sections.get(PROPERTIES)
+    fields = readable(payload, PROPERTIES)
     message_id = fields[0] if isinstance(fields, list) and fields else None
     return {
         "x-opt-ORIG-QUEUE": queue,
@@ -403,4 +357,5 @@ def original_annotations(payload: bytes, queue: str, address: str, routing_type:
 
 
 def actual_expiry(now_ms: int) -> dict[str, Any]:
+    """Return the annotation of a message that has expired at this time (milliseconds since 1970)."""
     return {"x-opt-ACTUAL-EXPIRY": now_ms}

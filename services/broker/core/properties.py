@@ -6,8 +6,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, PROPERTIES
-from services.broker.core.front import readable
+from enmasse.amqp.sections import Sections
+from services.broker.core.front import sections_of
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.selector import Lookup, Selector
 
@@ -46,10 +48,22 @@ def marks_of(selector: Selector) -> tuple[bytes, ...] | None:
 def property_lookup(payload: bytes, message: StoredMessage, to_wall: Callable[[int], int], attempts: int = 0) -> Lookup:
     """A lookup for Selector.matches; decodes the message's front at the first identifier that needs it. `to_wall`: from
     the broker's clock to milliseconds since 1970. `attempts`: failed deliveries."""
-    sections: dict[int, Any] | None = None
+    sections: Sections | None = None
+    malformed = False
+
+    def section(code: int) -> Any:
+        nonlocal sections, malformed
+        if malformed:
+            return None  # a message that cannot be decoded has no properties
+        try:
+            if sections is None:
+                sections = sections_of(payload)
+            return sections.decoded(code)
+        except AmqpError:
+            malformed = True
+            return None
 
     def lookup(name: str) -> object:
-        nonlocal sections
         if name in ("AMQPriority", "JMSPriority"):
             return message.flags >> PRIORITY_SHIFT
         if name == "JMSDeliveryMode":
@@ -64,18 +78,16 @@ def property_lookup(payload: bytes, message: StoredMessage, to_wall: Callable[[i
             return message.owner.name
         if name in ("JMSXDeliveryCount", "JMSRedelivered"):
             return attempts > 0 if name == "JMSRedelivered" else attempts + 1
-        if sections is None:
-            sections = readable(payload)  # a message that cannot be decoded has no properties
-        properties = sections.get(APPLICATION_PROPERTIES)
+        properties = section(APPLICATION_PROPERTIES)
         if isinstance(properties, dict) and name in properties:
             return _plain(properties[name])
         at = _FIELDS.get(name)
         if at is not None:
-            fields = sections.get(PROPERTIES)
+            fields = section(PROPERTIES)
             return _plain(fields[at]) if isinstance(fields, list) and len(fields) > at else None
         key = _ORIGINS.get(name) or (name[2:] if name.startswith("m.") else None)
         if key is not None:
-            annotations = sections.get(MESSAGE_ANNOTATIONS)
+            annotations = section(MESSAGE_ANNOTATIONS)
             return _plain(annotations.get(key)) if isinstance(annotations, dict) else None
         return None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import islice, takewhile
 
+from enmasse.amqp.scan import may_hold
 from services.broker.core.arrivals import Waiting
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.front import ORIGINAL_ADDRESS, Front, annotated, duplicate_id, may_be_marked, read_front
+from services.broker.core.front import DUPLICATE_MARKS, ORIGINAL_ADDRESS, Front, annotated, duplicate_id, read_front
 from services.broker.core.routes import Route
 from services.broker.core.stored_message import REWRITE, STORED, StoredMessage
 from services.broker.core.verdict import ACCEPT, RELEASE, WAIT, Verdict
@@ -41,7 +42,7 @@ def publish(
     queue = route.single
     if queue is None and route.sole is not None and route.usual(payload):
         queue = route.sole
-    if queue is None or not front.simple or owner.special or (not front.bare and may_be_marked(payload)):
+    if queue is None or not front.simple or owner.special or (not front.bare and may_hold(payload, DUPLICATE_MARKS)):
         return _publish_with_care(broker, route, front, payload, waiting, delivery_id, origin)
     # The usual case, one queue and nothing to look at: as short as it can be.
     ledger.add(owner, 1, size)
@@ -77,20 +78,20 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
     if queue is None or owner.special or not payloads:
         return 0
     front = read_front(payloads[0])
-    if not front.simple:
+    if not front.simple or (not front.bare and may_hold(payloads[0], DUPLICATE_MARKS)):
         return 0
-    count = 0
-    for payload in payloads:
+    count = 1
+    for payload in islice(payloads, 1, None):
         other = read_front(payload)
         if other is not front and (other.flags != front.flags or not other.simple):
             break
-        if not other.bare and may_be_marked(payload):
+        if not other.bare and may_hold(payload, DUPLICATE_MARKS):
             break
         count += 1
     if count < len(payloads):
         payloads = payloads[:count]
     size = sum(map(len, payloads))
-    if count == 0 or not broker.ledger.has_room(owner, count, size):
+    if not broker.ledger.has_room(owner, count, size):
         return 0
     broker.ledger.add(owner, count, size)
     flags = front.flags

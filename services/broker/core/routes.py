@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from enmasse.amqp.scan import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, may_hold, span_of_to
+from enmasse.amqp.scan import may_hold, span_of_to
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.queue import Queue
@@ -14,7 +14,6 @@ Onward = tuple[Condition, "Route"]
 """The route of another address, for the messages that a divert lets through."""
 
 _MOST_MARKS = 4  # texts that a message is searched for before its properties are decoded
-_SHORT = 2048  # bytes up to which a search is faster than going through the sections
 _SHORT_FRONT = 512
 
 
@@ -110,15 +109,7 @@ class Route:
 
     def unmarked(self, payload: bytes) -> bool:
         """Whether the message goes to `targets`: no condition can hold. Only if `guarded`."""
-        if len(payload) <= _SHORT:
-            for mark in self._marks:
-                if payload.find(mark) >= 0:
-                    return False
-        else:
-            for mark in self._marks:
-                if may_hold(payload, mark, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES):
-                    return False
-        return True
+        return not may_hold(payload, self._marks)
 
     def is_unnamed(self, payload: bytes) -> bool:
         """Whether a message of a `diverted` route may arrive at another address, and does not name this one. Raises

@@ -154,7 +154,7 @@ def retry_messages(c: Context, q: Queue) -> Work[int]:
 
     def home(message: StoredMessage) -> Queue | None:
         payload = _load(c.broker, q, message)
-        annotations = readable(payload).get(MESSAGE_ANNOTATIONS) if payload is not None else None
+        annotations = readable(payload, MESSAGE_ANNOTATIONS) if payload is not None else None
         name = annotations.get("x-opt-ORIG-QUEUE") if isinstance(annotations, dict) else None
         return c.broker.catalogue.queues.get(name) if isinstance(name, str) else None
 
@@ -168,7 +168,7 @@ def retry_messages(c: Context, q: Queue) -> Work[int]:
 # -- looking at them ---------------------------------------------------------------------------------------------------
 def _message_json(broker: Broker, q: Queue, message: StoredMessage) -> dict[str, Any]:
     payload = _load(broker, q, message) or b""
-    fields = readable(payload).get(PROPERTIES)
+    fields = readable(payload, PROPERTIES)
     properties = fields if isinstance(fields, list) else []
     lookup = q.dispatcher.selection.lookup(payload, message)
     user_id = properties[0] if properties else None

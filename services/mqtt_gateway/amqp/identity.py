@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from enmasse.amqp.scan import PROPERTIES, after, section_at
+from enmasse.amqp.scan import PROPERTIES
 from enmasse.amqp.sections import Sections
 
 SIZE = 8
@@ -31,16 +31,5 @@ def of_message(payload: bytes) -> str | None:
             return None
         name = f"{type(duplicate).__name__}|{duplicate}"
     digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=SIZE)
-    digest.update(memoryview(payload)[_bare(payload) :])
+    digest.update(memoryview(payload)[sections.begin(PROPERTIES) :])
     return digest.hexdigest()
-
-
-def _bare(payload: bytes) -> int:
-    """Return where the bare message begins (part 3.2); the bytes before it may differ at the next delivery."""
-    at, end = 0, len(payload)
-    while at < end:
-        section, value = section_at(payload, at, end)
-        if section >= PROPERTIES:
-            break
-        at = after(payload, value, end)
-    return at

@@ -12,15 +12,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from enmasse.amqp.encoder import encode, encode_binary
-from enmasse.amqp.errors import AmqpError, malformed
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
-    APPLICATION_PROPERTIES,
     DATA,
     MESSAGE_ANNOTATIONS,
-    after,
-    section_at,
+    front_end,
 )
 from enmasse.amqp.sections import Header, Sections, encode_annotations, encode_header, encode_properties, milliseconds
 from enmasse.amqp.sections import Properties as AmqpProperties
@@ -57,7 +55,6 @@ MAX_FRONTS: Final = 4096
 
 _DATA8 = b"\x00\x53\x75\xa0"
 _DATA32 = b"\x00\x53\x75\xb0"
-_FRONT_CODES = frozenset(range(0x70, 0x75))
 
 
 # -- MQTT to AMQP -----------------------------------------------------------------------------------------------------
@@ -361,32 +358,6 @@ class Reader:
             return _with(front, payload_format=1), value.encode("utf-8", "replace")
         changed = _with(front, payload_format=1, content_type=front.properties.content_type or JSON)
         return changed, json_of(value).encode("utf-8", "replace")
-
-
-def front_end(payload: bytes) -> int:
-    """Return where the body begins. Raises AmqpError if the sections before it are malformed."""
-    at, end = 0, len(payload)
-    try:
-        while payload[at] == 0 and payload[at + 1] == 0x53 and payload[at + 2] in _FRONT_CODES:
-            code = payload[at + 3]
-            if code == 0xC0 or code == 0xC1:
-                at += 5 + payload[at + 4]
-            elif code == 0x45:
-                at += 4
-            else:
-                at = after(payload, at + 3, end)
-    except IndexError:
-        if at != end:
-            raise malformed(f"the message ends within the section at byte {at}") from None
-        return end
-    if payload[at : at + 2] == b"\x00\x53":
-        return at
-    while at < end:
-        section, value = section_at(payload, at, end)
-        if section > APPLICATION_PROPERTIES:
-            break
-        at = after(payload, value, end)
-    return at
 
 
 def _with(front: Front, **values: Any) -> Front:

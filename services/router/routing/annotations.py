@@ -11,7 +11,7 @@ from enmasse.amqp.scan import HEADER, MESSAGE_ANNOTATIONS, may_hold
 from enmasse.amqp.sections import Sections
 
 PREFIX = "x-opt-qd."
-_PREFIX = PREFIX.encode()
+_PREFIXES = (PREFIX.encode(),)
 
 
 def stripped(payload: bytes) -> bytes:
@@ -25,7 +25,7 @@ def stripped(payload: bytes) -> bytes:
     except IndexError:
         return payload
     try:
-        return _without(payload) if may_hold(payload, _PREFIX, MESSAGE_ANNOTATIONS, MESSAGE_ANNOTATIONS) else payload
+        return _without(payload) if may_hold(payload, _PREFIXES) else payload
     except AmqpError:
         return payload
 
