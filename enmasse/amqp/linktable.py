@@ -68,6 +68,9 @@ class LinkTable:
         self._free: list[int] = []
         self._highest_remote = -1  # handle that the peer has attached
 
+    def __len__(self) -> int:
+        return len(self._by_handle)
+
     def all(self) -> list[Link]:
         return list(self._by_handle.values())
 

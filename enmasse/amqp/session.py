@@ -71,6 +71,11 @@ class Session:
         return self._table.all()
 
     @property
+    def link_count(self) -> int:
+        """Return the number of links, attached or attaching."""
+        return len(self._table)
+
+    @property
     def ended(self) -> bool:
         return self.end_sent or self._over
 

@@ -41,8 +41,10 @@ ROWS_PER_TURN = 200
 """Rows of a QUERY that are built in one turn of the loop."""
 MAX_NAMES = 250
 """Attribute names in one QUERY."""
-_NO_MAP = b"\x00\x53\x77\xc1\x01\x00"
-_NULL_BODY = b"\x00\x53\x77\x40"
+_VALUE = b"\x00\x53\x77"
+"""Descriptor of an amqp-value section."""
+_NO_MAP = _VALUE + b"\xc1\x01\x00"
+_NULL_BODY = _VALUE + b"\x40"
 
 
 class ManagementAgent:
@@ -81,7 +83,7 @@ class ManagementAgent:
             table = self._table(request)
 
             def created(entity: Any) -> None:
-                self._reply(request, CREATED, table.show(entity))
+                self.send(request, CREATED, _VALUE + table.encode(entity))
 
             self._allowed(table, operation)
             if table.create_slowly is not None:
@@ -109,7 +111,7 @@ class ManagementAgent:
             self._allowed(table, operation)
             entity = table.find(request)
         if operation == "READ":
-            self._reply(request, OK, table.show(entity))
+            self.send(request, OK, _VALUE + table.encode(entity))
         elif operation == "UPDATE":
             self._allowed(table, operation)
             self._reply(request, OK, table.update(request, entity))
@@ -215,7 +217,7 @@ class ManagementAgent:
         self.send(request, error.status, _NULL_BODY if kind is not None and kind.core else _NO_MAP, error.description)
 
     def _reply(self, request: Request, status: int, body: Any) -> None:
-        self.send(request, status, b"\x00\x53\x77" + encode(body))
+        self.send(request, status, _VALUE + encode(body))
 
     def send(self, request: Request, status: int, body: bytes, description: str | None = None) -> None:
         assert request.reply_to is not None
@@ -251,7 +253,7 @@ def _query_body(names: list[str], rows: list[bytes]) -> bytes:
     results = b"".join(rows)
     results = b"\xd0" + (len(results) + 4).to_bytes(4, "big") + len(rows).to_bytes(4, "big") + results
     content = encode_string("attributeNames") + encode(names) + encode_string("results") + results
-    return b"\x00\x53\x77\xd1" + (len(content) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x04" + content
+    return _VALUE + b"\xd1" + (len(content) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x04" + content
 
 
 class _Query:

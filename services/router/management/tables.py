@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
+from enmasse.amqp.encoder import encode, encoded_map
 from services.router.management import schema
 from services.router.management.bodies import address_config, auto_link_config, checked, link_route_config
 from services.router.management.requests import Request
@@ -39,14 +40,16 @@ class Table:
 
     def __init__(self, kind: EntityType, getters: Mapping[str, Getter]) -> None:
         self.type = kind
+        type_name = kind.name
         self.getters: dict[str, Getter] = {
-            "type": lambda _: kind.name,
+            "type": lambda _: type_name,
             "name": attrgetter("name"),
             "identity": lambda entity: str(entity.identity),
             **getters,
         }
         for name in kind.columns:
             self.getters.setdefault(name, none)
+        self._columns = [(name, encode(name)) for name in kind.columns]
 
     def getter(self, name: str) -> Getter:
         """Return the getter of the column `name`; an unknown column is null."""
@@ -57,7 +60,14 @@ class Table:
 
     def show(self, entity: Any) -> dict[str, Any]:
         """Return all columns of one entity."""
-        return {name: self.getters[name](entity) for name in self.type.columns}
+        return {name: self.getters[name](entity) for name, _ in self._columns}
+
+    def encode(self, entity: Any) -> bytes:
+        """Return what `show` returns, encoded."""
+        elements: list[bytes] = []
+        for name, key in self._columns:
+            elements += key, encode(self.getters[name](entity))
+        return encoded_map(elements)
 
     def find(self, request: Request) -> Any:
         """Find an entity by identity or name. Raises ManagementError 400 or 404."""

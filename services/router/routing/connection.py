@@ -263,7 +263,7 @@ class RouterConnection:
     def _has_room(session: Session) -> bool:
         begin = session.remote_begin
         most = LINKS_PER_SESSION if begin is None else min(LINKS_PER_SESSION, int(begin.handle_max) + 1)
-        return not session.ended and len(session.links) < most
+        return not session.ended and session.link_count < most
 
     def session_for_links(self, *, receiving: bool) -> Session:
         """Return one of our sessions for an auto-link or a routed link. Raises AmqpError if the peer refuses.
