@@ -11,7 +11,6 @@ import pytest
 from proton import symbol
 
 from services.broker.consumers import TaggedOutlet
-from services.broker.core.errors import BrokerError
 from services.broker.storage.paging import Pager
 from tests.broker.disks import FailingDisk
 from tests.broker.sansio import Core, QueueConsumer, decoded, more, outlet, taken
@@ -51,19 +50,42 @@ def test_a_dead_letter_keeps_the_first_place_it_came_from() -> None:
     assert decoded(payload).annotations["x-opt-ORIG-ADDRESS"] == "q"
 
 
-def test_rejected_messages_behind_one_that_fails_are_delivered_again() -> None:
+def test_rejected_messages_behind_one_that_fails_are_delivered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     core = Core()
-    core.broker.catalogue.put_settings(
-        "q", {"DLA": "dead", "autoCreateDeadLetterResources": True, "deadLetterQueuePrefix": "\0"}
-    )
+    core.broker.catalogue.put_settings("q", {"DLA": "dead"})
     q = core.queue()
     for n in range(3):
         core.send(n)
     consumer = core.consumer(q, 3)
-    with pytest.raises(BrokerError, match="Illegal address or queue name"):
+    monkeypatch.setattr(core.broker.dead_letters, "move_copy", failing)
+    with pytest.raises(RuntimeError, match="a fault"):
         q.outcomes.reject(consumer, [token for _, token in outlet(consumer).take()])
     q.detach(consumer)
     assert taken(core.consumer(q, 3)) == [1, 2]
+
+
+def failing(*arguments: Any) -> None:
+    raise RuntimeError("a fault")
+
+
+@pytest.mark.parametrize("prefix", ["\0", "x" * 1024])
+def test_dead_letters_whose_own_queue_cannot_be_made_go_to_the_address(prefix: str, tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    sides: dict[str, Any] = {"autoCreateDeadLetterResources": True, "deadLetterQueuePrefix": prefix}
+    sides |= {"autoCreateExpiryResources": True, "expiryQueuePrefix": prefix}
+    core.broker.catalogue.put_settings("q", {"DLA": "dead", "expiryAddress": "old"} | sides)
+    q = core.queue()
+    for n in range(3):
+        core.send(n, durable=True)
+    core.send(3, durable=True, ttl=0.001)
+    core.commit()
+    consumer = core.consumer(q, 3)
+    q.outcomes.reject(consumer, [token for _, token in outlet(consumer).take()])
+    core.tick(60_000)
+    core.commit()
+    queues = core.broker.catalogue.queues
+    assert (q.count, queues["dead"].count, queues["old"].count) == (0, 3, 1)
+    assert taken(core.consumer(queues["dead"], 5)) == [0, 1, 2]
 
 
 def test_dead_letter_queues_may_be_made_for_each_address() -> None:

@@ -24,6 +24,8 @@ class Put(Protocol):
 
 
 class DeadLetters:
+    """Moves of messages that are not delivered."""
+
     def __init__(self, catalogue: Catalogue, put: Put, wall: Callable[[], int], removed: Callable[[], None]) -> None:
         """`wall`: milliseconds since 1970. `removed`: called after a message has left its queue."""
         self._catalogue = catalogue
@@ -56,9 +58,12 @@ class DeadLetters:
         return done
 
     def _make_side_queue(self, target: str, queue: Queue, prefix: str, suffix: str) -> None:
+        """Make the queue for the messages of one address. If it cannot be made, they go to a queue of the target."""
         name = f"{prefix}{queue.address.name}{suffix}"
         original = queue.address.name.replace("'", "''")
-        if name not in self._catalogue.queues:
+        if name in self._catalogue.queues:
+            return
+        try:
             self._catalogue.create_queue(
                 target,
                 name,
@@ -69,6 +74,21 @@ class DeadLetters:
                 auto_delete=True,
                 auto_create_address=True,
             )
+        except errors.BrokerError as error:
+            _log.warning("broker.dead-letter-queue.not-created", target=target, queue=queue.name, reason=str(error))
+            if target not in self._catalogue.queues:
+                self._make_queue(target, queue)
+
+    def _make_queue(self, target: str, queue: Queue) -> bool:
+        """Make an address with a queue of the same name. Return False if that cannot be."""
+        try:
+            self._catalogue.create_queue(
+                target, target, ANYCAST, durable=True, auto_created=True, auto_create_address=True
+            )
+        except errors.BrokerError as error:
+            _log.warning("broker.dead-letter-queue.not-created", target=target, queue=queue.name, reason=str(error))
+            return False
+        return True
 
     def _move(self, queue: Queue, message: StoredMessage, target: str | None, annotations: dict[str, Any]) -> bool:
         if target is not None:
@@ -84,16 +104,10 @@ class DeadLetters:
         self, queue: Queue, message: StoredMessage, payload: bytes, target: str, annotations: dict[str, Any]
     ) -> bool:
         """A copy at another address, with annotations that name where it came from. False: nothing there took it."""
-        if self._catalogue.route(target, None) is None:
-            # If a dead-letter or expiry address is named but does not exist, making it beats losing the message.
-            try:
-                self._catalogue.create_queue(
-                    target, target, ANYCAST, durable=True, auto_created=True, auto_create_address=True
-                )
-            except errors.BrokerError as error:
-                _log.warning("broker.dead-letter-queue.not-created", target=target, queue=queue.name, reason=str(error))
-                queue.count_lost()
-                return False
+        # If a dead-letter or expiry address is named but does not exist, making it beats losing the message.
+        if self._catalogue.route(target, None) is None and not self._make_queue(target, queue):
+            queue.count_lost()
+            return False
         durable = bool(message.flags & DURABLE)
         priority = message.flags >> PRIORITY_SHIFT
         notes = original_annotations(payload, queue.name, queue.address.name, queue.routing_type) | annotations
