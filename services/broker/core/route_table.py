@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from enmasse.tries import ANY, SEPARATOR, NameTrie
+from enmasse.tries import ANY, SEPARATOR, NameTrie, PatternTrie
 from services.broker.core.bindings import Binding, Bindings
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.names import ANYCAST, MULTICAST
 from services.broker.core.queue import Queue
 from services.broker.core.routes import Onward, Route
-from services.broker.core.wildcards import matches
 
 _MAX_ROUTES = 20_000
 _MAX_WEIGHT = 3_000_000  # of all routes together, about 16 bytes each
@@ -141,7 +140,9 @@ class RouteTable:
         """The addresses covered by a pattern to which diverts lead. By wildcards only topics are: those are few."""
         address = self._addresses.get(pattern)
         found = [address] if address is not None else []
-        return found + [topic for topic in self.bindings.topics_diverted_to if matches(pattern, topic.name)]
+        covering: PatternTrie[None] = PatternTrie()
+        covering.add(pattern, None)
+        return found + [topic for topic in self.bindings.topics_diverted_to if covering.match(topic.name)]
 
     def queue_gone(self) -> None:
         """Routes to queues by their own names may lead to it."""

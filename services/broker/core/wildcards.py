@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from enmasse.tries import ANY, SEPARATOR, SINGLE, PatternTrie
+from enmasse.tries import ANY, SEPARATOR, SINGLE
 
 
 def is_pattern(name: str) -> bool:
@@ -12,13 +12,6 @@ def is_pattern(name: str) -> bool:
     if SINGLE not in name and ANY not in name:
         return False
     return any(level in (SINGLE, ANY) for level in name.split(SEPARATOR))
-
-
-def matches(pattern: str, name: str) -> bool:
-    """Whether `name` is covered by `pattern`; `a/#` covers `a` too."""
-    tree: PatternTrie[str] = PatternTrie()
-    tree.add(pattern, pattern)
-    return bool(tree.match(name))
 
 
 def specificity(pattern: str) -> tuple[int, int, int]:
