@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,14 +11,12 @@ from enmasse.supervisor import desired
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.group import ChildGroup
 from enmasse.supervisor.plan import Options
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
-STOP_WITHIN = 12.0
-"""Seconds from SIGTERM to SIGKILL."""
 
-
-class DesiredBrokers:
+class DesiredBrokers(ChildGroup[str]):
     """Name → child. `make_child(spec)` makes one; `changed` is called after every change; `report` gets a line for
     users.
     """
@@ -28,27 +25,16 @@ class DesiredBrokers:
         self, options: Options, data: DataDir, ports: InternalPorts, make_child: Callable[[Spec], Child],
         changed: Callable[[], None], report: Callable[[str], None],
     ) -> None:  # fmt: skip
+        super().__init__()
         self._options = options
         self._data = data
         self._ports = ports
         self._make_child = make_child
         self._changed = changed
         self._report = report
-        self._children: dict[str, Child] = {}
         self._desired: dict[str, tuple[Spec, dict[str, Any]]] = {}
         """Name → spec of the started child, and the settings in its file."""
-        self._leaving: dict[str, tuple[Child, asyncio.Task[None]]] = {}
         self._seen: desired.Mark | None = None
-
-    @property
-    def children(self) -> list[Child]:
-        """Desired children, ordered by name."""
-        return [self._children[name] for name in sorted(self._children)]
-
-    @property
-    def leaving(self) -> list[Child]:
-        """Children that are being ended."""
-        return [child for child, _ in self._leaving.values()]
 
     @property
     def settled(self) -> bool:
@@ -72,10 +58,6 @@ class DesiredBrokers:
         else:
             self._seen = mark
 
-    async def all_left(self) -> None:
-        """Wait for the children that are being ended."""
-        await asyncio.gather(*(task for _, task in self._leaving.values()), return_exceptions=True)
-
     def actual(self) -> list[dict[str, Any]]:
         """Return the running processes in the form of `desired.write_actual`."""
         facts = []
@@ -92,7 +74,7 @@ class DesiredBrokers:
         specs = {name: self._spec(process) for name, process in processes.items() if name not in self._leaving}
         for name in self._children.keys() - set(keep):
             if specs.get(name) != self._desired[name][0]:
-                self._leave(name, forget_ports=name not in processes)
+                self._end(name, forget_ports=name not in processes)
         for name, spec in specs.items():
             if name not in self._children and name not in self._leaving:
                 self._desired[name] = spec, processes[name].settings
@@ -110,20 +92,17 @@ class DesiredBrokers:
             )
         return engine == self._options.broker
 
-    def _leave(self, name: str, *, forget_ports: bool) -> None:
+    def _end(self, name: str, *, forget_ports: bool) -> None:
         """End the process `name`; then the folder is read again, which restarts it if only its settings changed."""
-        child = self._children.pop(name)
         del self._desired[name]
 
-        async def leave() -> None:
-            await child.stop(STOP_WITHIN)
+        def ended(_: Child) -> None:
             if forget_ports:
                 self._ports.release(f"{name}/health")
                 self._ports.release(f"{name}/amqp")
-            del self._leaving[name]
             self._seen = None  # read again: the process may be desired with other settings
 
-        self._leaving[name] = child, asyncio.create_task(leave(), name=f"leave {name}")
+        self._leave(name, ended)
 
     def _spec(self, process: desired.DesiredProcess) -> Spec:
         settings = {

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from enmasse.files import read_json, write_json
 from enmasse.supervisor.child import Child
-
-STOP_WITHIN = 12.0
-"""Seconds from SIGTERM to SIGKILL."""
+from enmasse.supervisor.group import ChildGroup
 
 
-class Replicas:
+class Replicas(ChildGroup[int]):
     """The number of processes of a kind, and a child for each, `KIND-0` and so on. `file` stores the number;
     `make_child(name)` creates a child, `gone(name)` is called after its removal, `changed` after every change.
     """
@@ -22,6 +20,7 @@ class Replicas:
         self, kind: str, least: int, most: int, file: Path, make_child: Callable[[str], Child],
         gone: Callable[[str], None], changed: Callable[[], None],
     ) -> None:  # fmt: skip
+        super().__init__()
         self.kind = kind
         self._least, self._most = least, most
         self._file = file
@@ -30,18 +29,6 @@ class Replicas:
         self._changed = changed
         self._count = _read(file, kind, least, most)
         self._ending = False
-        self._children: dict[int, Child] = {}
-        self._leaving: dict[int, tuple[Child, asyncio.Task[None]]] = {}
-
-    @property
-    def children(self) -> list[Child]:
-        """Desired children, ordered by number."""
-        return [self._children[number] for number in sorted(self._children)]
-
-    @property
-    def leaving(self) -> list[Child]:
-        """Children that are being ended."""
-        return [child for child, _ in self._leaving.values()]
 
     def start(self) -> None:
         """Start or end processes until the desired number is reached."""
@@ -52,7 +39,7 @@ class Replicas:
                 self._children[number] = self._make_child(f"{self.kind}-{number}")
                 self._children[number].start()
         for number in sorted(self._children.keys() - range(self._count)):
-            self._leave(number)
+            self._leave(number, partial(self._ended, number))
         self._changed()
 
     def scale(self, count: int) -> tuple[bool, str]:
@@ -75,19 +62,12 @@ class Replicas:
     async def all_left(self) -> None:
         """Wait for the children that are being ended, and start no others: the suite ends."""
         self._ending = True
-        await asyncio.gather(*(task for _, task in self._leaving.values()), return_exceptions=True)
+        await super().all_left()
 
-    def _leave(self, number: int) -> None:
-        child = self._children.pop(number)
-
-        async def leave() -> None:
-            await child.stop(STOP_WITHIN)
-            del self._leaving[number]
-            if number >= self._count:
-                self._gone(child.spec.name)
-            self.start()  # it may be desired again
-
-        self._leaving[number] = child, asyncio.create_task(leave(), name=f"leave {child.spec.name}")
+    def _ended(self, number: int, child: Child) -> None:
+        if number >= self._count:
+            self._gone(child.spec.name)
+        self.start()  # it may be desired again
 
 
 def _processes(count: int) -> str:

@@ -13,9 +13,10 @@ from enmasse.engines.catalogue import BROKERS
 from enmasse.engines.program import Program, Spec
 from enmasse.files import NO_ROOM, write_json
 from enmasse.supervisor import desired, mqtt, status, welcome
-from enmasse.supervisor.brokers import STOP_WITHIN, DesiredBrokers
+from enmasse.supervisor.brokers import DesiredBrokers
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.group import STOP_WITHIN
 from enmasse.supervisor.launch import Launch
 from enmasse.supervisor.lines import error_lines
 from enmasse.supervisor.plan import GATEWAY, ROUTER_KIND, Options, fixed_services, forget_router, router
