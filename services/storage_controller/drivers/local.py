@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 
 from enmasse import log
 from enmasse.decoding import decode_any
-from enmasse.durable import sync_folder
+from enmasse.durable import replace_file
 from enmasse.engines import EMBEDDED, catalogue
 from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
 
@@ -101,16 +100,10 @@ class LocalDriver:
             "settings": manifest.content,
         }
         path = self._desired / f"{name}.json"
-        new = self._desired / f".{name}.json.new"
         try:
             self._desired.mkdir(parents=True, exist_ok=True)
-            with new.open("wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(body)))
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
+            replace_file(path, msgspec.json.format(msgspec.json.encode(body)))
             self._written[name], self._applied[name] = _mark(path), manifest.content
-            sync_folder(self._desired)
         except OSError as error:
             raise DriverError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
 
