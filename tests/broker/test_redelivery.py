@@ -283,6 +283,34 @@ def test_annotations_of_one_subscription_are_not_seen_in_another(tmp_path: Path)
     assert [queue.count for queue in core.broker.catalogue.queues.values()] == [0, 0]
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_duplicate_id_among_the_annotations_of_modified_identifies_nothing(tmp_path: Path, durable: bool) -> None:
+    core = Core(tmp_path)
+    q = core.queue()
+    core.send("a", durable=durable, properties={"_AMQ_DUPL_ID": "1"})
+    core.commit()
+    consumer = core.consumer(q, 1)
+    annotate(consumer, _AMQ_DUPL_ID="2")
+    for body, id in (("copy", "1"), ("b", "2"), ("copy", "2")):
+        core.send(body, durable=durable, properties={"_AMQ_DUPL_ID": id})
+    for body in ("c", "d"):
+        core.send(body, durable=durable, annotations={symbol("_AMQ_DUPL_ID"): "3"})
+    core.commit()
+    more(consumer, 10)
+    assert notes(core, consumer) == [
+        ("a", {"_AMQ_DUPL_ID": "2"}, 0),
+        ("b", {}, 0),
+        ("c", {"_AMQ_DUPL_ID": "3"}, 0),
+        ("d", {"_AMQ_DUPL_ID": "3"}, 0),
+    ]
+    if durable:
+        core.restart()
+        for id, count in (("1", 4), ("2", 4), ("3", 5)):
+            core.send("later", durable=True, properties={"_AMQ_DUPL_ID": id})
+            core.commit()
+            assert core.broker.catalogue.queues["q"].count == count
+
+
 def test_annotations_outlive_compaction_and_a_disk_that_fails(tmp_path: Path) -> None:
     disk = FailingDisk()
     core = Core(tmp_path, segment_size=4096, files=disk)
