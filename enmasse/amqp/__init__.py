@@ -9,5 +9,5 @@ the parts work together.
     output, outgoing, incoming, held, linktable, silence       one state each: what leaves, both windows of a session,
                                                                unfinished deliveries, which links, deadlines
     endpoint, sender, receiver, delivery, session              links and sessions
-    handshake, reader, connection, guard, handler              from the first byte to the callback
+    handshake, reader, connection, handler                     from the first byte to the callback
 """

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.disposition import usual_disposition
 from enmasse.amqp.endpoint import LinkFault, SessionFault, from_error
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.frames import HEADER
-from enmasse.amqp.guard import Guard
+from enmasse.amqp.handler import Guard, Handler
 from enmasse.amqp.handshake import Handshake
 from enmasse.amqp.held import Held
 from enmasse.amqp.limits import Limits
@@ -38,9 +38,6 @@ from enmasse.amqp.sasl import SaslClient, SaslServer
 from enmasse.amqp.session import Session
 from enmasse.amqp.silence import Silence
 from enmasse.amqp.types import Symbol
-
-if TYPE_CHECKING:
-    from enmasse.amqp.handler import Handler
 
 MIN_MAX_FRAME = 512
 _SIZE = Struct(">I").unpack_from

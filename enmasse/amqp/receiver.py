@@ -13,7 +13,7 @@ from enmasse.amqp.performatives import Flow, TransactionalState, Transfer
 from enmasse.amqp.serial import U32, serial_difference
 
 if TYPE_CHECKING:
-    from enmasse.amqp.guard import Guard
+    from enmasse.amqp.handler import Guard
     from enmasse.amqp.session import Session
 
 NEVER = 1 << 62  # a counter never gets there

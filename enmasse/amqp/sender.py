@@ -20,7 +20,7 @@ from enmasse.amqp.performatives import Flow
 from enmasse.amqp.serial import U32, serial_difference
 
 if TYPE_CHECKING:
-    from enmasse.amqp.guard import Guard
+    from enmasse.amqp.handler import Guard
     from enmasse.amqp.session import Session
 
 MAX_TAG = 32  # bytes of a delivery-tag (2.8.7)
