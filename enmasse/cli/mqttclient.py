@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
 
 import click
 
 from enmasse.cli.common import INTERRUPTED, MQTT_PORT, UNREACHABLE, Seconds, report
 from enmasse.cli.opening import opened
 from enmasse.cli.remedy import remedy
+from enmasse.cli.server import LOCAL, Server, parse
 
 if TYPE_CHECKING:
     from enmasse.aio.mqtt import Client
@@ -60,43 +59,17 @@ class Expiry(Seconds):
         return NEVER if value == NEVER else super().convert(value, param, ctx)
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """An MQTT server; `offset`: of the suite on this machine, None for a server that the user named."""
-
-    host: str
-    port: int
-    tls: bool = False
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    offset: int | None = None
-
-    def __str__(self) -> str:
-        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
-
-
 def server_from(url: str | None, offset: int) -> Server:
     """The server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
     if url is None:
-        return Server("127.0.0.1", MQTT_PORT + offset, offset=offset)
-    scheme, found, rest = url.partition("://")
-    if not found:
-        scheme, rest = "mqtt", url
+        return Server(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset)
     try:
-        if scheme not in PORTS:
-            raise ValueError(f"unknown scheme {scheme!r}; known are mqtt and mqtts")
-        parts = urlsplit(f"//{rest}")
-        if parts.path not in ("", "/"):
+        fields, path = parse(url, PORTS)
+        if path not in ("", "/"):
             raise ValueError("a server has no path; the topic is an argument of its own")
-        try:
-            port = parts.port or PORTS[scheme]
-        except ValueError:
-            raise ValueError("the port must be a number up to 65535") from None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--server") from None
-    user = unquote(parts.username) if parts.username else None
-    password = unquote(parts.password) if parts.password else None
-    return Server(parts.hostname or "localhost", port, scheme == "mqtts", user, password)
+    return Server(**fields)
 
 
 def will_from(

@@ -17,7 +17,8 @@ from enmasse.cli.completion import addresses
 from enmasse.cli.mqttclient import connection_options
 
 if TYPE_CHECKING:
-    from enmasse.cli.mqttclient import Server, Session
+    from enmasse.cli.mqttclient import Session
+    from enmasse.cli.server import Server
     from enmasse.mqtt.packets import Properties
 
 WINDOW = 500

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
+from dataclasses import dataclass
 
+from enmasse.cli import server
 from enmasse.cli.common import AMQP_PORT, OPERATORS_PORT
+from enmasse.cli.server import LOCAL, Server
 from enmasse.model.names import AddressName, wire_name
 
 PORTS = {"amqp": 5672, "amqps": 5671}
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteAddress:
-    """`address`, a name on the wire, at `host`:`port`; with `tls` over TLS, verified.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteAddress(Server):
+    """`address`, a name on the wire, at a server."""
 
-    `offset`: of the suite on this machine; None for a server that the user named.
-    """
-
-    host: str
-    port: int
     address: str
-    tls: bool = False
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    offset: int | None = None
 
     def __str__(self) -> str:
-        return f"{'amqps' if self.tls else 'amqp'}://{self.host}:{self.port}/{self.address}"
+        return f"{self.scheme}://{self.host}:{self.port}/{self.address}"
 
 
 def at_suite(address: str, offset: int) -> RemoteAddress:
     """An address of the suite on this machine."""
-    return RemoteAddress("127.0.0.1", AMQP_PORT + offset, wire_name(AddressName(address)), offset=offset)
+    name = wire_name(AddressName(address))
+    return RemoteAddress(scheme="amqp", host=LOCAL, port=AMQP_PORT + offset, address=name, offset=offset)
 
 
 def at_operators(node: str, offset: int) -> RemoteAddress:
     """A node of the suite on this machine that only operators reach."""
-    return RemoteAddress("127.0.0.1", OPERATORS_PORT + offset, node, offset=offset)
+    return RemoteAddress(scheme="amqp", host=LOCAL, port=OPERATORS_PORT + offset, address=node, offset=offset)
 
 
 def parse(text: str, offset: int) -> RemoteAddress:
@@ -45,29 +38,12 @@ def parse(text: str, offset: int) -> RemoteAddress:
 
     Raises ValueError.
     """
-    scheme, found, rest = text.partition("://")
-    if not found:
-        scheme, rest = "amqp", text
-        if "/" not in text:
-            return at_suite(text, offset)
-    if scheme not in PORTS:
-        raise ValueError(f"unknown scheme {scheme!r}; known are amqp and amqps")
-    server, slash, address = rest.partition("/")
-    if not slash or not address:
+    if "/" not in text:
+        return at_suite(text, offset)
+    fields, address = server.parse(text, PORTS)
+    if len(address) < 2:
         raise ValueError("there is no address in it: expected host:port/address")
-    parts = urlsplit(f"//{server}")
-    try:
-        port = parts.port or PORTS[scheme]
-    except ValueError:
-        raise ValueError("the port must be a number up to 65535") from None
-    return RemoteAddress(
-        parts.hostname or "localhost",
-        port,
-        address,
-        scheme == "amqps",
-        unquote(parts.username) if parts.username else None,
-        unquote(parts.password) if parts.password else None,
-    )
+    return RemoteAddress(**fields, address=address[1:])
 
 
 def choose(address: str | None, url: str | None, offset: int) -> RemoteAddress:

@@ -16,7 +16,8 @@ from enmasse.cli.mqttclient import NEVER, NO_END, Expiry, connection_options
 
 if TYPE_CHECKING:
     from enmasse.aio.mqtt import Disconnected
-    from enmasse.cli.mqttclient import Server, Session
+    from enmasse.cli.mqttclient import Session
+    from enmasse.cli.server import Server
     from enmasse.mqtt.packets import Publish
 
 WINDOW = 100

@@ -207,7 +207,7 @@ def test_a_connection_that_fails_says_what_to_do(error: OSError, said: str, caps
     async def work() -> int:
         raise error
 
-    assert run(work(), RemoteAddress("host", 5671, "a", True)) == UNREACHABLE
+    assert run(work(), RemoteAddress(scheme="amqps", host="host", port=5671, address="a")) == UNREACHABLE
     assert said in capsys.readouterr().err
 
 
@@ -444,11 +444,14 @@ def test_a_measurement_begins_with_the_first_credit() -> None:
     ("text", "remote"),
     [
         ("q", at_suite("q", 7)),
-        ("localhost:5672/examples", RemoteAddress("localhost", 5672, "examples")),
-        ("host/a/b", RemoteAddress("host", 5672, "a/b")),
-        ("amqp://host/a", RemoteAddress("host", 5672, "a")),
-        ("amqps://host/a", RemoteAddress("host", 5671, "a", True)),
-        ("amqp://u%40x:p%2Fw@[::1]:1234/a", RemoteAddress("::1", 1234, "a", False, "u@x", "p/w")),
+        ("localhost:5672/examples", RemoteAddress(scheme="amqp", host="localhost", port=5672, address="examples")),
+        ("host/a/b", RemoteAddress(scheme="amqp", host="host", port=5672, address="a/b")),
+        ("amqp://host/a", RemoteAddress(scheme="amqp", host="host", port=5672, address="a")),
+        ("amqps://host/a", RemoteAddress(scheme="amqps", host="host", port=5671, address="a")),
+        (
+            "amqp://u%40x:p%2Fw@[::1]:1234/a",
+            RemoteAddress(scheme="amqp", host="::1", port=1234, user="u@x", password="p/w", address="a"),
+        ),
     ],
 )
 def test_remote_addresses(text: str, remote: RemoteAddress) -> None:

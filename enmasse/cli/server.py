@@ -1,0 +1,57 @@
+"""The server of a command: the suite on this machine, or one that the user named by a URL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+LOCAL = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server and how to connect to it. `scheme`: of its URL; one that ends in `s` stands for TLS, verified.
+
+    `offset`: of the suite on this machine; None for a server that the user named.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    offset: int | None = None
+
+    @property
+    def tls(self) -> bool:
+        """Return True if the connection is by TLS."""
+        return self.scheme.endswith("s")
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host}:{self.port}"
+
+
+def parse(url: str, ports: dict[str, int]) -> tuple[dict[str, Any], str]:
+    """Return the fields of a `Server` from `[scheme://][user:password@][host][:port]…`, and what follows, with its
+    slash. `ports`: scheme → default port; the first is the default scheme. Raises ValueError.
+    """
+    scheme, found, rest = url.partition("://")
+    if not found:
+        scheme, rest = next(iter(ports)), url
+    if scheme not in ports:
+        raise ValueError(f"unknown scheme {scheme!r}; known are {' and '.join(ports)}")
+    server, slash, path = rest.partition("/")
+    parts = urlsplit(f"//{server}")
+    try:
+        port = parts.port or ports[scheme]
+    except ValueError:
+        raise ValueError("the port must be a number up to 65535") from None
+    fields = {
+        "scheme": scheme,
+        "host": parts.hostname or "localhost",
+        "port": port,
+        "user": unquote(parts.username) if parts.username else None,
+        "password": unquote(parts.password) if parts.password else None,
+    }
+    return fields, slash + path
