@@ -64,6 +64,7 @@ def decode(buf: Buffer, pos: int = 0, end: int | None = None, depth: int = MAX_D
 
 
 def cut_short(pos: int) -> Exception:
+    """Return the AmqpError(amqp:decode-error) for a value that ends too early, found at byte `pos`."""
     return malformed(f"the value ends too early, at byte {pos}")
 
 

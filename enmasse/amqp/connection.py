@@ -133,6 +133,7 @@ class Connection:
 
     @property
     def limits(self) -> Limits:
+        """Bounds of what the peer may cause."""
         return self._limits
 
     @limits.setter
@@ -194,6 +195,7 @@ class Connection:
         self.wake()
 
     def sessions(self) -> list[Session]:
+        """Return the sessions that have not ended, in the order in which they began here."""
         return [*self._local.values()]
 
     def wake(self) -> None:
@@ -536,6 +538,7 @@ class Connection:
         return session
 
     def forget_session(self, session: Session) -> None:
+        """Free the channels of a session that has ended."""
         if self._local.get(session.channel) is session:
             del self._local[session.channel]
         if self._by_channel.get(session.remote_channel) is session:

@@ -78,6 +78,7 @@ def packer(code: int, layout: str, name: str, take: Callable[[Any], Any] | None 
 
 
 def encode_boolean(value: bool) -> bytes:
+    """Return an encoded boolean."""
     return b"\x41" if value else b"\x42"
 
 
@@ -96,10 +97,12 @@ def _encode_int(value: int) -> bytes:
 
 
 def encode_uint(value: int) -> bytes:
+    """Return an encoded uint. Raises ValueError outside 32 bits."""
     return _SMALL_UINTS[value] if 0 <= value < 256 else _wide_uint(value)
 
 
 def encode_ulong(value: int) -> bytes:
+    """Return an encoded ulong. Raises ValueError outside 64 bits."""
     return _SMALL_ULONGS[value] if 0 <= value < 256 else _wide_ulong(value)
 
 
@@ -109,12 +112,14 @@ encode_timestamp = packer(0x83, "q", "a timestamp (64 bits, signed)")
 
 
 def encode_string(value: str) -> bytes:
+    """Return an encoded string. Raises UnicodeEncodeError for lone surrogates."""
     raw = value.encode()
     size = len(raw)
     return _STRING8[size] + raw if size < 256 else _head32(0xB1, size) + raw
 
 
 def encode_symbol(value: str) -> bytes:
+    """Return an encoded symbol. Raises ValueError if it is not ASCII."""
     try:
         raw = value.encode("ascii")
     except UnicodeEncodeError:
@@ -124,6 +129,7 @@ def encode_symbol(value: str) -> bytes:
 
 
 def encode_binary(value: Buffer) -> bytes:
+    """Return an encoded binary."""
     size = len(value)
     return b"".join((_BINARY8[size] if size < 256 else _head32(0xB0, size), value))
 

@@ -133,6 +133,8 @@ class Link:
     # --- for the session ----------------------------------------------------------------------------------------------
 
     def send_attach(self, fields: dict[str, Any]) -> None:
+        """Send our attach with these fields (2.7.3); modes default to the peer's. Raises AmqpError if it does not fit a
+        frame."""
         remote = self.remote_attach
         if remote is not None:
             fields.setdefault("snd_settle_mode", remote.snd_settle_mode)

@@ -39,6 +39,7 @@ class Handshake:
 
     @property
     def done(self) -> bool:
+        """Return True if frames of AMQP are next."""
         return self._at is _DONE
 
     @property

@@ -37,6 +37,7 @@ class Held:
         return self.assembling <= self.limits.max_partial
 
     def remove(self, cost: int, streamed: bool) -> None:
+        """Subtract the bytes of pieces that no longer wait; reading continues at half of the limit of streamed ones."""
         if streamed:
             self.streamed -= cost
             if self.paused and self.streamed <= self.limits.max_streamed // 2:

@@ -81,10 +81,12 @@ class IncomingWindow:
 
     @property
     def size(self) -> int:
+        """Transfer frames that the peer may send at a time."""
         return self._size
 
     @property
     def next_transfer_id(self) -> int:
+        """Transfer-id of the next frame that comes (next-incoming-id, 2.5.6)."""
         return self._initial if self.next_id < 0 else (self.next_id + self.extra) & U32
 
     @property

@@ -12,6 +12,7 @@ Key = tuple[str, bool]
 
 
 def key(link: Link) -> Key:
+    """Return what names a link on its connection: name and direction (2.6.1)."""
     return link.name, link.is_sender
 
 
@@ -39,6 +40,7 @@ class LinkNames:
         return beyond
 
     def get(self, key: Key) -> Link | None:
+        """Return the link of this name and direction, None without one."""
         return self._links.get(key)
 
     def attached(self, link: Link, size: int) -> None:
@@ -48,6 +50,7 @@ class LinkNames:
         self._links[key(link)] = link
 
     def remove(self, link: Link) -> None:
+        """Forget a link that has ended."""
         self.count -= 1
         self.state_size -= link.state_size
         if self._links.get(key(link)) is link:
@@ -72,6 +75,7 @@ class LinkTable:
         return len(self._by_handle)
 
     def all(self) -> list[Link]:
+        """Return all links of the session."""
         return list(self._by_handle.values())
 
     def new_handle(self, handle_max: int) -> int:
@@ -103,6 +107,7 @@ class LinkTable:
         self._names.attached(link, size)
 
     def by_remote(self, handle: int) -> Link | None:
+        """Return the link of the peer's handle, None without one."""
         return self._by_remote.get(handle)
 
     def remote(self, handle: int, what: str) -> Link:
@@ -117,6 +122,7 @@ class LinkTable:
         return handle <= self._highest_remote
 
     def remove(self, link: Link) -> None:
+        """Forget a link that has ended, and free its handles."""
         del self._by_handle[link.handle]
         self._by_remote.pop(link.remote_handle, None)
         self._free.append(link.handle)

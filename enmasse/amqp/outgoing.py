@@ -71,10 +71,12 @@ class OutgoingWindow:
 
     @property
     def next_transfer_id(self) -> int:
+        """Transfer-id of the next frame that is sent (next-outgoing-id, 2.5.6)."""
         return (self.next_id + self.extra) & U32
 
     @property
     def full(self) -> bool:
+        """Return True if no transfer frame may be sent until the peer grants more."""
         return self.next_id == self.stop
 
     def grant(self, next_incoming_id: int, window: int) -> None:

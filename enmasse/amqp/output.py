@@ -68,6 +68,7 @@ class Output:
             self.wake()
 
     def put(self, data: bytes) -> None:
+        """Append an encoded frame."""
         self.buffers.append(data)
         if not self.dirty:
             self.wake()

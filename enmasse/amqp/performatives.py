@@ -77,9 +77,11 @@ class Error:
 
     @classmethod
     def of(cls, error: AmqpError) -> Error:
+        """Return the error that states an exception to the peer."""
         return cls(condition=error.condition, description=error.description or None, info=error.info)
 
     def exception(self) -> AmqpError:
+        """Return the exception for an error that has come."""
         return AmqpError(self.condition, self.description or "", self.info)
 
 

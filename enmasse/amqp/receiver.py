@@ -234,6 +234,7 @@ class Receiver(Link):
         self.session.touch()
 
     def take_run(self, first: int, payloads: list[bytes]) -> None:
+        """Give whole unsettled deliveries with consecutive ids, from `first` on, to `on_run`."""
         on_run = self.on_run
         if on_run is not None and self.limit >= 0:
             try:
@@ -242,6 +243,7 @@ class Receiver(Link):
                 self.failed(failure)
 
     def want_flow(self) -> None:
+        """Send a flow with credit at the next flush."""
         self.topup_at = NEVER  # asked for: `top_up` sets it again
         if self.attach_sent and self.remote_attach is not None and not self.detached and not self._credit_due:
             self._credit_due = True
@@ -298,6 +300,7 @@ class Receiver(Link):
                 self._send_flow(self.draining)
 
     def went_live(self) -> None:
+        """Both attaches are here: let the fast path serve the link, and grant credit."""
         attach = self.remote_attach
         self._remote_initial = int(attach.initial_delivery_count or 0) if attach is not None else 0
         self.second = self.rcv_settle_mode == SECOND
@@ -306,6 +309,7 @@ class Receiver(Link):
             self.want_flow()
 
     def went_dead(self) -> None:
+        """Close the link to the fast path and discard an unfinished delivery."""
         self.limit = -1
         self.topup_at = NEVER
         self.incoming.receivers.pop(self.remote_handle, None)
@@ -315,6 +319,7 @@ class Receiver(Link):
             self._drop(partial)
 
     def lose(self, tokens: list[Any] | None) -> None:
+        """End the link: its deliveries are no longer unsettled here."""
         self.went_dead()
         self._partial = None
         if self.received > self.settled:
@@ -323,6 +328,7 @@ class Receiver(Link):
                 del unsettled[delivery_id]
 
     def let_go(self) -> None:
+        """Release the callbacks of the user, which refer to the link."""
         self.on_delivery = self._handler.handler.on_delivery
         self.on_run = None
 

@@ -48,9 +48,11 @@ def _nothing(*_: Any) -> None:
 class ServerMechanism(Protocol):
     """One conversation. Call `exchange.challenge`, `succeed` or `fail` once per call of start or respond."""
 
-    def start(self, exchange: Exchange, initial: bytes | None) -> None: ...
+    def start(self, exchange: Exchange, initial: bytes | None) -> None:
+        """Begin with the client's initial response (None: it sent none), and answer through `exchange`."""
 
-    def respond(self, exchange: Exchange, response: bytes) -> None: ...
+    def respond(self, exchange: Exchange, response: bytes) -> None:
+        """Take the client's response to a challenge, and answer through `exchange`."""
 
 
 class ClientMechanism(Protocol):
@@ -58,9 +60,11 @@ class ClientMechanism(Protocol):
 
     name: str
 
-    def start(self) -> bytes | None: ...
+    def start(self) -> bytes | None:
+        """Return the initial response, None without one."""
 
-    def respond(self, challenge: bytes) -> bytes: ...
+    def respond(self, challenge: bytes) -> bytes:
+        """Return the response to a challenge."""
 
 
 class Exchange:
@@ -281,16 +285,22 @@ def external(user: Callable[[], str | None]) -> Callable[[], ServerMechanism]:
 
 
 class AnonymousClient:
+    """ANONYMOUS (RFC 4505): a client without an identity."""
+
     name = "ANONYMOUS"
 
     def start(self) -> bytes | None:
+        """Return the trace information that the RFC allows."""
         return b"anonymous"
 
     def respond(self, challenge: bytes) -> bytes:
+        """Return an empty response."""
         return b""
 
 
 class PlainClient:
+    """PLAIN (RFC 4616): user and password."""
+
     name = "PLAIN"
 
     def __init__(self, user: str, password: str) -> None:
@@ -299,19 +309,25 @@ class PlainClient:
         self._response = f"\0{user}\0{password}".encode()
 
     def start(self) -> bytes | None:
+        """Return user and password."""
         return self._response
 
     def respond(self, challenge: bytes) -> bytes:
+        """Return user and password, for servers that ignore the initial response."""
         return self._response
 
 
 class ExternalClient:
+    """EXTERNAL (RFC 4422): the identity is the transport's."""
+
     name = "EXTERNAL"
 
     def start(self) -> bytes | None:
+        """Return an empty response: no other identity is asked for."""
         return b""
 
     def respond(self, challenge: bytes) -> bytes:
+        """Return an empty response."""
         return b""
 
 

@@ -95,6 +95,7 @@ def after(buf: Buffer, pos: int, end: int) -> int:
 
 
 def list_head(buf: Buffer, pos: int, end: int, section: str) -> tuple[int, int, int]:
+    """Return count, beginning and end of the elements of the list at `pos`. Raises AmqpError(amqp:decode-error)."""
     if pos >= end:
         raise cut_short(pos)
     code = buf[pos]
@@ -167,6 +168,7 @@ class ToSpans:
         self._at = 0  # where the size of the properties is
 
     def find(self, payload: bytes) -> tuple[int, int]:
+        """Return `span_of_to` of the next message. Raises AmqpError(amqp:decode-error)."""
         if payload.startswith(self._begin):
             at = self._at
             head = payload[at : at + 6]

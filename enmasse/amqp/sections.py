@@ -336,6 +336,7 @@ class Sections:
 
     @property
     def delivery_annotations(self) -> dict[Any, Any]:
+        """The delivery annotations, empty without any."""
         return self._map(DELIVERY_ANNOTATIONS)
 
     @property
@@ -347,6 +348,7 @@ class Sections:
 
     @property
     def properties(self) -> Properties:
+        """The properties, None for what is absent."""
         properties = self._properties
         if properties is None:
             pos = self.value_at(PROPERTIES)
@@ -383,12 +385,14 @@ class Sections:
 
     @property
     def application_properties(self) -> dict[str, Any]:
+        """The application properties, empty without any. Do not change the dict."""
         if self._application_properties is None:
             self._application_properties = self._map(APPLICATION_PROPERTIES)
         return self._application_properties
 
     @property
     def footer(self) -> dict[Any, Any]:
+        """The footer, empty without one."""
         return self._map(FOOTER)
 
     def body(self) -> tuple[int, list[Any]]:

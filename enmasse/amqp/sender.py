@@ -359,6 +359,7 @@ class Sender(Link):
     # --- for the session and its window -------------------------------------------------------------------------------
 
     def take_flow(self, flow: Flow) -> None:
+        """Take credit and drain from the peer's flow."""
         if flow.link_credit is not None:
             seen = (
                 0
@@ -377,6 +378,7 @@ class Sender(Link):
             self._handler.on_flow(self)
 
     def went_live(self) -> None:
+        """Both attaches are here: prepare the head of transfer frames, and begin to send."""
         handle = uint(self.handle)
         head = (
             b"\x02\x00"
@@ -523,6 +525,7 @@ class Sender(Link):
             self._window.resume()
 
     def lose(self, tokens: list[Any] | None) -> None:
+        """End the link: report its unsettled deliveries without an outcome (`on_outcomes` with state None)."""
         self.went_dead()
         self._window.starved.pop(self, None)
         self._window.halted.pop(self, None)

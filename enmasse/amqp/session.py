@@ -68,6 +68,7 @@ class Session:
 
     @property
     def links(self) -> list[Link]:
+        """All links of the session that have not ended."""
         return self._table.all()
 
     @property
@@ -77,6 +78,7 @@ class Session:
 
     @property
     def ended(self) -> bool:
+        """Return True if nothing can be sent on it: it is ended locally, or has ended."""
         return self.end_sent or self._over
 
     @property
@@ -216,12 +218,14 @@ class Session:
         )
 
     def take_begin(self, begin: Begin, remote_channel: int) -> None:
+        """Take the peer's begin: its channel and windows."""
         self.remote_channel = remote_channel
         self.remote_begin = begin
         self.incoming.begin(int(begin.next_outgoing_id))
         self.outgoing.grant(self.outgoing.next_transfer_id, int(begin.incoming_window))
 
     def take_end(self, end: End) -> None:
+        """Take the peer's end and answer it."""
         if not self.end_sent:
             self.flush()
             self.send(End())
@@ -355,6 +359,7 @@ class Session:
         self.connection.handler.on_attached(link)
 
     def take_detach(self, detach: Detach) -> None:
+        """Take the peer's detach and answer it. Raises SessionFault for an unknown handle."""
         handle = int(detach.handle)
         if self._table.by_remote(handle) is None and self._table.was_attached(handle):
             return  # a second one: some clients answer a refused attach with it, and no link is attached
@@ -386,6 +391,8 @@ class Session:
     # --- flow, transfer, disposition ----------------------------------------------------------------------------------
 
     def take_flow(self, flow: Flow) -> None:
+        """Take the peer's flow for the session and, with a handle, for a link. Raises SessionFault for an unknown
+        handle."""
         outgoing = self.outgoing
         was_full = outgoing.full
         outgoing.grant(0 if flow.next_incoming_id is None else int(flow.next_incoming_id), int(flow.incoming_window))
@@ -401,12 +408,15 @@ class Session:
             outgoing.resume()
 
     def take_transfer(self, transfer: Transfer, payload: bytes) -> None:
+        """Pass a transfer to its receiver. Raises SessionFault for an unknown handle or one of a sender."""
         link = self._table.remote(int(transfer.handle), "transfer on")
         if not isinstance(link, Receiver):
             raise SessionFault(errors.NOT_ALLOWED, f"transfer on link {link.name!r}, whose sender is here")
         link.take_transfer(transfer, payload)
 
     def take_disposition(self, d: Disposition) -> None:
+        """Take outcomes from a receiving peer, settlements from a sending one. Raises SessionFault for an invalid
+        range."""
         first = int(d.first)
         last = first if d.last is None else int(d.last)
         count = serial_difference(last, first) + 1

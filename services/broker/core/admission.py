@@ -92,6 +92,7 @@ class Admission:
                 self.block(owner)
 
     def block(self, address: BrokerAddress) -> None:
+        """Take the credit of all producers of a full address."""
         if address.blocked:
             return
         address.blocked = True

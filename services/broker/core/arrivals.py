@@ -48,12 +48,19 @@ class ArrivalsHost(Protocol):
     def disk_caught_up(self) -> None:
         """Resume producers and jobs that waited for the disk."""
 
-    def ask_commit(self, urgent: bool) -> None: ...
-    def next_id(self, count: int = 1) -> int: ...
-    def to_wall(self, time: int) -> int: ...
+    def ask_commit(self, urgent: bool) -> None:
+        """See `Broker.ask_commit`."""
+
+    def next_id(self, count: int = 1) -> int:
+        """Reserve ids of messages that are not stored, and return the first."""
+
+    def to_wall(self, time: int) -> int:
+        """Return milliseconds since 1970 for a time of the broker's clock; 0 stays 0."""
 
 
 class Arrivals:
+    """Messages that wait for a commit, with their producers and queues."""
+
     def __init__(self, broker: ArrivalsHost) -> None:
         self._broker = broker
         self._coming: list[Arrival] = []

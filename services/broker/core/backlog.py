@@ -175,11 +175,13 @@ class Backlog:
         return bool(self.slices or self.gathered)
 
     def append(self, message: StoredMessage) -> None:
+        """Put a message at the end; it is packed when a slice is full."""
         self.gathered.append(message)
         if len(self.gathered) >= SLICE:
             self.seal()
 
     def extend(self, messages: Sequence[StoredMessage]) -> None:
+        """Put messages at the end; they are packed when a slice is full."""
         self.gathered += messages
         if len(self.gathered) >= SLICE:
             self.seal()

@@ -39,6 +39,8 @@ def _nothing(*_: Any) -> None:
 
 
 class Broker:
+    """The core as connections and management see it: catalogue, messages, time and durability."""
+
     def __init__(
         self,
         name: str,

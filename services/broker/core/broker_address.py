@@ -14,7 +14,9 @@ class Producer(Protocol):
     def block(self) -> None:
         """The address is full: no more credit."""
 
-    def unblock(self) -> None: ...
+    def unblock(self) -> None:
+        """Grant credit again."""
+
     def closed(self, condition: str, description: str) -> None:
         """The address ends the producer: its link is to be detached with this error."""
 
@@ -71,6 +73,7 @@ class BrokerAddress(AddressTotals):
         self.apply(settings)
 
     def apply(self, settings: AddressSettings) -> None:
+        """Put settings into force."""
         self.settings = settings
         self.limit_to(settings.max_size_bytes, settings.max_size_messages)
         dropping = settings.full_policy == "DROP" and settings.max_size_bytes >= 0

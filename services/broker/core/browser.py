@@ -40,6 +40,7 @@ class Browser:
         """`flow` is to be called in a later turn: there was more than fits one."""
 
     def flow(self) -> None:
+        """Send copies as far as credit goes; answer a drain at the end of the list."""
         if self._standing:
             return
         looked = 0

@@ -34,9 +34,11 @@ _NO_QUEUES: Mapping[str, Queue] = MappingProxyType({})
 class CatalogueHost(Protocol):
     """The part of the broker that the catalogue uses."""
 
-    def next_id(self) -> int: ...
+    def next_id(self) -> int:
+        """Reserve an id, and return it."""
 
-    def new_queue(self, id: int, name: str, address: BrokerAddress, routing_type: str, **attributes: Any) -> Queue: ...
+    def new_queue(self, id: int, name: str, address: BrokerAddress, routing_type: str, **attributes: Any) -> Queue:
+        """Make a queue with the attributes that `Queue` takes."""
 
     def ask_commit(self, urgent: bool) -> None:
         """Definitions were written."""

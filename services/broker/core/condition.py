@@ -19,6 +19,7 @@ class Condition:
 
     @property
     def filter(self) -> Selector | None:
+        """The selector that a message must match, None: all do."""
         return self._filter
 
     @filter.setter

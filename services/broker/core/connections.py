@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class ProducerInfo:
+    """A link to the broker, as management shows it."""
+
     id: str
     session: str
     address: str  # "" = anonymous relay
@@ -18,6 +20,8 @@ class ProducerInfo:
 
 @dataclass(eq=False)
 class ConsumerInfo:
+    """A link from the broker, as management shows it."""
+
     id: str
     session: str
     queue: str

@@ -13,12 +13,21 @@ class Outlet(Protocol):
     """The sending side of a link (enmasse.amqp's Sender)."""
 
     @property
-    def credit(self) -> int: ...
+    def credit(self) -> int:
+        """Number of messages that may be sent."""
+
     @property
-    def drain(self) -> bool: ...
-    def send(self, payload: Any, token: Any = None, *, settled: bool = False) -> Any: ...
-    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int: ...
-    def drained(self) -> None: ...
+    def drain(self) -> bool:
+        """Whether the receiver waits for what there is, and the end of its credit."""
+
+    def send(self, payload: Any, token: Any = None, *, settled: bool = False) -> Any:
+        """Send a message; `token` is returned with its outcome unless it is settled."""
+
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
+        """Send unsettled messages as far as possible; return how many."""
+
+    def drained(self) -> None:
+        """Give the credit back: there is nothing more to send."""
 
 
 class Consumer:

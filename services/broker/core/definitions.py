@@ -16,6 +16,7 @@ from services.broker.core.settings import Value
 
 
 def address_definition(address: BrokerAddress) -> bytes:
+    """Return the definition of an address for the store, as JSON."""
     return _encoded(
         {
             "kind": "address",
@@ -27,6 +28,7 @@ def address_definition(address: BrokerAddress) -> bytes:
 
 
 def queue_definition(queue: Queue) -> bytes:
+    """Return the definition of a queue for the store, as JSON."""
     return _encoded(
         {
             "kind": "queue",
@@ -50,6 +52,7 @@ def queue_definition(queue: Queue) -> bytes:
 
 
 def divert_definition(divert: Divert) -> bytes:
+    """Return the definition of a divert for the store, as JSON."""
     return _encoded(
         {
             "kind": "divert",
@@ -64,6 +67,7 @@ def divert_definition(divert: Divert) -> bytes:
 
 
 def settings_definition(match: str, values: dict[str, Value]) -> bytes:
+    """Return the definition of the settings for the addresses that `match` covers, as JSON."""
     return _encoded({"kind": "settings", "match": match, "values": values})
 
 

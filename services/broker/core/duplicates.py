@@ -6,10 +6,13 @@ from services.broker.core.broker_address import BrokerAddress
 
 
 class DuplicateIds:
+    """Duplicate ids by address, in memory."""
+
     def __init__(self) -> None:
         self._seen: dict[str, dict[bytes, None]] = {}
 
     def seen(self, address: BrokerAddress, key: bytes) -> bool:
+        """Return True if the address remembers this key."""
         ids = self._seen.get(address.name)
         return ids is not None and key in ids
 
@@ -21,4 +24,5 @@ class DuplicateIds:
             del ids[next(iter(ids))]
 
     def forget(self, address: BrokerAddress) -> None:
+        """Remove all keys of an address."""
         self._seen.pop(address.name, None)

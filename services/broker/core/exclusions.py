@@ -22,9 +22,11 @@ class Exclusions:
         return set(self._consumers)
 
     def add(self, message: int, consumer: Consumer) -> None:
+        """Keep a message from a consumer."""
         self._consumers.setdefault(message, []).append(consumer)
 
     def excludes(self, message: int, consumer: Consumer) -> bool:
+        """Return True if the message is not for this consumer."""
         return consumer in self._consumers.get(message, ())
 
     def rename(self, message: int, new: int) -> None:

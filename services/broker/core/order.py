@@ -20,6 +20,7 @@ _by_id = attrgetter("id")
 
 
 def anyone(_: StoredMessage | Slice) -> bool:
+    """Return True: the choice of all messages."""
     return True
 
 
@@ -54,6 +55,7 @@ class MessageOrder:
 
     # -- in ------------------------------------------------------------------------------------------------------------
     def append(self, message: StoredMessage) -> None:
+        """Put a message behind all others of its priority."""
         priority = message.flags >> PRIORITY_SHIFT
         if priority != NORMAL:
             self._by_priority()[priority].append(message)

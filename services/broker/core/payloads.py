@@ -13,6 +13,8 @@ _log = log.get()
 
 
 class Payloads:
+    """Payloads of messages: in memory, in the store, or in the pager."""
+
     def __init__(self, ledger: Ledger, store: MessageStore | None, pager: PageStore | None) -> None:
         self._ledger = ledger
         self._store = store

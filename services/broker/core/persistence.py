@@ -23,17 +23,28 @@ class FoundReference(Protocol):
     """One message in one queue, as found at the start. `size` is that of the payload."""
 
     @property
-    def message(self) -> int: ...
+    def message(self) -> int:
+        """Id of the message."""
+
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Bytes of its payload."""
+
     @property
-    def priority(self) -> int: ...
+    def priority(self) -> int:
+        """Priority, 0 to 9."""
+
     @property
-    def expiry(self) -> int: ...
+    def expiry(self) -> int:
+        """Milliseconds since 1970, 0 = never."""
+
     @property
-    def not_before(self) -> int: ...
+    def not_before(self) -> int:
+        """Milliseconds since 1970 before which it is not delivered, 0 = at once."""
+
     @property
-    def delivery_count(self) -> int: ...
+    def delivery_count(self) -> int:
+        """Failed deliveries from this queue."""
 
 
 class FoundRun(Protocol):
@@ -41,16 +52,21 @@ class FoundRun(Protocol):
     delivered and not delayed; and the sizes of their payloads."""
 
     @property
-    def messages(self) -> Sequence[int]: ...
+    def messages(self) -> Sequence[int]:
+        """Ids of the messages, ascending."""
+
     @property
-    def sizes(self) -> Sequence[int]: ...
+    def sizes(self) -> Sequence[int]:
+        """Bytes of the payload of each."""
 
 
 class Found(Protocol):
     """Contents of the disk at the start: definitions by id, and the references of each queue in queue order."""
 
     @property
-    def definitions(self) -> Mapping[int, bytes]: ...
+    def definitions(self) -> Mapping[int, bytes]:
+        """All definitions by id."""
+
     @property
     def unknown(self) -> Mapping[int, int]:
         """How many references there are to ids whose definition is damaged."""
@@ -58,7 +74,8 @@ class Found(Protocol):
     def queues(self) -> Iterable[int]:
         """Ids of those that hold at least one reference."""
 
-    def count(self, queue: int) -> int: ...
+    def count(self, queue: int) -> int:
+        """Return the number of references from a queue."""
 
     def parts(self, queue: int, count: int) -> Iterator[FoundRun | Sequence[FoundReference]]:
         """Yield the references, `count` at a time; as a run if all of them are of the usual kind."""
@@ -81,7 +98,8 @@ class Losses(Protocol):
     def places(self) -> int:
         """Damaged places in files."""
 
-    def add(self, what: str, queue: str = "", messages: int = 0) -> None: ...
+    def add(self, what: str, queue: str = "", messages: int = 0) -> None:
+        """Count a damaged place (`what`), and messages of a queue that are lost with it."""
 
     def report(self) -> str:
         """A sentence for people; empty: nothing was lost."""
@@ -110,10 +128,12 @@ class MessageStore(Protocol):
         """Whether the last commit failed."""
 
     @property
-    def disk_bytes(self) -> int: ...
+    def disk_bytes(self) -> int:
+        """Bytes of all files."""
 
     @property
-    def losses(self) -> Losses: ...
+    def losses(self) -> Losses:
+        """Losses by damage."""
 
     def take_recovered(self) -> Found:
         """Return the contents found at the start, which the store forgets. To be used up before any change."""
@@ -146,7 +166,8 @@ class MessageStore(Protocol):
     def remove(self, message: int, queue: int) -> None:
         """The reference is gone; with the last one, the message."""
 
-    def remove_many(self, messages: list[int], queue: int) -> None: ...
+    def remove_many(self, messages: list[int], queue: int) -> None:
+        """Remove the references of a queue to these messages."""
 
     def discard(self, message: int, queue: int) -> None:
         """Forgets a reference of a queue that is no longer defined."""
@@ -195,5 +216,8 @@ class PageStore(Protocol):
     def read(self, place: int) -> bytes:
         """Return a payload. Raises LookupError (no such place), OSError."""
 
-    def release(self, place: int) -> None: ...
-    def close(self) -> None: ...
+    def release(self, place: int) -> None:
+        """Free the place of a payload."""
+
+    def close(self) -> None:
+        """Close the files; what is in them is not kept."""

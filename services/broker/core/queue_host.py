@@ -19,11 +19,16 @@ class DeadLettering(Protocol[Q]):
     """Moves messages that are not delivered to another address, or ends them. The message is out of the queue's order
     already. False: it could not be read, is back in its place, and the queue stands still."""
 
-    def expire(self, queue: Q, message: StoredMessage) -> bool: ...
-    def kill(self, queue: Q, message: StoredMessage) -> bool: ...
+    def expire(self, queue: Q, message: StoredMessage) -> bool:
+        """See `DeadLetters.expire`."""
+
+    def kill(self, queue: Q, message: StoredMessage) -> bool:
+        """See `DeadLetters.kill`."""
 
 
 class ContentsHost(Protocol):
+    """Needs of the messages of a queue."""
+
     payloads: Payloads
     store: MessageStore | None
 
@@ -32,13 +37,18 @@ class ContentsHost(Protocol):
 
 
 class QueueHost(ContentsHost, Protocol[Q]):
+    """Needs of a queue."""
+
     jobs: Jobs
     ledger: Ledger
 
     @property
-    def now(self) -> int: ...
+    def now(self) -> int:
+        """Milliseconds of the broker's clock."""
+
     @property
-    def dead_letters(self) -> DeadLettering[Q]: ...
+    def dead_letters(self) -> DeadLettering[Q]:
+        """Destination of messages that are not delivered."""
 
     def next_id(self) -> int:
         """An id for a message that is not stored."""

@@ -21,6 +21,8 @@ _KINDS = (None, ANYCAST, MULTICAST)
 
 
 class RouteTable:
+    """Routes by name and kind, each until something changes that it was made of."""
+
     def __init__(
         self,
         addresses: Mapping[str, BrokerAddress],
@@ -151,6 +153,7 @@ class RouteTable:
             self._forget(key)
 
     def clear(self) -> None:
+        """Make every route stale."""
         for route in self._routes.values():
             route.stale = True
         self._routes.clear()

@@ -28,7 +28,8 @@ class Named(Protocol):
     """A queue."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the queue."""
 
 
 class Standing(Protocol):

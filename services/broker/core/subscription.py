@@ -21,6 +21,8 @@ _LIKE_SUFFIX = re.compile("(:|%(?:25)*3A)(?=(?:shared-volatile|global)$)")
 
 
 class Identity(NamedTuple):
+    """Owner and name of a subscription."""
+
     container: str
     link: str
 

@@ -10,6 +10,8 @@ _SCAN = 500  # from one look for expired messages to the next
 
 
 class Timers:
+    """Queues to be woken at a time, and those whose messages expire."""
+
     def __init__(self) -> None:
         self._wakes: list[tuple[int, int, Queue]] = []  # heap of (due, number, queue)
         self._expiring: dict[Queue, None] = {}
@@ -32,6 +34,7 @@ class Timers:
         self._expiring.pop(queue, None)
 
     def run(self, now: int) -> None:
+        """Wake the queues that are due at `now` (milliseconds), and remove expired messages."""
         while self._wakes and self._wakes[0][0] <= now:
             queue = heappop(self._wakes)[2]
             if not queue.deleted:

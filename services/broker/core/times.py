@@ -48,6 +48,7 @@ class Schedule:
         return list(self._messages)
 
     def find(self, id: int) -> StoredMessage | None:
+        """Return a scheduled message by id, None without one."""
         return self._messages.get(id)
 
     def take(self, messages: Iterable[StoredMessage]) -> None:
@@ -74,11 +75,13 @@ class Expiries:
         self.handed: dict[int, None] = {}  # see Turns.draining
 
     def add(self, expires: int) -> None:
+        """Watch a message that expires at this time (milliseconds)."""
         self.watched += 1
         if not self.next or expires < self.next:
             self.next = expires
 
     def remove(self, message: StoredMessage) -> None:
+        """Watch a message no longer."""
         self.watched -= 1
         self.handed.pop(message.id, None)
         if not self.watched:
