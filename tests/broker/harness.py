@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +19,7 @@ from proton.reactor import ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 from enmasse.testing import free_port
+from tests.kit.processes import Process, Program, start_service
 from tests.kit.waiting import wait_for
 
 DEADLINE = 60.0
@@ -58,7 +56,7 @@ class BrokerProcess(Reachable):
         self.port = free_port()
         self.url = f"127.0.0.1:{self.port}"
         self.settings: dict[str, Any] = {"data_dir": str(directory / "data"), **settings}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self.health = 0
 
     def start(self, wrapper: list[str] | None = None) -> BrokerProcess:
@@ -73,8 +71,7 @@ class BrokerProcess(Reachable):
         config.write_text(
             json.dumps({"name": "b0", "health": f"127.0.0.1:{self.health}", "listen": self.url, **self.settings})
         )
-        command = [sys.executable, *(wrapper or ["-m", "services.broker"]), "--config", str(config)]
-        self.process = subprocess.Popen(command, env=os.environ | {"ENMASSE_PARENT": str(os.getpid())})
+        self.process = start_service(Program(tuple(wrapper), ()) if wrapper else "broker", config)
 
     def ready(self) -> bool:
         return bool(self.health_says().get("ready"))

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from enmasse.testing import free_offset
+from tests.kit import processes
 from tests.kit.waiting import wait_for
 
 __all__ = ["ENMASSE", "FAKE_UP", "Up", "address", "alive", "enmasse", "free_offset", "wait_for"]
 
-FAKE_UP = Path(__file__).with_name("fakes") / "up.py"
+FAKE_UP = processes.Program((str(Path(__file__).with_name("fakes") / "up.py"),), ("enmasse.supervisor.start",))
 ENMASSE = str(Path(sys.executable).with_name("enmasse"))
 T = TypeVar("T")
 
@@ -34,9 +35,12 @@ def enmasse(
     input: str | None = None,
     seconds: float = 180,
     env: dict[str, str] | None = None,
-    program: str = ENMASSE,
+    program: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs one `enmasse` command to its end; `env` on top of the environment."""
+    """Run one `enmasse` command to its end. `env`: on top of the environment. `program`: executed instead of the
+    command of this checkout, which is forked."""
+    if program is None:
+        return processes.run(processes.COMMAND, *map(str, arguments), input=input, seconds=seconds, environment=env)
     return subprocess.run(
         [program, *map(str, arguments)],
         input=input,
@@ -66,27 +70,31 @@ class Up:
         """`environment`: in addition to this process's; then the suite has it instead of options."""
         self.config, self.data = config, data
         self.offset = free_offset() if offset is None else offset
+        (reading, writing), (reading_errors, writing_errors) = os.pipe(), os.pipe()
+        self.process: processes.Process
         if fake:
-            command = [sys.executable, str(FAKE_UP), str(config), str(data), str(self.offset), *map(str, tls)]
-        elif environment is not None:
-            command = [program, "up"]
+            words = map(str, (config, data, self.offset, *tls))
+            self.process = processes.start(
+                FAKE_UP, *words, stdout=writing, stderr=writing_errors, environment=environment
+            )
         else:
-            command = [ENMASSE, "up", "--config", str(config), "--data", str(data), "--port-offset", str(self.offset)]
-            command += options
-            command += [word for pair in zip(("--tls-cert", "--tls-key"), tls, strict=False) for word in map(str, pair)]
-        reading, writing = os.pipe()
-        self.process = subprocess.Popen(
-            command, stdout=writing, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
-        )
+            command = [program, "up"]
+            if environment is None:
+                command += ["--config", str(config), "--data", str(data), "--port-offset", str(self.offset), *options]
+                pairs = zip(("--tls-cert", "--tls-key"), map(str, tls), strict=False)
+                command += [word for pair in pairs for word in pair]
+            whole = {**os.environ, **(environment or {})}
+            self.process = subprocess.Popen(command, stdout=writing, stderr=writing_errors, env=whole)
         os.close(writing)
-        stdout = os.fdopen(reading)
+        os.close(writing_errors)
+        stdout, stderr = os.fdopen(reading), os.fdopen(reading_errors)
         if unread:  # as `enmasse up | true`
             stdout.close()
         self.lines: list[str] = []
         self.errors: list[str] = []
         self._readers = [
             threading.Thread(target=self._read, args=(stdout, self.lines), daemon=True),
-            threading.Thread(target=self._read, args=(self.process.stderr, self.errors), daemon=True),
+            threading.Thread(target=self._read, args=(stderr, self.errors), daemon=True),
         ]
         for reader in self._readers:
             reader.start()

@@ -21,6 +21,7 @@ from tests.cli.mqtt_peer import Broker, mqtt_peer
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 from tests.cli.subctrl import RETAINED, ROW, SESSION, answering
 from tests.cli.test_client import PASSES, giving, peer, taking
+from tests.kit import processes
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -483,9 +484,7 @@ def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess
 
     def run(**given: object) -> subprocess.CompletedProcess[str]:
         arguments = [option.format(folder=folder, **given) for option in OPTIONS[command]]
-        return subprocess.run(
-            [ENMASSE, command, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=180
-        )
+        return processes.run(processes.COMMAND, command, *arguments, stdout=stdout)
 
     if command == "scale":
         with running(folder) as up:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +17,7 @@ import proton
 from proton.utils import BlockingConnection
 
 from enmasse.testing import free_port
+from tests.kit.processes import Process, start_service
 from tests.kit.waiting import DEADLINE
 from tests.kit.waiting import wait_for as wait_until
 
@@ -52,20 +51,16 @@ class Configserv:
         self.file = folder / "configserv.json"
         self.file.write_text(json.dumps(self.settings))
         self.log = folder / "log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
 
     def start(self) -> Configserv:
         self.run()
         wait_until(self.health, "configserv answers")
         return self
 
-    def run(self) -> subprocess.Popen[bytes]:
+    def run(self) -> Process:
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "services.configserv", "--config", str(self.file)],
-                stderr=log,
-                env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
-            )
+            self.process = start_service("configserv", self.file, log=log)
         return self.process
 
     def health(self) -> dict[str, Any] | None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +14,7 @@ from enmasse.testing import free_port
 from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.ports import Delivery, Ending, Request, Session
 from tests.configserv.running import Configserv
+from tests.kit.processes import Process, start_service
 from tests.kit.waiting import until
 from tests.kit.waiting import wait_for as wait_until
 from tests.mqtt_gateway.toy_services import ToySessions, ToyWills
@@ -68,16 +66,11 @@ class Router:
                 }
             )
         )
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "services.router", "--config", str(self._config)],
-                cwd=ROOT,
-                stderr=log,
-                env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
-            )
+            self.process = start_service("router", self._config, log=log)
         wait_until(self._ready, "the router is ready")
 
     def _ready(self) -> bool:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -24,6 +21,7 @@ from enmasse.stores import StoreSettings
 from enmasse.testing import free_port, wait_for
 from tests.broker.harness import BrokerProcess
 from tests.configserv.running import Configserv
+from tests.kit.processes import Process, Program, start_service
 from tests.mqtt_gateway.environment import Router
 from tests.router.harness import pump
 
@@ -81,16 +79,12 @@ class Service:
                 }
             )
         )
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
 
     def start(self, dies: str = "", ready: bool = True) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.mqtt_lwt.dying", dies or "never", "--config", str(self._config)],
-                cwd=ROOT,
-                stderr=log,
-                env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
-            )
+            program = Program(("-m", "tests.mqtt_lwt.dying", dies or "never"), ("tests.mqtt_lwt.dying",))
+            self.process = start_service(program, self._config, log=log)
         if ready:
             wait_for("the last-will service is ready", lambda: self.says()["ready"] or self.ended)
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from enmasse.control import Artemis, ControlConnection, ControlError, Dispatch, 
 from enmasse.testing import free_port
 from services.ragent.entities import AUTO_LINK, LINK_ROUTE
 from services.ragent.management import CONNECTION, ROUTER_LINK
+from tests.kit.processes import Process, start_service
 from tests.kit.waiting import DEADLINE
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
@@ -39,7 +41,7 @@ class Engines:
         self.folder = folder
         self.broker_port, self.client_port = free_port(), world.client_port
         self.operators_port = free_port()
-        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._processes: dict[str, Process] = {}
 
     async def start(self) -> None:
         await self.start_broker()
@@ -58,7 +60,10 @@ class Engines:
         file.write_text(json.dumps([["log", {"module": "DEFAULT", "enable": "warning+"}], *entities]))
         path = shutil.which("qdrouterd")
         assert path is not None
-        await self._start("router", "enmasse.startup", path, "--config", str(file))
+        self._processes["router"] = subprocess.Popen(
+            [sys.executable, "-m", "enmasse.startup", path, "--config", str(file)],
+            env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
+        )
 
     async def start_broker(self) -> None:
         settings: dict[str, Any] = {
@@ -82,18 +87,12 @@ class Engines:
     async def _run(self, service: str, settings: dict[str, Any]) -> None:
         file = self.folder / f"{service}.json"
         file.write_text(json.dumps({"name": service, "health": f"127.0.0.1:{free_port()}", **settings}))
-        await self._start(service, f"services.{service}", "--config", str(file))
-
-    async def _start(self, name: str, module: str, *arguments: str) -> None:
-        environment = {**os.environ, "ENMASSE_PARENT": str(os.getpid())}
-        self._processes[name] = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, *arguments, env=environment
-        )
+        self._processes[service] = await asyncio.to_thread(start_service, service, file)
 
     async def kill(self, service: str) -> None:
         process = self._processes.pop(service)
         process.send_signal(signal.SIGKILL)
-        await process.wait()
+        await asyncio.to_thread(process.wait)
 
     async def stop(self) -> None:
         for service in list(self._processes):

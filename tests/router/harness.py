@@ -7,7 +7,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import urllib.request
@@ -22,6 +21,7 @@ from proton.reactor import ApplicationEvent, Container, EventInjector
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, SyncRequestResponse
 
 from enmasse.testing import free_port
+from tests.kit.processes import Process, start_service
 from tests.kit.waiting import wait_for
 
 __all__ = [
@@ -157,10 +157,7 @@ class RouterProcess:
         config = Path(self.folder.name) / "router.json"
         health = f"127.0.0.1:{self.health_port}"
         config.write_text(json.dumps({"name": self.id, "health": health, "entities": entities}))
-        self._run(sys.executable, "-m", "services.router", "--config", str(config))
-
-    def _run(self, *command: str) -> None:
-        self.process = subprocess.Popen(command, cwd=ROOT, stderr=self.log)
+        self.process: Process = start_service("router", config, log=self.log)
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, self.errors()
@@ -196,7 +193,7 @@ class DispatchProcess(RouterProcess):
     def _start(self, entities: list[list[Any]]) -> None:
         config = Path(self.folder.name) / "router.json"
         config.write_text(json.dumps([["log", {"module": "DEFAULT", "enable": "warning+"}], *entities]))
-        self._run("qdrouterd", "--config", str(config))
+        self.process = subprocess.Popen(["qdrouterd", "--config", str(config)], cwd=ROOT, stderr=self.log)
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, self.errors()

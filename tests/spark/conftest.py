@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.testing import free_port, wait_for
+from tests.kit.processes import Process, start_service
 
 DEADLINE = 240.0
 """Seconds until a wait is given up, also for a whole Spark to start on a slow machine: no assertion of speed."""
@@ -40,8 +39,8 @@ class Broker:
         self.config.write_text(json.dumps(settings))
         self.process = self.start()
 
-    def start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([sys.executable, "-m", "services.broker", "--config", str(self.config)])
+    def start(self) -> Process:
+        process = start_service("broker", self.config)
         wait_for("the broker to listen", lambda: process.poll() is not None or self.listens(), DEADLINE)
         assert process.poll() is None, "the broker ended"
         return process

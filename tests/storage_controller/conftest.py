@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
-import sys
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from enmasse.testing import free_port
 from services.storage_controller.app import serve
 from services.storage_controller.controller import ControllerSettings
 from services.storage_controller.drivers.local import LocalSettings
+from tests.kit.processes import Process, start_service
 from tests.kit.waiting import DEADLINE
 from tests.ragent.doubles import FakeConfigserv, until
 
@@ -50,7 +50,7 @@ class Supervisor:
         self.actual = folder / "actual.json"
         self.paused: set[str] = set()
         """Brokers that are not started (again) for now."""
-        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self.processes: dict[str, Process] = {}
         self.rounds = 0
         """How often all that is wished for was looked at and brought about."""
         self._folder = folder
@@ -88,7 +88,7 @@ class Supervisor:
     async def kill(self, name: str) -> None:
         process = self.processes[name]
         process.send_signal(signal.SIGKILL)
-        await process.wait()
+        await asyncio.to_thread(process.wait)
 
     def port(self, name: str) -> int:
         return self._ports[name][0]
@@ -99,7 +99,7 @@ class Supervisor:
             before = self._facts()
             for name in list(self.processes):
                 process = self.processes[name]
-                if process.returncode is not None:
+                if process.poll() is not None:
                     del self.processes[name]
                 elif wishes.get(name) != self._settings[name]:
                     await self._end(name)
@@ -144,13 +144,11 @@ class Supervisor:
                 full[key] = str(self._folder / full[key])
         if self._engine == artemis.NAME:
             command = await asyncio.to_thread(self._artemis, name, full)
+            self.processes[name] = subprocess.Popen(command, env={**os.environ, "ENMASSE_PARENT": str(os.getpid())})
         else:
             file = self._folder / f"{name}.config"
             file.write_text(json.dumps(full))
-            command = [sys.executable, "-m", "services.broker", "--config", str(file)]
-        self.processes[name] = await asyncio.create_subprocess_exec(
-            *command, env={**os.environ, "ENMASSE_PARENT": str(os.getpid())}
-        )
+            self.processes[name] = await asyncio.to_thread(start_service, "broker", file)
 
     def _artemis(self, name: str, settings: dict[str, Any]) -> list[str]:
         spec = Spec(name, artemis.NAME, {**settings, "log_level": "error"}, engine=artemis.NAME)
@@ -158,9 +156,8 @@ class Supervisor:
 
     async def _end(self, name: str) -> None:
         process = self.processes.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
+        process.terminate()
+        await asyncio.to_thread(process.wait)
 
 
 class World:

@@ -6,11 +6,8 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -33,6 +30,7 @@ from enmasse.control import (
 from enmasse.model import sessions as wire
 from enmasse.testing import free_port
 from tests.broker.harness import BrokerProcess
+from tests.kit.processes import Process, Program, service, start_service
 from tests.kit.waiting import until
 from tests.ragent.doubles import FakeConfigserv
 from tests.router.harness import RouterProcess
@@ -168,16 +166,19 @@ def _plain(message: proton.Message) -> proton.Message:
     return message
 
 
+SUBSERV = service("subserv")
+
+
 class World:
     """A router, brokers, a configuration service, subserv."""
 
-    def __init__(self, folder: Path, store: dict[str, Any] | None, program: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, store: dict[str, Any] | None, program: Program = SUBSERV) -> None:
         self.folder = folder
         self.program = program
         self.configserv = FakeConfigserv()
         self.brokers: dict[str, BrokerProcess] = {}
         self.router: RouterProcess
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self.store = store or {"kind": "sqlite", "path": str(folder / "subserv.db")}
         self.addresses: dict[str, Any] = {**TOPICS, **OTHERS}
         self.homes = {"news": "b1", "alarms": "b1", "jobs": "b1"}
@@ -221,8 +222,7 @@ class World:
             "store": self.store,
         }
         config.write_text(json.dumps(settings))
-        environment = os.environ | {"ENMASSE_PARENT": str(os.getpid())}
-        self.process = subprocess.Popen([sys.executable, "-m", *self.program, "--config", str(config)], env=environment)
+        self.process = start_service(self.program, config)
 
     async def ready(self) -> None:
         """Everything is served, all brokers included; or it has ended."""
@@ -360,7 +360,7 @@ async def world(
     folder: Path,
     brokers: int = 1,
     store: dict[str, Any] | None = None,
-    program: tuple[str, ...] = ("services.subserv",),
+    program: Program = SUBSERV,
 ) -> AsyncIterator[World]:
     made = World(folder, store, program)
     try:

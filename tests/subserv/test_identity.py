@@ -104,7 +104,7 @@ async def test_two_suites_on_one_broker_keep_each_others_sessions_and_retained_m
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     async with world(tmp_path / "one") as one:
-        two = World(tmp_path / "two", None, ("services.subserv",))
+        two = World(tmp_path / "two", None)
         one.by_hand = two.by_hand = {"b1": {"host": "127.0.0.1", "port": one.brokers["b1"].port, "byHand": True}}
         try:
             await one.publish()

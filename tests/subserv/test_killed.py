@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.control import LinkClosed
+from tests.kit.processes import Program
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.redis_server import RedisServer
-from tests.subserv.harness import SUITE, Gateway, RequestError, World, world
+from tests.subserv.harness import SUBSERV, SUITE, Gateway, RequestError, World, world
 
 QUEUE = "$sub/b1/mqtt.c"
 SHARED = "$sub/b1/share.g.1"
@@ -129,7 +130,8 @@ class Life:
 
 async def lives(folder: Path, store: dict[str, Any] | None, every: int) -> None:
     """One life for each `every`-th step, from a random one on, until one ends before its step comes."""
-    async with world(folder, store=store, program=("tests.subserv.killed", str(folder))) as w:
+    program = Program(("-m", "tests.subserv.killed", str(folder)), SUBSERV.imports)
+    async with world(folder, store=store, program=program) as w:
         gateway = await w.gateway()
         await w.publish_to("news/kept", b"kept", retain=True)
         death = random.randint(1, every)

@@ -1,0 +1,96 @@
+"""Server process that has imported modules and forks a Python program for each request.
+
+    python -m tests.kit.forkserver FD MODULE…
+
+`FD`: a SEQPACKET socket to the client (`processes.py`). A request is the JSON list [ARGUMENTS, FOLDER, ENVIRONMENT]
+with four file descriptors: standard input, output and error of the program, and a pipe for its exit status. ARGUMENTS
+are those of the interpreter: `-m MODULE ARGUMENT…` or `FILE ARGUMENT…`. The answer is the process id. The status has
+the values of subprocess.Popen.returncode, in decimal. The server ends with its client, and its programs with the server
+if ENMASSE_PARENT is in their environment.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+
+LONGEST = 200_000
+"""Bytes of a request at most."""
+
+
+def serve(client: socket.socket, modules: list[str]) -> None:
+    """Import the modules, then fork a program for each request until the client ends. Returns in each fork, too: when
+    its program has."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+    waiting = selectors.DefaultSelector()
+    waiting.register(client, selectors.EVENT_READ)
+    while True:
+        for key, _ in waiting.select():
+            if key.data is not None:
+                waiting.unregister(key.fd)
+                os.close(key.fd)
+                _report(*key.data)
+                continue
+            request, files, _, _ = socket.recv_fds(client, LONGEST, 4)
+            if not request:
+                return
+            *streams, status = files
+            pid = os.fork()
+            if not pid:
+                os.close(status)
+                for each in list(waiting.get_map().values()):
+                    if each.data is not None:
+                        os.close(each.fd)
+                        os.close(each.data[1])
+                waiting.close()
+                client.close()
+                _run(request, streams)
+                return
+            for descriptor in streams:
+                os.close(descriptor)
+            waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
+            client.send(b"%d" % pid)
+
+
+def _report(pid: int, status: int) -> None:
+    """Write how a process ended."""
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.write(status, b"%d" % code)
+    os.close(status)
+
+
+def _run(request: bytes, streams: list[int]) -> None:
+    """Run the program of the request in this process."""
+    arguments, folder, environment = json.loads(request)
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+    os.closerange(3, max(streams) + 1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    if "ENMASSE_PARENT" in os.environ:
+        os.environ["ENMASSE_PARENT"] = str(os.getppid())
+    if arguments[0] == "-m":
+        main = f"{arguments[1]}.__main__"  # runpy warns of a module that was imported before it is run
+        sys.modules.pop(main if main in sys.modules else arguments[1], None)
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

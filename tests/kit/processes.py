@@ -1,0 +1,187 @@
+"""Python programs as processes: services and `enmasse` commands.
+
+Importing takes a program 0.15 to 0.3 s of processor time. On Linux one process has imported what a program imports, and
+forks it (`forkserver.py`); elsewhere it is executed, as Pods and images do. The suites of `enmasse up` are not started
+here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from enmasse.supervisor.forkserver import IMPORTED_LATER
+from tests.kit.forkserver import LONGEST
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Python program: the first arguments of the interpreter, and modules that it imports. Without any, it is always
+    executed."""
+
+    arguments: tuple[str, ...]
+    imports: tuple[str, ...]
+
+
+COMMANDS = ("up", "status", "scale", "address", "subscription", "retained", "mqtt", "send", "receive", "bench")
+COMMAND = Program(
+    (str(Path(sys.executable).with_name("enmasse")),),
+    ("enmasse.cli.commands", *(f"enmasse.cli.{name}" for name in (*COMMANDS, "publish", "subscribe"))),
+)
+"""The command line."""
+
+
+def service(kind: str) -> Program:
+    """Return the program of a service."""
+    return Program(("-m", f"services.{kind}"), (*IMPORTED_LATER, f"services.{kind}.__main__"))
+
+
+class Forked:
+    """A forked program, with the part of subprocess.Popen that tests use."""
+
+    def __init__(self, pid: int, status: int) -> None:
+        """`status`: the pipe with the exit status."""
+        self.pid = pid
+        self.returncode: int | None = None
+        self._status = status
+        self._reading = threading.Lock()
+
+    def poll(self) -> int | None:
+        """Return the exit status, or minus the number of the signal that ended the process; None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the process. Raises subprocess.TimeoutExpired after `timeout` seconds."""
+        with self._reading:
+            if self.returncode is None:
+                ended = select.poll()
+                ended.register(self._status, select.POLLIN)
+                if not ended.poll(None if timeout is None else timeout * 1000):
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+                with open(self._status, "rb") as status:
+                    self.returncode = int(status.read() or -signal.SIGKILL)  # nothing: the server was killed
+            return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+Process = Forked | subprocess.Popen[bytes]
+
+
+class Server:
+    """A server process that has imported the modules of a program. It ends with this process."""
+
+    def __init__(self, imports: tuple[str, ...]) -> None:
+        self._asking = threading.Lock()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", "tests.kit.forkserver", str(theirs.fileno()), *imports]
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),)
+            )
+
+    def fork(self, arguments: list[str], streams: list[int], folder: str, environment: dict[str, str]) -> Forked:
+        """Start a program."""
+        status, theirs = os.pipe()
+        with self._asking:
+            socket.send_fds(self._socket, [json.dumps([arguments, folder, environment]).encode()], [*streams, theirs])
+            os.close(theirs)
+            answer = self._socket.recv(LONGEST)
+        assert answer, "the fork server has ended"
+        return Forked(int(answer), status)
+
+
+_servers: dict[tuple[str, ...], Server] = {}
+_starting = threading.Lock()
+
+
+def _interpreter(environment: dict[str, str]) -> dict[str, str]:
+    """Return the variables that change how the interpreter itself starts."""
+    return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LD_"))}
+
+
+_OWN = _interpreter(dict(os.environ))
+
+
+def start(
+    program: Program, *arguments: str | Path, stdin: int = 0, stdout: int = 1, stderr: int = 2,
+    cwd: Path | None = None, environment: dict[str, str] | None = None,
+) -> Process:  # fmt: skip
+    """Start a program: forked on Linux, unless its environment changes how the interpreter starts; else executed.
+    `environment`: on top of this process's."""
+    words = [*program.arguments, *map(str, arguments)]
+    whole = {**os.environ, **(environment or {})}
+    streams = [stdin, stdout, stderr]
+    if sys.platform != "linux" or not program.imports or _interpreter(whole) != _OWN:
+        return subprocess.Popen([sys.executable, *words], stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=whole)
+    with _starting:
+        if program.imports not in _servers:
+            _servers[program.imports] = Server(program.imports)
+    return _servers[program.imports].fork(words, streams, str(cwd or Path.cwd()), whole)
+
+
+def start_service(
+    kind: str | Program,
+    config: Path,
+    *,
+    log: IO[bytes] | IO[str] | None = None,
+    environment: dict[str, str] | None = None,
+) -> Process:
+    """Start a service, which ends with this process. `log`: what it writes goes there instead of standard error."""
+    program = service(kind) if isinstance(kind, str) else kind
+    parent = {"ENMASSE_PARENT": str(os.getpid())}
+    stderr = 2 if log is None else log.fileno()
+    return start(program, "--config", config, stderr=stderr, environment=parent | (environment or {}))
+
+
+def run(
+    program: Program, *arguments: str | Path, input: str | None = None, stdout: int | None = None,
+    seconds: float = 180, environment: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    """Run a program to its end. Its output is in the result, or goes to the descriptor `stdout`. Raises
+    subprocess.TimeoutExpired, and kills the program, after `seconds`."""
+    with contextlib.ExitStack() as files:
+        given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
+        if input is not None:
+            given.write(input)
+            given.seek(0)
+        stdin = 0 if input is None else given.fileno()
+        process = start(
+            program, *arguments, stdin=stdin, stdout=out.fileno() if stdout is None else stdout, stderr=err.fileno(),
+            environment=environment,
+        )  # fmt: skip
+        try:
+            status = process.wait(seconds)
+        except BaseException:
+            process.kill()
+            raise
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(list(map(str, arguments)), status, out.read(), err.read())
