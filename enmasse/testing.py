@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from enmasse.cli.http import NotRunning, get_status
-from enmasse.cli.status import EMPTY
+from enmasse.cli.init import write
+from enmasse.cli.status import EMPTY, fetch
 from enmasse.supervisor.ports import INTERNAL
 
 PORTS = (5671, 5672, 5673, 8080, 1883, 8883, 8083, 8084)
@@ -128,10 +129,8 @@ class Suite:
         return subprocess.run([str(program), *arguments], capture_output=True, text=True)
 
     def init(self) -> None:
-        """Write the configuration files. Raises RuntimeError if `enmasse init` fails."""
-        done = self.command("init", str(self.config))
-        if done.returncode:
-            raise RuntimeError(done.stderr)
+        """Write the configuration files, as `enmasse init` does. Raises OSError."""
+        write(self.config)
         for name, entries in (("addresses.json", self.addresses), ("flavors.json", self.flavors)):
             if entries:  # otherwise the file is not rewritten
                 self.edit(name, entries)
@@ -200,9 +199,9 @@ class Suite:
 
     def wait_ready(self, seconds: int = 120) -> None:
         """Return when everything is ready. Raises TimeoutError after `seconds`."""
-        done = self.command("status", "--wait", str(seconds), "--port-offset", str(self.offset))
-        if done.returncode:
-            raise TimeoutError(f"not ready within {seconds} s:\n{done.stdout}{done.stderr}")
+        _, problem = fetch(self.offset, seconds)
+        if problem:
+            raise TimeoutError("\n".join(problem))
 
     def down(self) -> int:
         """Stop the suite and return its exit status; kill it if it has not ended after a minute."""

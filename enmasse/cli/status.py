@@ -39,7 +39,7 @@ def command(as_json: bool, wait: float | None, offset: int, place: cluster.Place
 
     Exit status 0: ready. 1: not ready. 4: no suite is running.
     """
-    status, problem = _fetch(offset, wait) if place is None else _fetch_cluster(place, wait)
+    status, problem = fetch(offset, wait) if place is None else _fetch_cluster(place, wait)
     if as_json:
         click.echo(json.dumps(status if status is not None else EMPTY))
     elif status is not None:
@@ -53,8 +53,11 @@ def command(as_json: bool, wait: float | None, offset: int, place: cluster.Place
     sys.exit(OK if status["ready"] and not problem else FAILED)
 
 
-def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
-    """(status or None, lines for stderr)."""
+def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return the status of a suite, or None if none runs, and lines about what is wrong.
+
+    With `wait`: of the moment when it is ready with its current files, at the latest after `wait` seconds.
+    """
     from enmasse.cli.http import ANSWER_SECONDS, NotRunning, get_status, suite_info
 
     if wait is None:
@@ -85,7 +88,7 @@ def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list
 
 
 def _fetch_cluster(place: cluster.Place, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
-    """As `_fetch`, of an installation in a cluster."""
+    """As `fetch`, of an installation in a cluster."""
     deadline = time.monotonic() + (wait or 0.0)
     while True:
         left = deadline - time.monotonic()

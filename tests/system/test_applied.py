@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import aiohttp
 import pytest
 
-from enmasse.cli.status import file_hashes, missing_files
+from enmasse.cli.status import fetch, file_hashes, missing_files
 from enmasse.control import Artemis, ControlConnection, Dispatch, connect
 from enmasse.settings import host_port
 from enmasse.testing import Suite, wait_for
@@ -99,9 +99,9 @@ def entities(suite: Suite, type_: str) -> set[str]:
 
 def waits_in_vain(suite: Suite, seconds: float = 1.0) -> str:
     """What `--wait` says when it is not done in time."""
-    done = suite.command("status", "--wait", str(seconds), "--port-offset", str(suite.offset))
-    assert done.returncode == 1, (done.stdout, done.stderr)
-    return done.stderr
+    _, problem = fetch(suite.offset, seconds)
+    assert problem
+    return "\n".join(problem)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from paho.mqtt.properties import Properties
 from enmasse.testing import Suite, running, wait_for
 from tests import one_program
 from tests.certificates import Authority
+from tests.kit.processes import COMMAND, run
 from tests.redis_server import RedisServer
 from tests.system.mqtt_devices import exactly_once
 from tests.system.seeing import kill, wait_process
@@ -82,7 +83,7 @@ class Mqtt:
 
 def ask(suite: Suite, *words: str, status: int = 0) -> str:
     """The output of a command for this suite: on stderr, if another exit status than 0 is expected."""
-    done = suite.command(*words, "--port-offset", str(suite.offset))
+    done = run(COMMAND, *words, "--port-offset", str(suite.offset))
     assert done.returncode == status, (done.stdout, done.stderr)
     return done.stderr if status else done.stdout
 

@@ -8,6 +8,7 @@ import pytest
 
 from enmasse.model.flavors import IN_MEMORY
 from enmasse.testing import Suite
+from tests.kit.processes import COMMAND, run
 from tests.load import receive, send, subscribe
 from tests.system.conftest import QUEUE, TOPIC
 from tests.system.exchange import exchange
@@ -33,7 +34,7 @@ def doomed(suite: Suite) -> Iterator[str]:
 
 def remove(suite: Suite, name: str, *options: str) -> None:
     place = ("--config", str(suite.config), "--port-offset", str(suite.offset))
-    done = suite.command("address", "remove", name, *options, *place)
+    done = run(COMMAND, "address", "remove", name, *options, *place)
     assert done.returncode == 0 or find(suite, name) is None, done.stderr
 
 
