@@ -28,7 +28,7 @@ LONG = 30.0
 DEPTH, WHOLE = 400, 600.0
 """MiB that wait in a queue all the time, in a soak of so many seconds and longer; in proportion in a shorter one."""
 BACKLOG = 8.0
-"""Seconds, at most, in which a backlog gathers before a fault."""
+"""Seconds, at most, in which a backlog gathers before a fault; less in a soak that is shorter."""
 WITHOUT_MQTT = ("--without", "mqtt")
 HEAD = ("s", "round", "fault", "accepted", "doubles", "lost", "ready", "MiB", "files")
 ROW = "{:>5} {:>5}  {:<66} {:>8} {:>7} {:>5} {:>6} {:>4} {:>5}"
@@ -48,6 +48,7 @@ class Soak:
         """By taker."""
         self.mqtt = False
         """MQTT clients take part: in a soak of LONG seconds and more."""
+        self.backlog = BACKLOG
         self.round = 0
         self._began = time.monotonic()
         self._told = 0
@@ -56,6 +57,7 @@ class Soak:
     def run(self, seconds: float) -> bool:
         """Faults for so long, then the counts. Whether all was well."""
         self.mqtt = seconds >= LONG
+        self.backlog = max(1.0, min(BACKLOG, seconds))
         disk = "a small disk of its own" if self.small_disk else "no disk of its own: full ones are file size limits"
         say(f"seed {self.seed}, {seconds:g} s, {disk}; faults: {', '.join(self.faults)}")
         with running(self.folder, ADDRESSES, FLAVORS, options=() if self.mqtt else WITHOUT_MQTT) as suite:
@@ -101,7 +103,7 @@ class Soak:
         back = [post for post in crew.posts if post.receiver is None]
         early = [post for post in back if rng.random() < 0.5]
         late = [post for post in back if rng.random() < 0.7]
-        time.sleep(rng.uniform(1, BACKLOG))
+        time.sleep(rng.uniform(1, self.backlog))
         self.ledger.begin_break(names[0])
         if anew := rng.random() < 0.3:
             field.renew_brokers()

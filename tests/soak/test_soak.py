@@ -173,7 +173,6 @@ def test_a_message_that_is_taken_away_is_reported(
     monkeypatch.setitem(FAULTS, "theft", steal)
     monkeypatch.setattr(Post, "leave", nobody_leaves)
     monkeypatch.setattr(run, "GONE", 10.0)
-    monkeypatch.setattr(run, "BACKLOG", 1.0)
     with (tmp_path / "stderr").open("w") as errors:
         assert not run.Soak(tmp_path, errors, 1, ["theft"], small_disk=False).run(1)
     said = capsys.readouterr().out
