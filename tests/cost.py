@@ -1,7 +1,7 @@
 """What tests cost: `pytest -p tests.cost tests/FOLDER` shows the processor time of the dearest ones and the sum.
 
-It counts this process and every one below it, also those that still run. On a machine that does other things the same
-work takes up to twice as much.
+It counts the process of pytest and every one below it, also those that still run. On a machine that does other things
+the same work takes up to twice as much.
 """
 
 from __future__ import annotations
@@ -27,12 +27,27 @@ def spent() -> float:
     return total
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    before = spent()
-    result = yield
-    costs[item.nodeid] = spent() - before
-    return result
+_before = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[_before] = spent()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("cost", spent() - item.stash[_before]))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """With `-n` this process collects what its workers report."""
+    if report.when == "teardown":
+        costs[report.nodeid] = float(str(dict(report.user_properties)["cost"]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
