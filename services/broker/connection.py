@@ -67,6 +67,7 @@ class BrokerConnection(Handler):
         self._gone = gone
 
     def close(self, description: str = "") -> None:
+        """Close the connection with amqp:connection:forced."""
         if self.connection is not None:
             self.connection.close(AmqpError(amqp.CONNECTION_FORCED, description))
 

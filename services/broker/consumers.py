@@ -130,14 +130,17 @@ class LinkConsumer(Consumer):
         self.durable = durable  # of a durable subscription: detaching without closing keeps its queue
 
     def start(self, queue: Queue) -> None:
+        """Attach to a queue; messages follow with `flow`."""
         self.queue = queue
         queue.dispatcher.attach(self)
 
     def flow(self) -> None:
+        """Pass a change of credit or drain to the queue."""
         if self.queue is not None:
             self.queue.flow(self)
 
     def blocked(self) -> bool:
+        """Return True if the peer does not read."""
         return self.link.session.connection.blocked
 
     def outcomes(self, messages: list[Any], state: Any, settled: bool) -> None:
@@ -173,10 +176,12 @@ class LinkConsumer(Consumer):
             self.link.detach(AmqpError(errors.INTERNAL_ERROR, f"the outcomes could not be stored: {error}"))
 
     def closed(self, condition: str, description: str) -> None:
+        """The queue is gone: detach the link with this error."""
         self.queue = None
         self.link.detach(AmqpError(condition, description))
 
     def detached(self, closed: bool) -> None:
+        """The link has ended: return its messages. A durable subscription ends with it if the client closed it."""
         self.info.delivering = lambda: 0  # it referred to this consumer
         queue = self.queue
         if queue is None:
@@ -202,19 +207,24 @@ class LinkBrowser(Browser):
         queue.browsers.append(self)
 
     def again(self) -> None:
+        """Continue in a later turn."""
         self._later(self.flow)
 
     def flow(self) -> None:
+        """Send copies as far as credit goes."""
         if not self.link.detached:
             super().flow()
 
     def outcomes(self, messages: list[Any], state: Any, settled: bool) -> None:
+        """Settle the copies; their outcomes change nothing."""
         if not settled:
             self.link.settle(messages)
 
     def closed(self, condition: str, description: str) -> None:
+        """The queue is gone: detach the link with this error."""
         self.link.detach(AmqpError(condition, description))
 
     def detached(self, closed: bool) -> None:
+        """The link has ended."""
         if self in self.queue.browsers:
             self.queue.browsers.remove(self)

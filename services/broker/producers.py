@@ -30,6 +30,7 @@ _UNKNOWN_SIZE = 100 << 10  # bytes that the first message of an address may well
 
 
 def rejected(error: errors.BrokerError | AmqpError) -> Rejected:
+    """Return the outcome for an error of the sender."""
     description = str(error) if isinstance(error, errors.BrokerError) else error.description
     return Rejected(error=Error(condition=Symbol(error.condition), description=description))
 
@@ -80,6 +81,7 @@ class AddressProducer:
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
+        """Publish one message, and settle it unless it waits for the disk."""
         self.info.sent += 1
         broker = self.broker
         route = self.route
@@ -123,6 +125,7 @@ class AddressProducer:
         return route
 
     def stored(self, first: int, count: int) -> None:
+        """Accept deliveries whose messages are on disk."""
         self.link.settle_run(first, count)
         if self._bounded and self.owner is not None and not self.owner.blocked:
             window = self._window()
@@ -130,22 +133,27 @@ class AddressProducer:
                 self.link.credit_window = window
 
     def not_stored(self, first: int, count: int) -> None:
+        """Return deliveries whose messages could not be written, as modified (delivery-failed)."""
         for delivery_id in range(first, first + count):
             self.link.session.settle(delivery_id, _FAILED)
 
     def block(self) -> None:
+        """Grant no more credit: the address is full."""
         self.link.credit_window = 0
 
     def unblock(self) -> None:
+        """Grant credit again."""
         self.link.credit_window = self._window()
 
     def closed(self, condition: str, description: str) -> None:
+        """The address is gone: detach the link with this error."""
         self.link.detach(AmqpError(condition, description))
 
     def flow(self) -> None:
-        pass
+        """Do nothing: flows of a sending peer ask for nothing."""
 
     def detached(self, closed: bool) -> None:
+        """The link has ended; a temporary address ends with it."""
         if self.owner is not None:
             self.owner.producers.pop(self, None)
         if self.temporary is not None and self.temporary in self.broker.catalogue.addresses:
@@ -169,6 +177,7 @@ class RelayProducer(AddressProducer):
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
+        """Publish one message to the address in its `to`, or serve it as a request to management."""
         route = self.route
         if route is None or route.stale or not payload.startswith(self._begin):
             try:
@@ -243,12 +252,14 @@ class ManagementProducer:
         self.info = info
 
     def start(self) -> None:
+        """Grant credit."""
         self.link.on_delivery = self.deliver
         self.link.credit_window = CREDIT
 
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
+        """Serve one request; it is accepted once it is taken on."""
         self.info.sent += 1
         try:
             self._manage(payload)
@@ -260,7 +271,7 @@ class ManagementProducer:
             link.session.settle(delivery_id, ACCEPTED)
 
     def flow(self) -> None:
-        pass
+        """Do nothing: flows of a sending peer ask for nothing."""
 
     def detached(self, closed: bool) -> None:
-        pass
+        """Do nothing: requests are served to their end."""

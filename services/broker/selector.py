@@ -48,6 +48,7 @@ class Selector:
         self._evaluate = evaluate
 
     def matches(self, lookup: Lookup) -> bool:
+        """Return True if the properties that `lookup` finds satisfy the selector. Unknown is no match."""
         return self._evaluate(lookup) is True
 
     def __repr__(self) -> str:

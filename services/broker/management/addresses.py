@@ -14,27 +14,33 @@ one = Operations()
 
 @broker.add("createAddress", "ss")
 def create_address(c: Context, name: str, kinds: str) -> str:
+    """Create an address; `kinds` are routing types with commas. Raises BrokerError if it exists or has a bad name."""
     address = c.broker.catalogue.create_address(name, routing_types(kinds))
     return f"Address [name={name}, routingTypes={{{', '.join(sorted(address.routing_types))}}}, autoCreated=false]"
 
 
 @broker.add("deleteAddress", "s")
 def delete_address(c: Context, name: str) -> None:
+    """Delete an address. Raises BrokerError if it has queues or does not exist."""
     c.broker.catalogue.delete_address(name)
 
 
 @broker.add("deleteAddress", "sb")
 def delete_address_2(c: Context, name: str, force: bool) -> None:
+    """Delete an address, with `force` its queues as well. Raises BrokerError if it does not exist."""
     c.broker.catalogue.delete_address(name, force=force)
 
 
 @broker.add("getAddressNames")
 def get_address_names(c: Context) -> list[str]:
+    """Return the names of all addresses."""
     return list(c.broker.catalogue.addresses)
 
 
 @broker.add("listAddresses", "Sii")
 def list_addresses(c: Context, options: str | None, page: int, page_size: int) -> str:
+    """Return a page of addresses as JSON, with filter and order as Artemis reads them in `options`."""
+
     def row(address: BrokerAddress) -> dict[str, str]:
         return rows.address_row(
             address, c.broker.catalogue.queues_of(address).values(), c.broker.admission.full_policy(address)
@@ -50,16 +56,19 @@ def _queues(c: Context, a: BrokerAddress) -> list[Queue]:
 
 @one.add("getQueueNames")
 def get_queue_names(c: Context, a: BrokerAddress) -> list[str]:
+    """Return the names of the queues of an address."""
     return [q.name for q in _queues(c, a)]
 
 
 @one.add("getRoutingTypes")
 def get_routing_types(c: Context, a: BrokerAddress) -> list[str]:
+    """Return the routing types of an address."""
     return sorted(a.routing_types)
 
 
 @one.add("pause")
 def pause_address(c: Context, a: BrokerAddress) -> None:
+    """Stop delivery from the queues of an address."""
     a.paused = True
     for q in _queues(c, a):
         c.broker.catalogue.pause_queue(q, True)
@@ -67,6 +76,7 @@ def pause_address(c: Context, a: BrokerAddress) -> None:
 
 @one.add("resume")
 def resume_address(c: Context, a: BrokerAddress) -> None:
+    """Deliver again from the queues of an address."""
     a.paused = False
     for q in _queues(c, a):
         c.broker.catalogue.pause_queue(q, False)

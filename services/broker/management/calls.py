@@ -36,6 +36,8 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
+    """An operation of management: its function and the types of its parameters."""
+
     kinds: str
     function: Callable[..., Any]
 

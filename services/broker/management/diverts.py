@@ -88,6 +88,7 @@ def _configuration(given: str) -> dict[str, Any]:
 
 @broker.add("createDivert", "s")
 def create_divert_json(c: Context, configuration: str) -> None:
+    """Create a divert from JSON. Raises BrokerError if a field is wrong or the destination does not exist."""
     value = _configuration(configuration).get
     _create(
         c,
@@ -120,6 +121,7 @@ broker.add("updateDivert", "SSSSOS")(_update)
 
 @broker.add("updateDivert", "s")
 def update_divert_json(c: Context, configuration: str) -> None:
+    """Change a divert from JSON. Raises BrokerError if a field is wrong or the divert does not exist."""
     value = _configuration(configuration).get
     _update(
         c,
@@ -134,11 +136,13 @@ def update_divert_json(c: Context, configuration: str) -> None:
 
 @broker.add("destroyDivert", "s")
 def destroy_divert(c: Context, name: str) -> None:
+    """Remove a divert. Raises BrokerError if it does not exist."""
     c.broker.catalogue.diverts.destroy(name)
 
 
 @broker.add("getDivertNames listDivertNames")
 def get_divert_names(c: Context) -> list[str]:
+    """Return the names of all diverts."""
     return list(c.broker.catalogue.diverts.by_name)
 
 

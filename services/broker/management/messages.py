@@ -72,16 +72,19 @@ def _counted(q: Queue, chosen: Callable[[StoredMessage], bool]) -> Work[int]:
 
 @one.add("countMessages", "S")
 def count_messages(c: Context, q: Queue, filter: str | None) -> int | Work[int]:
+    """Return the number of messages; with a filter, of waiting ones that match."""
     return _finished(q, _counted(q, _chosen(c.broker, q, filter))) if filter else q.count
 
 
 @one.add("removeAllMessages purge")
 def remove_all(c: Context, q: Queue) -> Work[int]:
+    """Remove all waiting messages; return how many."""
     return remove_messages(c, q, None)
 
 
 @one.add("removeMessages", "S")
 def remove_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
+    """Remove waiting messages that match; return how many."""
     count = yield from _finished(q, q.disposal.remove(_chosen(c.broker, q, filter)))
     c.broker.ask_commit(True)
     return count
@@ -89,6 +92,7 @@ def remove_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
 
 @one.add("removeMessage", "i")
 def remove_message(c: Context, q: Queue, id: int) -> bool:
+    """Remove a waiting message; return False if no message has this id."""
     message = q.take_one(id)
     if message is None:
         return False
@@ -100,6 +104,7 @@ def remove_message(c: Context, q: Queue, id: int) -> bool:
 
 @one.add("moveMessages", "Ss")
 def move_messages(c: Context, q: Queue, filter: str | None, target: str) -> Work[int]:
+    """Move waiting messages that match to another queue; return how many. Raises BrokerError if that does not exist."""
     other = c.broker.catalogue.queues.get(target)
     if other is None:
         raise errors.no_queue(target)
@@ -123,21 +128,25 @@ def _move(c: Context, other: Queue, q: Queue, message: StoredMessage) -> bool:
 
 @one.add("sendMessagesToDeadLetterAddress", "S")
 def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> Work[int]:
+    """Move waiting messages that match to the dead-letter address; return how many."""
     return _finished(q, q.disposal.dispose(c.broker.dead_letters.kill, _chosen(c.broker, q, filter)))
 
 
 @one.add("sendMessageToDeadLetterAddress", "i")
 def send_one_to_dead_letters(c: Context, q: Queue, id: int) -> bool:
+    """Move a waiting message to the dead-letter address; return False if no message has this id."""
     return _ended(c, q, id, c.broker.dead_letters.kill)
 
 
 @one.add("expireMessages", "S")
 def expire_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
+    """Treat waiting messages that match as expired; return how many."""
     return _finished(q, q.disposal.dispose(c.broker.dead_letters.expire, _chosen(c.broker, q, filter)))
 
 
 @one.add("expireMessage", "i")
 def expire_message(c: Context, q: Queue, id: int) -> bool:
+    """Treat a waiting message as expired; return False if no message has this id."""
     return _ended(c, q, id, c.broker.dead_letters.expire)
 
 
@@ -203,15 +212,18 @@ def _listed(c: Context, q: Queue, filter: str | None, skip: int = 0, most: int =
 
 @one.add("listMessagesAsJSON listMessages", "S")
 def list_messages(c: Context, q: Queue, filter: str | None) -> Work[str]:
+    """Return the first waiting messages that match, MAX_LISTED at most."""
     return _finished(q, _listed(c, q, filter))
 
 
 @one.add("browse")
 def browse(c: Context, q: Queue) -> Work[str]:
+    """Return the first waiting messages, MAX_LISTED at most."""
     return _finished(q, _listed(c, q, None))
 
 
 @one.add("browse", "ii")
 def browse_page(c: Context, q: Queue, page: int, page_size: int) -> Work[str]:
+    """Return a page of waiting messages; pages count from 1."""
     size = max(1, min(page_size, MAX_LISTED))
     return _finished(q, _listed(c, q, None, max(0, page - 1) * size, size))

@@ -42,6 +42,7 @@ def create_queue(
     purge: bool | None,
     auto_create_address: bool | None,
 ) -> str:
+    """Create a queue. Raises BrokerError if it exists or its address does not."""
     queue = _make(
         c,
         address,
@@ -132,11 +133,13 @@ def _configuration(given: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @broker.add("createQueue", "s")
 def create_queue_json(c: Context, configuration: str) -> str:
+    """Create a queue from JSON. Raises BrokerError if a field is wrong or it exists."""
     return create_queue_json_ignore(c, configuration, False)
 
 
 @broker.add("createQueue", "sb")
 def create_queue_json_ignore(c: Context, configuration: str, ignore_if_exists: bool) -> str:
+    """Create a queue from JSON, or with `ignore_if_exists` return the existing one. Raises BrokerError."""
     value, attributes = _configuration(configuration)
     existing = c.broker.catalogue.queues.get(value["name"])
     if existing is None:
@@ -151,6 +154,7 @@ def create_queue_json_ignore(c: Context, configuration: str, ignore_if_exists: b
 
 @broker.add("updateQueue", "s")
 def update_queue(c: Context, configuration: str) -> str:
+    """Change a queue from JSON. Raises BrokerError if it does not exist or a field cannot be changed."""
     value, attributes = _configuration(configuration)
     queue = c.broker.catalogue.queues.get(value["name"])
     if queue is None:
@@ -167,26 +171,31 @@ def update_queue(c: Context, configuration: str) -> str:
 
 @broker.add("destroyQueue", "s")
 def destroy_queue(c: Context, name: str) -> None:
+    """Delete a queue. Raises BrokerError if it has consumers or does not exist."""
     c.broker.catalogue.destroy_queue(name)
 
 
 @broker.add("destroyQueue", "sb")
 def destroy_queue_2(c: Context, name: str, remove_consumers: bool) -> None:
+    """Delete a queue, with `remove_consumers` those as well. Raises BrokerError."""
     c.broker.catalogue.destroy_queue(name, remove_consumers=remove_consumers)
 
 
 @broker.add("destroyQueue", "sbb")
 def destroy_queue_3(c: Context, name: str, remove_consumers: bool, auto_delete_address: bool) -> None:
+    """Delete a queue, with `auto_delete_address` also an address that was created by itself. Raises BrokerError."""
     c.broker.catalogue.destroy_queue(name, remove_consumers=remove_consumers, auto_delete_address=auto_delete_address)
 
 
 @broker.add("getQueueNames")
 def get_queue_names(c: Context) -> list[str]:
+    """Return the names of all queues."""
     return list(c.broker.catalogue.queues)
 
 
 @broker.add("listQueues", "Sii")
 def list_queues(c: Context, options: str | None, page: int, page_size: int) -> str:
+    """Return a page of queues as JSON, with filter and order as Artemis reads them in `options`."""
     return rows.list_rows(c.broker.catalogue.queues.values(), rows.queue_row, options, page, page_size)
 
 
@@ -222,9 +231,11 @@ _attribute("getExpiryAddress", lambda q: q.address.settings.expiry_address)
 
 @one.add("pause")
 def pause(c: Context, q: Queue) -> None:
+    """Stop delivery from a queue."""
     c.broker.catalogue.pause_queue(q, True)
 
 
 @one.add("resume")
 def resume(c: Context, q: Queue) -> None:
+    """Deliver again from a queue."""
     c.broker.catalogue.pause_queue(q, False)

@@ -46,6 +46,7 @@ _BOOLEAN = ("false", "true")
 
 
 def queue_row(queue: Queue) -> dict[str, str]:
+    """Return a queue as Artemis' `listQueues` shows it."""
     return {
         "id": str(queue.id),
         "name": queue.name,
@@ -102,6 +103,7 @@ def address_row(address: BrokerAddress, queues: Collection[Queue], full: str) ->
 
 
 def divert_row(divert: Divert) -> dict[str, str]:
+    """Return a divert as `listDiverts` shows it."""
     return {
         "name": divert.name,
         "address": divert.pattern,
@@ -119,6 +121,7 @@ def _routing_types(types: frozenset[str]) -> str:
 
 
 def connection_json(client: ConnectionInfo) -> dict[str, Any]:
+    """Return a connection as Artemis shows it; times are milliseconds since 1970, here and below."""
     return {
         "connectionID": client.id,
         "clientAddress": client.remote,
@@ -132,6 +135,7 @@ def connection_json(client: ConnectionInfo) -> dict[str, Any]:
 
 
 def session_json(client: ConnectionInfo, session: str) -> dict[str, Any]:
+    """Return a session as Artemis shows it."""
     return {
         "sessionID": session,
         "creationTime": client.sessions[session],
@@ -143,6 +147,7 @@ def session_json(client: ConnectionInfo, session: str) -> dict[str, Any]:
 
 
 def producer_json(client: ConnectionInfo, producer: ProducerInfo) -> dict[str, Any]:
+    """Return a producer as Artemis shows it."""
     return {
         "id": producer.id,
         "name": producer.id,
@@ -157,6 +162,7 @@ def producer_json(client: ConnectionInfo, producer: ProducerInfo) -> dict[str, A
 
 
 def consumer_json(client: ConnectionInfo, consumer: ConsumerInfo) -> dict[str, Any]:
+    """Return a consumer as Artemis shows it."""
     return {
         "consumerID": consumer.id,
         "sequentialId": int(consumer.id[-8:], 16),

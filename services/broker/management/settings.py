@@ -15,6 +15,7 @@ broker = Operations()
 
 @broker.add("getAddressSettingsAsJSON", "s")
 def get_address_settings(c: Context, match: str) -> str:
+    """Return the settings in force for an address, as JSON."""
     merged = c.broker.catalogue.settings.merged(match)
     return json.dumps({key: value for key, value in merged.items() if value is not None})
 
@@ -24,6 +25,7 @@ _SETTING_KINDS = {"string": "S", "integer": "I", "real": "D", "boolean": "B"}
 
 @broker.add("addAddressSettings", "s" + "".join(_SETTING_KINDS[field.type] for field in FIELDS))
 def add_address_settings(c: Context, match: str, *values: Any) -> None:
+    """Set the settings of a match by position, as Artemis' operation. Raises BrokerError if one is wrong."""
     try:
         c.broker.catalogue.put_settings(match, from_parameters(list(values)))
     except SettingsError as error:
@@ -32,6 +34,7 @@ def add_address_settings(c: Context, match: str, *values: Any) -> None:
 
 @broker.add("addAddressSettings", "ss")
 def add_address_settings_json(c: Context, match: str, given: str) -> str:
+    """Set the settings of a match from JSON. Raises BrokerError if one is wrong."""
     try:
         value = decode_any(given)
         if not isinstance(value, dict):
@@ -44,4 +47,5 @@ def add_address_settings_json(c: Context, match: str, given: str) -> str:
 
 @broker.add("removeAddressSettings", "s")
 def remove_address_settings(c: Context, match: str) -> None:
+    """Remove the settings of a match."""
     c.broker.catalogue.remove_settings(match)

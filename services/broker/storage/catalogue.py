@@ -103,11 +103,13 @@ class Catalogue:
 
     # -- what changes --------------------------------------------------------------------------------------------------
     def define(self, id: int, location: int, value: bytes) -> None:
+        """Note a definition and its location in the journal, to be written with the next `write`."""
         self.definitions[id] = (location, value)
         self._pending.append(_defined(id, location, value))
         self.keep(id, False)
 
     def undefine(self, id: int) -> None:
+        """Note that a definition is removed."""
         if self.definitions.pop(id, None) is not None:
             self._pending.append(_entry(_UNDEFINE, _ID.pack(id)))
 
@@ -191,6 +193,7 @@ class Catalogue:
         self._end = self._least = len(data)
 
     def close(self) -> None:
+        """Close the file; what is pending is not written."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()

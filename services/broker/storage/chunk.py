@@ -39,6 +39,7 @@ class Chunk:
         self.parts: list[bytes | bytearray | memoryview] = []
 
     def data(self) -> bytes:
+        """Return the bytes to be written."""
         return b"".join(self.parts)
 
     def records(self) -> Iterator[tuple[int, memoryview, int]]:

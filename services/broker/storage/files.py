@@ -30,9 +30,14 @@ class File(Protocol):
     def allocate(self, size: int) -> None:
         """Reserve the space of the first `size` bytes, which read as zeros."""
 
-    def truncate(self, size: int) -> None: ...
-    def size(self) -> int: ...
-    def close(self) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def size(self) -> int:
+        """Return the size."""
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
 
 
 class Files(Protocol):
@@ -41,19 +46,27 @@ class Files(Protocol):
     def make_dir(self, path: Path) -> None:
         """Create a folder with its parents; an existing one is not an error."""
 
-    def list(self, path: Path) -> list[str]: ...
+    def list(self, path: Path) -> list[str]:
+        """Return the names in a folder, sorted."""
+
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open a file; with `create` it must not exist."""
 
-    def rename(self, old: Path, new: Path) -> None: ...
-    def unlink(self, path: Path) -> None: ...
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a file, replacing another."""
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name."""
+
     def link(self, old: Path, new: Path) -> None:
         """Give the file a second name in the same file system."""
 
     def copy(self, old: Path, new: Path) -> None:
         """Copy a file, not durably."""
 
-    def sync_dir(self, path: Path) -> None: ...
+    def sync_dir(self, path: Path) -> None:
+        """Make the names in a folder durable."""
+
     def free(self, path: Path) -> int:
         """Return the bytes that can still be written."""
 
@@ -63,10 +76,13 @@ class Files(Protocol):
     def holds(self, handle: int, path: Path) -> bool:
         """Return True if `path` still names the locked file: the file or its folder may have been deleted."""
 
-    def unlock(self, handle: int) -> None: ...
+    def unlock(self, handle: int) -> None:
+        """Unlock what `lock` has locked."""
 
 
 class RealFile:
+    """A file of the operating system."""
+
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
@@ -112,6 +128,8 @@ class RealFile:
 
 
 class RealFiles:
+    """The file system."""
+
     def make_dir(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 

@@ -51,6 +51,7 @@ class Housekeeping:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        """Begin to tick every TICK_SECONDS, if there is an event loop."""
         if self._loop:
             self._timer = self._loop.call_later(TICK_SECONDS, self._timed)
 

@@ -35,6 +35,7 @@ class Index:
         self._tuples: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def put(self, message: int, location: int, size: int, queues: tuple[int, ...]) -> None:
+        """Enter a message, or its new location."""
         block = self.blocks.get(message >> BLOCK_BITS)
         if block is None:
             block = self.blocks[message >> BLOCK_BITS] = Block()

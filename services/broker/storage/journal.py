@@ -167,6 +167,7 @@ class Journal:
 
     @property
     def closed(self) -> bool:
+        """Return True if nothing more is written."""
         return self._closed
 
     @property

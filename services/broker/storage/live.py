@@ -79,6 +79,7 @@ class Live:
 
     # -- segments ------------------------------------------------------------------------------------------------------
     def usage(self, number: int) -> Usage:
+        """Return the use of a segment by number."""
         usage = self.usages.get(number)
         if usage is None:
             usage = self.usages[number] = Usage(self.last_id)
@@ -346,6 +347,7 @@ class Live:
 
     # -- definitions ---------------------------------------------------------------------------------------------------
     def define(self, id: int, location: int, size: int) -> None:
+        """A definition is at `location`, with its size in bytes; an older one is superseded."""
         old = self.definitions.get(id)
         roots: tuple[int, ...] = (location >> 32,)
         if old:
@@ -412,6 +414,7 @@ class Live:
             self.keys[cache][key] = (found[0], new)
 
     def forget_cache(self, cache: int) -> None:
+        """Remove the duplicate keys of a cache."""
         for key, (_, location) in self.keys.pop(cache, OrderedDict()).items():
             self.usages[location >> 32].live -= KEY_COST + len(key)
         self._key_limits.pop(cache, None)
@@ -421,6 +424,7 @@ class Live:
         self.keys[cache] = OrderedDict(sorted(self.keys[cache].items(), key=lambda item: item[1][0]))
 
     def limit_keys(self, cache: int, count: int) -> None:
+        """Keep at most `count` keys in a cache, the newest."""
         self._key_limits[cache] = count
         self._trim(cache)
 

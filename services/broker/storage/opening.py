@@ -63,6 +63,7 @@ def open_directory(
 
 
 def unusable(directory: Path, error: OSError) -> StoreError:
+    """Return the error for a data directory that cannot be used."""
     return StoreError(f"{directory} cannot be used as data directory: {error.strerror or error}")
 
 

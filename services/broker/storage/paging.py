@@ -123,6 +123,7 @@ class Pager:
 
     @property
     def disk_bytes(self) -> int:
+        """Bytes of all pages."""
         return sum(page.size for page in self._pages.values())
 
     def close(self) -> None:

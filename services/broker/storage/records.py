@@ -47,10 +47,12 @@ def encode_roots(roots: Sequence[int]) -> bytes:
 
 
 def decode_roots(record: bytes | memoryview, start: int) -> tuple[int, ...]:
+    """Return the numbers of the segments at the end of a record."""
     return struct.unpack_from(f"<{(len(record) - start) // 4}I", record, start)
 
 
 def encode_removes(messages: Sequence[int], queue: int, root: int) -> bytes:
+    """Return the record by which a queue removes messages."""
     return struct.pack(f"<QI{len(messages)}Q", queue, root, *messages)
 
 
@@ -84,6 +86,7 @@ class Stored(NamedTuple):
 
 
 def parse_message(record: memoryview) -> Stored:
+    """Return the parts of a record of a message. Raises struct.error if it is cut short."""
     message, priority, flags, n, expiry, not_before = META.unpack_from(record)
     at = META.size + 8 * n
     queues = struct.unpack_from(f"<{n}Q", record, META.size)

@@ -120,6 +120,7 @@ class Recovered:
         return len(self._index.queues(message))
 
     def count(self, queue: int) -> int:
+        """Return the number of references from a queue."""
         return len(self.order.get(queue, ()))
 
     def queues(self) -> Iterable[int]:

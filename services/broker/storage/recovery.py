@@ -63,6 +63,7 @@ class Recovery:
         self._segment = 0  # number of the last segment
 
     def replay(self, kind: int, payload: memoryview, location: int) -> None:
+        """Take one record of the journal, in the order in which they were written."""
         live = self._live
         if self._segment != location >> 32:
             self._begin(location >> 32)

@@ -39,6 +39,7 @@ Piece = tuple[int, int, int]
 
 
 def path_of(directory: Path, number: int) -> Path:
+    """Return the path of a segment."""
     return directory / f"{number:010}.journal"
 
 
@@ -48,6 +49,7 @@ def salt(number: int) -> int:
 
 
 def encode_head(number: int, previous: int, previous_end: int) -> bytes:
+    """Return the head of a segment, which names the one before it and where that ends."""
     head = SEGMENT_HEAD.pack(SEGMENT_MAGIC, number, previous, previous_end, 0)[:-4]
     return (head + zlib.crc32(head).to_bytes(4, "little")).ljust(FIRST, b"\0")
 

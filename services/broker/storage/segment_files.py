@@ -38,6 +38,7 @@ class SegmentFiles:
 
     @property
     def disk_bytes(self) -> int:
+        """Bytes of all segments."""
         return sum(s.size for s in self.by_number.values())
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -102,6 +103,7 @@ class SegmentFiles:
 
     # -- closing, deleting ---------------------------------------------------------------------------------------------
     def close(self, segment: Segment) -> None:
+        """Close the file of a segment, for reading too."""
         if segment.file:
             with contextlib.suppress(OSError):
                 segment.file.close()
@@ -157,8 +159,10 @@ def good_records(segment: Segment, data: bytes) -> Iterator[Piece]:
 
 
 def too_short(segment: Segment) -> OSError:
+    """Return the error for a file that ends before a record that was written to it."""
     return OSError(errno.EIO, "the file is shorter than what was written to it", str(segment.path))
 
 
 def damaged(segment: Segment, offset: int) -> DamagedError:
+    """Return the error for a record whose checksum is wrong."""
     return DamagedError(f"{segment.path}: offset {offset}: the record is damaged")

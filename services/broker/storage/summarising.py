@@ -40,6 +40,7 @@ class Summarising:
         return [n for n, s in self._journal.segments.items() if not s.summarised and n < tail and n != current]
 
     def step(self) -> None:
+        """Begin the next summary, unless one is being made or it is to wait."""
         if self._pause:
             self._pause -= 1
         elif not self._busy and (numbers := self.waiting):

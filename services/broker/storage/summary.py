@@ -33,6 +33,8 @@ class Contents(msgspec.Struct, array_like=True):
 
 
 class Summary(msgspec.Struct, array_like=True):
+    """Contents of a segment: the index of its messages, its other records with their offsets."""
+
     number: int
     end: int
     contents: Contents
@@ -40,6 +42,7 @@ class Summary(msgspec.Struct, array_like=True):
     records: list[bytes]
 
     def kept(self) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the records with their offsets."""
         return zip(self.offsets, self.records, strict=True)
 
     def messages(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
@@ -57,6 +60,7 @@ class Summary(msgspec.Struct, array_like=True):
 
 
 def path_of(segment: Path) -> Path:
+    """Return the path of the summary of a segment."""
     return segment.with_suffix(".summary")
 
 

@@ -34,11 +34,14 @@ from services.broker.storage.segment import HEAD_SIZE
 
 
 class Writer:
+    """Changes of messages, references and definitions: written to the journal, and in force in `Live`."""
+
     def __init__(self, journal: Journal, live: Live) -> None:
         self._journal = journal
         self._live = live
 
     def define(self, id: int, value: bytes) -> None:
+        """Write a definition."""
         location = self._journal.append(DEFINE, DEFINE_S.pack(id), value)
         self._journal.catalogue.define(id, location, bytes(value))
         self._live.define(id, location, HEAD_SIZE + DEFINE_S.size + len(value))
@@ -57,10 +60,12 @@ class Writer:
         self.removal(UNDEFINE, UNDEFINE_S.pack(id), roots)
 
     def state(self, message: int, queue: int, order: int, not_before: int, delivery_count: int) -> None:
+        """Write the place, delay and delivery count of a reference."""
         location = self._journal.append(REF, REF_S.pack(message, queue, order, not_before, delivery_count))
         self._live.set_state(message, queue, State(location, order, not_before, delivery_count))
 
     def moved(self, message: int, source: int, target: int, order: int, root: int) -> None:
+        """Write that a reference is another queue's."""
         location = self.removal(MOVE, MOVE_S.pack(message, source, target, order), self._live.roots(message, root))
         self._live.set_state(message, target, State(location, order, 0, 0))
 
