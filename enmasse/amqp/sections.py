@@ -257,9 +257,11 @@ class Sections:
             else:
                 found, value = _END, end
             if found > last and not (last >= DATA and found < FOOTER):
-                begins += [pos] * (found - last)
+                while last < found:
+                    begins.append(pos)
+                    last += 1
                 values[found] = value
-                self._last = last = found
+                self._last = found
             elif found != last or found not in (DATA, AMQP_SEQUENCE):
                 raise malformed(f"the section {NAMES[found]} at byte {pos} follows {NAMES[last]}")
 
