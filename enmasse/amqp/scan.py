@@ -46,8 +46,8 @@ _SYMBOLS = {
 _SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
 _NO_IDS = b"\x40\x40\xa1"  # neither message-id nor user-id, then a short `to`
 _LONGEST_BEGIN = 512
+_BEGINS = 4
 _USUAL = frozenset(b"\x00\x53%c" % code for code in NAMES)
-_FRONT = frozenset(range(HEADER, DATA))
 _SHORT = 2048  # bytes up to which a search is faster than finding the end of the sections before the body
 
 
@@ -159,17 +159,20 @@ def find_to(payload: bytes) -> bytes | None:
 
 
 class ToSpans:
-    """`span_of_to` of one sender's messages, which begin alike: the last one is remembered up to its properties."""
+    """`span_of_to` of one sender's messages, which begin in few ways: the last ones are remembered up to their
+    properties."""
 
-    __slots__ = ("_at", "_begin")
+    __slots__ = ("_at", "_earlier", "begin")
 
     def __init__(self) -> None:
-        self._begin = b"\xff"
+        self.begin = b"\xff"
+        """How the last of the usual messages began: all sections before its properties."""
         self._at = 0  # where the size of the properties is
+        self._earlier: tuple[tuple[bytes, int], ...] = ()  # the same of others that are remembered
 
     def find(self, payload: bytes) -> tuple[int, int]:
         """Return `span_of_to` of the next message. Raises AmqpError(amqp:decode-error)."""
-        if payload.startswith(self._begin):
+        if payload.startswith(self.begin) or self._recall(payload):
             at = self._at
             head = payload[at : at + 6]
             if len(head) == 6 and head[1] >= 3 and head[2:5] == _NO_IDS:
@@ -179,8 +182,20 @@ class ToSpans:
         start, end = span_of_to(payload)
         at = start - 6
         if end and at <= _LONGEST_BEGIN and payload[at - 4 : at] == _SHORT_PROPERTIES and payload[start - 4] == 0x40:
-            self._begin, self._at = payload[:at], at
+            if self._at:
+                self._earlier = ((self.begin, self._at), *self._earlier[: _BEGINS - 2])
+            self.begin, self._at = payload[:at], at
         return start, end
+
+    def _recall(self, payload: bytes) -> bool:
+        """Return True if the message begins as an earlier one, which is then the last one."""
+        for n, (begin, at) in enumerate(self._earlier):
+            if payload.startswith(begin):
+                earlier = (*self._earlier[:n], *self._earlier[n + 1 :])
+                self._earlier = ((self.begin, self._at), *earlier)
+                self.begin, self._at = begin, at
+                return True
+        return False
 
 
 def _text(buf: bytes, pos: int, end: int) -> bytes:
@@ -196,14 +211,15 @@ def _text(buf: bytes, pos: int, end: int) -> bytes:
     return buf[start : start + size]
 
 
-def front_end(payload: bytes) -> int:
-    """Return where the body begins. Quick, for every message: it decodes nothing, and sees no wrong order.
+def front_end(payload: bytes, last: int = APPLICATION_PROPERTIES) -> int:
+    """Return where the sections up to `last` end, without one the body begins. Quick, for every message: it decodes
+    nothing, and sees no wrong order.
 
     Raises AmqpError(amqp:decode-error) if the sections before the body are malformed.
     """
     at, end = 0, len(payload)
     try:
-        while payload[at] == 0 and payload[at + 1] == 0x53 and payload[at + 2] in _FRONT:
+        while payload[at] == 0 and payload[at + 1] == 0x53 and HEADER <= payload[at + 2] <= last:
             code = payload[at + 3]
             if code == 0xC0 or code == 0xC1:
                 at += 5 + payload[at + 4]
@@ -219,7 +235,7 @@ def front_end(payload: bytes) -> int:
         return at
     while at < end:
         section, value = section_at(payload, at, end)
-        if section > APPLICATION_PROPERTIES:
+        if section > last:
             break
         at = after(payload, value, end)
     return at

@@ -26,6 +26,7 @@ _MIN_CREDIT = 10
 _FAILED = Modified(delivery_failed=True)
 _MOST_KNOWN = 1000  # routes that a link to the anonymous relay remembers
 _SHORT_FRONT = 512  # bytes
+_BEGINS = 4  # different beginnings of messages that are remembered
 _UNKNOWN_SIZE = 100 << 10  # bytes that the first message of an address may well have
 
 
@@ -173,6 +174,7 @@ class RelayProducer(AddressProducer):
         self._known: dict[bytes, Route] = {}  # by what messages state as `to`
         self._spans = ToSpans()
         self._begin = b"\xff"  # of the last message, up to its `to`: one that begins so goes the same way
+        self._kindless: tuple[bytes, ...] = ()  # how messages begin that state no kind, up to their properties
 
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
@@ -217,7 +219,7 @@ class RelayProducer(AddressProducer):
             raise errors.BrokerError("AMQ119016: a message to the anonymous relay needs `to`", "amqp:invalid-field")
         stated = payload[start:end]
         self._begin = payload[:end] if end <= _SHORT_FRONT else b"\xff"
-        kind = _kind(destination_type(payload))
+        kind = None if payload.startswith(self._kindless) else self._stated_kind(payload)
         route = self._known.get(stated) if kind is None else None
         if route is not None and not route.stale:
             self.name, self.routing_type = route.name, None
@@ -236,11 +238,14 @@ class RelayProducer(AddressProducer):
             self._known[stated] = route
         return route
 
-
-def _kind(jms_destination: int | None) -> str | None:
-    if jms_destination is None:
+    def _stated_kind(self, payload: bytes) -> str | None:
+        """Return the routing type that a JMS client asks for by an annotation."""
+        stated = destination_type(payload)
+        if stated is not None:
+            return ANYCAST if stated in (0, 2) else MULTICAST
+        if payload.startswith(self._spans.begin):
+            self._kindless = (self._spans.begin, *self._kindless[: _BEGINS - 1])
         return None
-    return ANYCAST if jms_destination in (0, 2) else MULTICAST
 
 
 class ManagementProducer:

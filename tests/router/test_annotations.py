@@ -14,7 +14,7 @@ from enmasse.amqp.encoder import encode
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import find_to
 from enmasse.amqp.types import Described, Symbol, ULong
-from services.router.routing.annotations import complete, stripped
+from services.router.routing.annotations import Stripper, complete, stripped
 from tests.router.harness import LINK_ROUTE, PREFIX, Broker, Management, RouterProcess, post, pump, wait_for
 
 OWN: dict[Any, Any] = {symbol("x-opt-qd.to"): "elsewhere", symbol("x-opt-qd.trace"): ["r9"], symbol("x-opt-qd."): 0}
@@ -114,6 +114,22 @@ def test_in_every_encoding(header: bytes, form: Any) -> None:
     assert stripped(head + form(ROUTERS) + BODY) == head + CLEAN + BODY
     whole = head + form(CLEAN) + BODY
     assert stripped(whole) is whole
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"", HEADER, b"\x00\x53\x70\x45", b"\x00"]),
+            st.sampled_from([b"", CLEAN, ROUTERS, b"\x00Srx-opt-qd."]),
+            st.sampled_from([b"", BODY, BODY + b"x-opt-qd.", b"\x00\x53\x73\x45" + BODY]),
+        )
+    )
+)
+def test_what_is_remembered_of_a_link_changes_no_other_message(parts: list[tuple[bytes, bytes, bytes]]) -> None:
+    stripper = Stripper()
+    for each in parts:
+        payload = b"".join(each)
+        assert stripper.strip(payload) == stripped(payload)
 
 
 def test_what_only_looks_like_one_is_left_alone() -> None:

@@ -127,7 +127,7 @@ class Intake:
             self._wire.pause()
 
     def release(self, why: int) -> None:
-        """End this reason; go on if no other one is left."""
+        """End this reason; continue if no other one is left."""
         if self._held & why:
             self._held &= ~why
             if not self._held and not self._working:

@@ -7,27 +7,43 @@ on every link that is not routed.
 from __future__ import annotations
 
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import HEADER, MESSAGE_ANNOTATIONS, may_hold
+from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, front_end
 from enmasse.amqp.sections import Sections
 
 PREFIX = "x-opt-qd."
-_PREFIXES = (PREFIX.encode(),)
+_PREFIX = PREFIX.encode()
+_LONGEST_BEGIN = 256
+"""Bytes before the bare message that are remembered."""
+_BEGINS = 4
+
+
+class Stripper:
+    """Removes router annotations from the messages of one link. They usually begin in few ways: how the last ones
+    without such annotations began is remembered."""
+
+    __slots__ = ("_clean",)
+
+    def __init__(self) -> None:
+        self._clean: tuple[bytes, ...] = ()  # up to the code of the section after the annotations
+
+    def strip(self, payload: bytes) -> bytes:
+        """As `stripped`."""
+        if payload[2:3] > b"\x72" or payload.startswith(self._clean):
+            return payload
+        try:
+            end = front_end(payload, MESSAGE_ANNOTATIONS)
+            if payload.find(_PREFIX, 0, end) >= 0:
+                return _without(payload)
+        except AmqpError:
+            return payload
+        if end <= _LONGEST_BEGIN and payload[end : end + 2] == b"\x00\x53":
+            self._clean = (payload[: end + 3], *self._clean[: _BEGINS - 1])
+        return payload
 
 
 def stripped(payload: bytes) -> bytes:
     """Return the message without router annotations; the payload itself if it has none or cannot be decoded."""
-    try:
-        section = payload[2]
-        if section > MESSAGE_ANNOTATIONS:
-            return payload
-        if section == HEADER and payload[3] == 0xC0 and payload[payload[4] + 7] > MESSAGE_ANNOTATIONS:
-            return payload  # the section after a header of the usual encoding
-    except IndexError:
-        return payload
-    try:
-        return _without(payload) if may_hold(payload, _PREFIXES) else payload
-    except AmqpError:
-        return payload
+    return Stripper().strip(payload)
 
 
 def complete(data: bytes) -> bool:

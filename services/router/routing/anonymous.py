@@ -87,7 +87,7 @@ class AnonymousInLink(InLink):
             relay.address.ingress += 1
             if self.connection.is_container:
                 relay.address.ingress_containers += 1
-            payload = stripped(payload)
+            payload = self.strip(payload)
             if settled:
                 self.presettled += 1
                 relay.offer(payload, None, message_format)
@@ -98,7 +98,7 @@ class AnonymousInLink(InLink):
         if not isinstance(address, RoutedAddress):
             self.refuse(delivery_id, settled, address)
             return
-        payload = stripped(payload)
+        payload = self.strip(payload)
         address.ingress += 1
         if self.connection.is_container:
             address.ingress_containers += 1

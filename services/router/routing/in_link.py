@@ -11,7 +11,7 @@ from enmasse.amqp.performatives import RELEASED, Modified, Rejected, Released
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.scan import PROPERTIES
 from services.router.routing.address import RoutedAddress
-from services.router.routing.annotations import stripped
+from services.router.routing.annotations import Stripper
 from services.router.routing.choice import Choice
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection
@@ -45,6 +45,7 @@ class InLink(LinkRecord):
         "released",
         "second",
         "settle",
+        "strip",
         "update",
         "zero_since",
     )
@@ -68,6 +69,7 @@ class InLink(LinkRecord):
         self.settle: Callable[..., None] = link.session.settle
         self.accept: Callable[[list[int]], None] = link.accept_all
         self.update: Callable[[int, Any], None] = link.session.update
+        self.strip: Callable[[bytes], bytes] = Stripper().strip
         self.second: dict[int, tuple[Sender, Token]] | None = None
         self.presettled = self.dropped = self.rejected = self.released = self.modified = 0
         self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
@@ -115,7 +117,8 @@ class InLink(LinkRecord):
         out = self.choice.only  # type: ignore[union-attr]  # set as long as the link forwards
         sent = 0
         if out is not None and out.direct and all(map(SHORTEST.__le__, map(len, payloads))):
-            payloads = [payload if payload[2] >= PROPERTIES else stripped(payload) for payload in payloads]
+            strip = self.strip
+            payloads = [payload if payload[2] >= PROPERTIES else strip(payload) for payload in payloads]
             sent = out.send_run(payloads, list(zip(repeat(self), range(first, first + len(payloads)))))
         for delivery_id, payload in enumerate(payloads[sent:], first + sent):
             link.on_delivery(link, delivery_id, False, payload, b"", 0)  # another one after an event of the first
@@ -128,7 +131,7 @@ class InLink(LinkRecord):
             self.refuse(delivery_id, settled, NOT_A_MESSAGE)
             return
         if payload[2] < PROPERTIES:
-            payload = stripped(payload)
+            payload = self.strip(payload)
         choice = self.choice
         out = choice.only or choice.choose()  # type: ignore[union-attr]  # set as long as the link forwards
         if out is None:
@@ -148,7 +151,7 @@ class InLink(LinkRecord):
             self.refuse(delivery_id, settled, NOT_A_MESSAGE)
             return
         if payload[2] < PROPERTIES:
-            payload = stripped(payload)
+            payload = self.strip(payload)
         outs = self.choice.outs  # type: ignore[union-attr]  # set as long as the link forwards
         if not outs:
             self.refuse(delivery_id, settled)
@@ -186,7 +189,7 @@ class InLink(LinkRecord):
             return
         if out is not None and out.busy:
             self.presettled += settled
-            out.offer(stripped(payload), None if settled else (self, delivery_id), message_format)
+            out.offer(self.strip(payload), None if settled else (self, delivery_id), message_format)
             return
         self.ahead = None
         self.bind()
