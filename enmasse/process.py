@@ -18,7 +18,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from enmasse import log, settings
+from enmasse import errors, log, settings
 from enmasse.startup import die_with_parent
 from enmasse.text import offset_option
 
@@ -27,7 +27,10 @@ GRACE = 10.0
 
 
 class Fatal(Exception):
-    """Ends the process with one line: what is wrong, where, and what to do."""
+    """Ends the process with one line: what is wrong, where, and what to do. `id`: an entry of enmasse/errors.py."""
+
+    def __init__(self, id: str, text: str) -> None:
+        super().__init__(errors.marked(id, text))
 
 
 PORT_OFFSET = "ENMASSE_PORT_OFFSET"
@@ -134,7 +137,10 @@ def cannot_listen(address: str, error: OSError, setting: str) -> Fatal:
     reason = (
         "the port is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
     )
-    return Fatal(f"cannot listen on {address}: {reason}; choose another one in the setting {setting!r}")
+    return Fatal(
+        "service.port.not-available",
+        f"cannot listen on {address}: {reason}; choose another one in the setting {setting!r}",
+    )
 
 
 _background: set[asyncio.Task[Any]] = set()

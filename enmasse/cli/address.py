@@ -41,11 +41,14 @@ def _read(folder: Path) -> str:
     try:
         return read_file(path).decode()  # not read_text: it would change the ends of lines
     except FileNotFoundError:
-        end(f"{path}: no such file. Name the folder with --config DIR; `enmasse init DIR` makes one.")
+        end(
+            "configuration.file.missing",
+            f"{path}: no such file. Name the folder with --config DIR; `enmasse init DIR` makes one.",
+        )
     except OSError as error:
-        end(f"{path}: cannot be read: {error.strerror}")
+        end("configuration.file.not-readable", f"{path}: cannot be read: {error.strerror}")
     except UnicodeDecodeError:
-        end(f"{path}: is not UTF-8; save it as UTF-8.")
+        end("configuration.file.not-utf8", f"{path}: is not UTF-8; save it as UTF-8.")
 
 
 def _entries(folder: Path, text: str) -> dict[str, Any]:
@@ -55,11 +58,17 @@ def _entries(folder: Path, text: str) -> dict[str, Any]:
     try:
         found = {entry.key: entry.value for entry in parse(text)}
     except (ValueError, RecursionError) as error:
-        end(f"{path}: is not a JSON object: {error}. Correct it first; nothing was changed.")
+        end(
+            "configuration.file.not-json",
+            f"{path}: is not a JSON object: {error}. Correct it first; nothing was changed.",
+        )
     try:
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        end(f"{path}: has half of a surrogate pair (\\ud800 to \\udfff). Correct it first; nothing was changed.")
+        end(
+            "configuration.file.not-utf8",
+            f"{path}: has half of a surrogate pair (\\ud800 to \\udfff). Correct it first; nothing was changed.",
+        )
     return found
 
 
@@ -136,7 +145,7 @@ def show(name: str, config: Path | None, offset: int, place: cluster.Place | Non
         where, in_memory = str(folder / "addresses.json"), validate.in_memory(folder)
     running = found.get(name)
     if name not in wanted and running is None:
-        end(f"{where}: there is no address {name!r}.")
+        end("address.name.unknown", f"{where}: there is no address {name!r}.")
     shown = {"name": name, "configured": wanted.get(name), "status": running}
     if as_json:
         click.echo(json.dumps(shown))
@@ -182,10 +191,13 @@ def add(
     with _locked(folder):
         text = _read(folder)
         if name in _entries(folder, text):
-            end(f"{folder / 'addresses.json'}: there is an address {name!r} already; nothing was changed.")
+            end(
+                "address.name.in-use",
+                f"{folder / 'addresses.json'}: there is an address {name!r} already; nothing was changed.",
+            )
         changed = jsonfile.add(text, name, entry)
         if problems := new_problems(folder, text, changed):
-            end("\n".join([*problems, "nothing was changed."]))
+            end("configuration.entry.invalid", "\n".join([*problems, "nothing was changed."]))
         _write(folder, changed)
     click.echo(f"added {name} to {folder / 'addresses.json'}")
 
@@ -219,7 +231,7 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
                 report(f"warning: {problem}")
             _write(folder, changed)
     if not found and not (force and name in _running(offset, folder)):
-        end(f"{folder / 'addresses.json'}: there is no address {name!r}; nothing was changed.")
+        end("address.name.unknown", f"{folder / 'addresses.json'}: there is no address {name!r}; nothing was changed.")
     if found:
         click.echo(f"removed {name} from {folder / 'addresses.json'}")
     if force:
@@ -233,9 +245,13 @@ def _force(name: str, offset: int) -> None:
         _, answer = request(offset, "POST", "/api/force", {"addresses": [name]})
     except NotRunning as error:
         again = f"enmasse address remove {name} --force{offset_option(offset)}"
-        end(f"the messages of {name} were not deleted: {error} Then run `{again}` again.", UNREACHABLE)
+        end(
+            "address.messages.not-deleted",
+            f"the messages of {name} were not deleted: {error} Then run `{again}` again.",
+            UNREACHABLE,
+        )
     if not answer.get("accepted"):
-        end(f"the messages of {name} were not deleted: {answer.get('message')}")
+        end("address.messages.not-deleted", f"the messages of {name} were not deleted: {answer.get('message')}")
     click.echo(f"what {name} holds is thrown away")
 
 
@@ -255,10 +271,13 @@ def _locked(folder: Path) -> ExitStack:
     held = ExitStack()
     try:
         if not folder.is_dir():
-            end(f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.")
+            end(
+                "configuration.folder.missing",
+                f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.",
+            )
         held.enter_context(locked(folder))
     except OSError as error:
-        end(f"configuration directory {folder}: {error.strerror}.")
+        end("configuration.folder.not-readable", f"configuration directory {folder}: {error.strerror}.")
     return held
 
 
@@ -269,4 +288,4 @@ def _write(folder: Path, text: str) -> None:
     try:
         write_text(path.resolve(), text, mode=path.stat().st_mode & 0o777, durable=True)
     except OSError as error:
-        end(f"{path}: cannot be written: {error.strerror}; nothing was changed.")
+        end("configuration.file.not-written", f"{path}: cannot be written: {error.strerror}; nothing was changed.")

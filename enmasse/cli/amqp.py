@@ -13,6 +13,7 @@ from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
 from enmasse.cli.opening import opened
 from enmasse.cli.remedy import remedy
 from enmasse.cli.remote import RemoteAddress
+from enmasse.errors import marked
 from enmasse.text import offset_option
 
 CONNECT_SECONDS = 10.0
@@ -44,7 +45,7 @@ def run(work: Coroutine[Any, Any, int], remote: RemoteAddress) -> int:
     try:
         return asyncio.run(work)
     except (AmqpError, OSError) as error:
-        report(explain(error, remote))
+        report(marked("server.connection.failed", explain(error, remote)))
         return UNREACHABLE
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -47,13 +47,13 @@ def command(
     try:
         result = run(_measure(remote, seconds, size, not non_durable))
     except LoadError as error:
-        end(str(error), FAILED if error.foreign else UNREACHABLE)
+        end("bench.address.failed", str(error), FAILED if error.foreign else UNREACHABLE)
     if as_json:
         click.echo(json.dumps(result))
     else:
         _print(result)
     if not result["received"] or not result["latency_ms"]:
-        end(f"{remote}: no message came through within {PATIENCE:g} s", TIMED_OUT)
+        end("bench.messages.missing", f"{remote}: no message came through within {PATIENCE:g} s", TIMED_OUT)
 
 
 async def _measure(remote: RemoteAddress, seconds: float, size: int, durable: bool) -> dict[str, Any]:

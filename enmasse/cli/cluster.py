@@ -186,7 +186,10 @@ class Installation:
         name = config_map or ("enmasse-addresses" if "enmasse-addresses" in found else min(found, default=""))
         if name not in found:
             known = ", ".join(sorted(found)) or "none"
-            end(f"there is no ConfigMap {name!r} with addresses; there are {known}. Nothing was changed.")
+            end(
+                "cluster.configmap.missing",
+                f"there is no ConfigMap {name!r} with addresses; there are {known}. Nothing was changed.",
+            )
         data = found[name].get("data") or {}
         key = min((key for key in data if key.endswith(".json")), default="addresses.json")
         return Part(found[name], key, data.get(key, "{}\n"))
@@ -211,7 +214,7 @@ class Installation:
         except ApiError as error:
             if error.status == 409:
                 return False
-            end(f"{part}: cannot be written: {error}; nothing was changed.")
+            end("cluster.configmap.not-written", f"{part}: cannot be written: {error}; nothing was changed.")
         return True
 
     def _components(self) -> list[dict[str, Any]] | None:
@@ -263,7 +266,10 @@ def entries(part: Part) -> dict[str, Any]:
     try:
         return {entry.key: entry.value for entry in parse(part.text)}
     except (ValueError, RecursionError) as error:
-        end(f"{part}: is not a JSON object: {error}. Correct it first; nothing was changed.")
+        end(
+            "configuration.file.not-json",
+            f"{part}: is not a JSON object: {error}. Correct it first; nothing was changed.",
+        )
 
 
 def rows(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
@@ -277,7 +283,7 @@ def rows(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
         phase = "not shown" if status.get("omitted") else "not running"
         return wanted, {entry["name"]: entry for entry in status["addresses"]}, phase
     except Unreachable as error:
-        end(str(error), UNREACHABLE)
+        end("cluster.api.failed", str(error), UNREACHABLE)
 
 
 def add(name: str, entry: dict[str, Any], place: Place, config_map: str | None) -> str:
@@ -287,12 +293,12 @@ def add(name: str, entry: dict[str, Any], place: Place, config_map: str | None) 
     def change(there: Installation) -> tuple[Part, str]:
         for part in there.parts():
             if name in entries(part):
-                end(f"{part}: there is an address {name!r} already; nothing was changed.")
+                end("address.name.in-use", f"{part}: there is an address {name!r} already; nothing was changed.")
         part = there.home(config_map)
         entries(part)
         text = jsonfile.add(part.text, name, entry)
         if problems := _new_problems(there, part, text):
-            end("\n".join([*problems, "nothing was changed."]))
+            end("configuration.entry.invalid", "\n".join([*problems, "nothing was changed."]))
         return part, text
 
     return _edit(place, change)
@@ -315,7 +321,7 @@ def remove(name: str, place: Place, warn: Callable[[str], None], *, force: bool)
         if force and any(entry["name"] == name for entry in there.status()["addresses"]):
             part = there.home(None)
             return part, part.text
-        end(f"namespace {place.namespace}: there is no address {name!r}; nothing was changed.")
+        end("address.name.unknown", f"namespace {place.namespace}: there is no address {name!r}; nothing was changed.")
 
     return _edit(place, change, name if force else None)
 
@@ -329,12 +335,15 @@ def _edit(place: Place, change: Callable[[Installation], tuple[Part, str]], forc
             if there.write(part, text, force):
                 return str(part)
     except Unreachable as error:
-        end(str(error), UNREACHABLE)
+        end("cluster.api.failed", str(error), UNREACHABLE)
     _busy(place.namespace)
 
 
 def _busy(namespace: str) -> NoReturn:
-    end(f"namespace {namespace}: conflict: this ConfigMap keeps changing; nothing was written. Try again.")
+    end(
+        "cluster.configmap.conflict",
+        f"namespace {namespace}: conflict: this ConfigMap keeps changing; nothing was written. Try again.",
+    )
 
 
 def _new_problems(there: Installation, part: Part, text: str) -> list[str]:

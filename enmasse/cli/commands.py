@@ -11,6 +11,7 @@ import sys
 import click
 
 from enmasse.cli.common import FAILED, INTERRUPTED, NOBODY_READS, OK, report, shows_colors
+from enmasse.errors import marked
 
 COMMANDS = {
     "init": "Write a starting point for a configuration.",
@@ -83,7 +84,7 @@ def run() -> int:
             raise
         if error.errno == errno.EPIPE:
             return NOBODY_READS
-        report(f"cannot write to standard output: {error.strerror}")
+        report(marked("command.output.failed", f"cannot write to standard output: {error.strerror}"))
         return FAILED
     finally:
         _drop_unwritten()

@@ -11,6 +11,8 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from enmasse.errors import marked
+
 OK, FAILED, COULD_NOT_START, TIMED_OUT, UNREACHABLE, INTERRUPTED, NOBODY_READS = 0, 1, 2, 3, 4, 130, 141
 """The exit statuses of every command (docs/cli.md). 2 is also wrong usage, as in click; shells show 130 and 141 after
 SIGINT and SIGPIPE.
@@ -69,9 +71,9 @@ def report(line: str) -> None:
         click.echo(line, err=True)
 
 
-def end(message: str, status: int = FAILED) -> NoReturn:
-    """Write the reason to stderr and end with `status`."""
-    report(message)
+def end(id: str, message: str, status: int = FAILED) -> NoReturn:
+    """Write the reason to stderr and end with `status`. `id`: an entry of enmasse/errors.py."""
+    report(marked(id, message))
     sys.exit(status)
 
 

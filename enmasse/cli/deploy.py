@@ -41,8 +41,11 @@ def command(
     """
     helm = shutil.which("helm")
     if helm is None:
-        end("`enmasse deploy` needs helm (3.14 or newer) on PATH, which does not have it. Install it and try again.",
-            COULD_NOT_START)  # fmt: skip
+        end(
+            "deploy.helm.missing",
+            "`enmasse deploy` needs helm (3.14 or newer) on PATH, which does not have it. Install it and try again.",
+            COULD_NOT_START,
+        )
     where = ["--namespace", namespace, *(["--kube-context", context] if context else [])]
     chosen = [
         *(word for file in files for word in ("--values", file)),
@@ -67,11 +70,15 @@ def command(
     except KeyboardInterrupt:
         running.terminate()
         running.communicate()
-        end(f"interrupted; `helm rollback {release} --namespace {namespace}` takes back what was begun", INTERRUPTED)
+        end(
+            "deploy.command.interrupted",
+            f"interrupted; `helm rollback {release} --namespace {namespace}` takes back what was begun",
+            INTERRUPTED,
+        )
     if running.returncode:
         missing = _progress([helm, "status", release, "--output", "json", "--show-resources", *where])
         report(problems.strip())
-        end(missing or f"Helm ended with status {running.returncode}", FAILED)
+        end("deploy.helm.failed", missing or f"Helm ended with status {running.returncode}", FAILED)
     click.echo(f"{release} in {namespace} is ready")
     notes = subprocess.run([helm, "get", "notes", release, *where], capture_output=True, text=True, check=False)
     click.echo(notes.stdout.partition("NOTES:\n")[2].rstrip())

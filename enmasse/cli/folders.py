@@ -44,7 +44,11 @@ def _base(variable: str, usual: str, option: str) -> Path:
         home = Path.home()
         if os.environ.get("HOME") != "" and home.is_absolute():  # Path.home() takes an empty HOME for /
             return home / usual
-    end(f"this user has no home folder: set HOME to its full path, or name a folder with {option} DIR", COULD_NOT_START)
+    end(
+        "command.home.missing",
+        f"this user has no home folder: set HOME to its full path, or name a folder with {option} DIR",
+        COULD_NOT_START,
+    )
 
 
 def _name(offset: int) -> str:

@@ -68,7 +68,7 @@ def order(offset: int, path: str, body: Any) -> tuple[bool, str]:
     try:
         _, answer = request(offset, "POST", path, body)
     except NotRunning as error:
-        end(str(error), UNREACHABLE)
+        end("suite.http.unreachable", str(error), UNREACHABLE)
     if not isinstance(answer, dict):
-        end(f"unexpected answer from 127.0.0.1:{HTTP_PORT + offset}{path}", UNREACHABLE)
+        end("suite.http.unexpected", f"unexpected answer from 127.0.0.1:{HTTP_PORT + offset}{path}", UNREACHABLE)
     return bool(answer.get("accepted")), str(answer.get("message", ""))

@@ -112,12 +112,18 @@ def command(folder: Path) -> None:
     Overwrites nothing: if one of the files exists, none is written and the exit status is 1.
     """
     if there := existing(folder):
-        end(f"{folder}: {', '.join(there)} exist{'s' if len(there) == 1 else ''} already; nothing was written. "
-            "Choose another directory, or move the existing files away.")  # fmt: skip
+        end(
+            "configuration.folder.in-use",
+            f"{folder}: {', '.join(there)} exist{'s' if len(there) == 1 else ''} already; nothing was written. "
+            "Choose another directory, or move the existing files away.",
+        )
     try:
         write(folder)
     except OSError as error:
-        end(f"{folder}: {error.strerror}. Choose a directory this user may write to.")
+        end(
+            "configuration.folder.not-writable",
+            f"{folder}: {error.strerror}. Choose a directory this user may write to.",
+        )
     config, data = shlex.quote(str(folder)), shlex.quote(f"{folder}/data")
     click.echo(f"wrote {', '.join(FILES)} to {folder}\nstart it: enmasse up --config {config} --data {data}")
 

@@ -52,5 +52,5 @@ def disconnect(client: str, offset: int) -> None:
     from enmasse.model.sessions import ByClient, Done
 
     if not ask(offset, "disconnect", ByClient(client=client), Done).count:
-        end(f"{client}: no such client is connected")
+        end("mqtt.client.unknown", f"{client}: no such client is connected")
     click.echo(f"disconnected {client}")

@@ -12,6 +12,7 @@ from enmasse.cli.common import INTERRUPTED, MQTT_PORT, UNREACHABLE, Seconds, rep
 from enmasse.cli.opening import opened
 from enmasse.cli.remedy import remedy
 from enmasse.cli.server import LOCAL, Server, parse
+from enmasse.errors import marked
 
 if TYPE_CHECKING:
     from enmasse.aio.mqtt import Client
@@ -190,10 +191,10 @@ def run(work: Coroutine[Any, Any, int], server: Server) -> int:
     try:
         return asyncio.run(work)
     except Refused as error:
-        report(f"{server}: {error}")
+        report(marked("server.connection.failed", f"{server}: {error}"))
         return UNREACHABLE
     except OSError as error:
-        report(explain(error, server))
+        report(marked("server.connection.failed", explain(error, server)))
         return UNREACHABLE
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -15,6 +15,7 @@ import click
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, port_offset, report
 from enmasse.cli.completion import addresses
 from enmasse.cli.mqttclient import connection_options
+from enmasse.errors import marked
 
 if TYPE_CHECKING:
     from enmasse.cli.mqttclient import Session
@@ -177,7 +178,7 @@ class _Publisher:
             tally.error = "interrupted"
             raise
         if tally.error is not None:
-            report(f"{server}: {tally.error}")
+            report(marked("messages.delivery.failed", f"{server}: {tally.error}"))
         return FAILED if tally.refused else OK
 
     async def _has_room(self) -> bool:
@@ -210,7 +211,7 @@ class _Publisher:
             f"{what} within {self._timeout:g} s; {tally.sent - tally.acknowledged - tally.refused} messages may "
         )
         tally.error += "have arrived or not"
-        report(f"{tally.topic}: {tally.error}.")
+        report(marked("messages.delivery.failed", f"{tally.topic}: {tally.error}."))
         return False
 
     def _take_those_done(self, whole: bool = True) -> None:

@@ -11,6 +11,7 @@ import click
 from enmasse.cli.attempts import Attempts, Unprinted
 from enmasse.cli.common import OK, TIMED_OUT, Seconds, end, port_offset, report
 from enmasse.cli.completion import addresses
+from enmasse.errors import marked
 
 if TYPE_CHECKING:
     from enmasse.aio.client import Client, ClientReceiver
@@ -59,7 +60,7 @@ def command(
     try:
         status = amqp.run(ReceiveLoop(remote, container, options).run(), remote)
     except NoSubscription as error:
-        end(str(error))
+        end("subscription.request.refused", str(error))
     except Unprinted as error:
         assert error.__cause__ is not None
         raise error.__cause__ from None
@@ -170,7 +171,8 @@ class ReceiveLoop:
             except TimeoutError:
                 if not options.count:
                     return OK
-                report(f"{remote}: {self._received} of {options.count} messages within {options.timeout:g} s")
+                text = f"{remote}: {self._received} of {options.count} messages within {options.timeout:g} s"
+                report(marked("messages.delivery.missing", text))
                 return TIMED_OUT
             granted -= 1
             try:

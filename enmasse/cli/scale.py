@@ -22,5 +22,5 @@ def command(service_count: str, offset: int) -> None:
         raise click.BadParameter(f"expected SERVICE=N such as router=1, got {service_count!r}")
     accepted, message = order(offset, "/api/scale", {"service": service, "count": int(count)})
     if not accepted:
-        end(f"{service_count}: {message}")
+        end("suite.scale.refused", f"{service_count}: {message}")
     click.echo(f"{service_count}: {message}")

@@ -15,6 +15,7 @@ import click
 
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, port_offset, report
 from enmasse.cli.completion import addresses
+from enmasse.errors import marked
 from enmasse.model.names import WireName, address_name
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ async def _send(
         tally.error = str(error)
         raise
     if tally.error is not None:
-        report(f"{remote}: rejected: {tally.error}")
+        report(marked("messages.delivery.failed", f"{remote}: rejected: {tally.error}"))
     return OK if tally.counts["accepted"] == tally.sent else FAILED
 
 
@@ -176,7 +177,7 @@ async def _has_room(
         _take_those_done(waiting, tally)
         reason = await asyncio.to_thread(_why_no_credit, remote)
         tally.error = f"no credit within {timeout:g} s: nothing receives messages from this sender now. {reason}"
-        report(f"{tally.address}: {tally.error}.")
+        report(marked("messages.delivery.failed", f"{tally.address}: {tally.error}."))
         return False
     return True
 
@@ -209,7 +210,7 @@ async def _one_less(waiting: deque[asyncio.Future[Any]], timeout: float, tally: 
     if not waiting[0].done():
         _take_those_done(waiting, tally)
         tally.error = f"{tally.unknown} messages were sent and got no answer within {timeout:g} s"
-        report(f"{tally.address}: {tally.error}; they may have arrived or not.")
+        report(marked("messages.delivery.failed", f"{tally.address}: {tally.error}; they may have arrived or not."))
         return False
     tally.take(waiting[0].result())
     waiting.popleft()

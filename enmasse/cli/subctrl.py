@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,7 +11,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Rejected
 from enmasse.cli.amqp import connected, explain
-from enmasse.cli.common import UNREACHABLE, end, report
+from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.remote import RemoteAddress, at_operators
 from enmasse.cli.show import plain
 from enmasse.model.sessions import CONTROL
@@ -36,10 +35,9 @@ def ask(offset: int, subject: str, body: Any, reply: type[R], timeout: float = P
     try:
         return request(offset, subject, body, reply, timeout)
     except NoAnswer as error:
-        report(str(error))
-        sys.exit(UNREACHABLE)
+        end("server.connection.failed", str(error), UNREACHABLE)
     except Refused as error:
-        end(str(error))
+        end("subscription.request.refused", str(error))
 
 
 def request(offset: int, subject: str, body: Any, reply: type[R], timeout: float) -> R:

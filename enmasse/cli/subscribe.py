@@ -13,6 +13,7 @@ from enmasse.cli.attempts import Attempts, Unprinted
 from enmasse.cli.common import OK, TIMED_OUT, Seconds, port_offset, report
 from enmasse.cli.completion import addresses
 from enmasse.cli.mqttclient import NEVER, NO_END, Expiry, connection_options
+from enmasse.errors import marked
 
 if TYPE_CHECKING:
     from enmasse.aio.mqtt import Disconnected
@@ -153,7 +154,8 @@ class SubscribeLoop:
             except TimeoutError:
                 if not options.count:
                     return OK
-                report(f"{self._server}: {self._received} of {options.count} messages within {options.timeout:g} s")
+                text = f"{self._server}: {self._received} of {options.count} messages within {options.timeout:g} s"
+                report(marked("messages.delivery.missing", text))
                 return TIMED_OUT
             if not (options.no_retained and message.retain):
                 try:

@@ -90,9 +90,15 @@ def delete(id_: str, force: bool, offset: int) -> None:
     if not force:
         row = _row(offset, id_)
         if row.connected:
-            end(f"{id_}: its client is connected; nothing was deleted. --force deletes it.")
+            end(
+                "subscription.client.connected",
+                f"{id_}: its client is connected; nothing was deleted. --force deletes it.",
+            )
         if row.depth:
-            end(f"{id_}: it holds {counted(row.depth, 'message')}; nothing was deleted. --force deletes them too.")
+            end(
+                "subscription.messages.kept",
+                f"{id_}: it holds {counted(row.depth, 'message')}; nothing was deleted. --force deletes them too.",
+            )
     ask(offset, "delete", ById(id=id_), Done)
     click.echo(f"deleted {id_}")
 

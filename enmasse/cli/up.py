@@ -120,10 +120,17 @@ def _write_example(config: Path, data: Path) -> None:
         init.write(config)
         click.echo(f"wrote {', '.join(init.FILES)} to {config}")
     except FileExistsError as error:
-        end(f"{error.filename} is not a directory. Name a folder with --config DIR, or move the existing file away.",
-            COULD_NOT_START)  # fmt: skip
+        end(
+            "configuration.folder.not-a-directory",
+            f"{error.filename} is not a directory. Name a folder with --config DIR, or move the existing file away.",
+            COULD_NOT_START,
+        )
     except OSError as error:
-        end(f"{error.filename or config}: {error.strerror}. Name a folder with --config DIR.", COULD_NOT_START)
+        end(
+            "configuration.folder.not-readable",
+            f"{error.filename or config}: {error.strerror}. Name a folder with --config DIR.",
+            COULD_NOT_START,
+        )
 
 
 def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None, **more: Any) -> None:
@@ -141,8 +148,8 @@ def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: 
             **more,
         )
     except OSError as error:
-        report(f"the current directory does not exist ({error.strerror}): change to another one")
-        sys.exit(COULD_NOT_START)
+        text = f"the current directory does not exist ({error.strerror}): change to another one"
+        end("command.folder.missing", text, COULD_NOT_START)
     try:
         start.run(options, sys.stdout or io.StringIO(), report)
     except StartError as error:

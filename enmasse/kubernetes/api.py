@@ -301,7 +301,7 @@ def connect(
         try:
             from kubernetes import client, config
         except ImportError:
-            raise Fatal(EXTRA) from None
+            raise Fatal("cluster.client.missing", EXTRA) from None
     found = client.Configuration()
     try:
         inside = context is None and server is None and _in_cluster(config, found)
@@ -318,8 +318,9 @@ def connect(
         which = f"context {context!r}: " if context else ""
         reason = " ".join((str(error) or type(error).__name__).split()).rstrip(".")
         raise Fatal(
+            "cluster.context.missing",
             f"no Kubernetes cluster: {which}{reason}; name a context of your kubeconfig"
-            " (`kubectl config get-contexts` lists them), or set KUBECONFIG"
+            " (`kubectl config get-contexts` lists them), or set KUBECONFIG",
         ) from None
     found.retries = False  # the caller decides about retries
     found.connection_pool_maxsize = 16

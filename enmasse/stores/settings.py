@@ -42,9 +42,11 @@ def make_store(settings: StoreSettings) -> Store:
         from enmasse.stores.redis import RedisEngine
     except ImportError:
         raise process.Fatal(
-            "setting 'store': a store in Redis needs the package `redis`; install it with: pip install 'enmasse[redis]'"
+            "service.redis.missing",
+            "setting 'store': a store in Redis needs the package `redis`; "
+            "install it with: pip install 'enmasse[redis]'",
         ) from None
     try:
         return Store(RedisEngine(settings.url, settings.prefix))
     except ValueError as error:
-        raise process.Fatal(f"setting 'store': {error}") from None
+        raise process.Fatal("service.setting.invalid", f"setting 'store': {error}") from None

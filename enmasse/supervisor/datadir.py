@@ -49,8 +49,9 @@ class DataDir:
                 holder = os.pread(file, 32, 0).decode("ascii", "replace").strip()
                 who = f"process {holder} (enmasse up)" if holder.isdigit() else "another process"
                 raise StartError(
+                    "start.data.in-use",
                     f"data directory {self.path} is in use by {who}. "
-                    "Stop it, or give this suite its own directory with --data."
+                    "Stop it, or give this suite its own directory with --data.",
                 ) from None
             except OSError:
                 if descriptor == file:
@@ -71,7 +72,10 @@ def open_data_dir(path: Path) -> DataDir:
     data = DataDir(path.absolute())
     try:
         if data.path.exists() and not data.path.is_dir():
-            raise StartError(f"data directory {data.path} is not a directory. Choose another one with --data.")
+            raise StartError(
+                "start.data.not-a-directory",
+                f"data directory {data.path} is not a directory. Choose another one with --data.",
+            )
         data.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         data.lock()
         _check_format(data.path)
@@ -83,8 +87,9 @@ def open_data_dir(path: Path) -> DataDir:
         data.close()
         what = f"{error.filename}: " if error.filename not in (None, str(data.path)) else ""
         raise StartError(
+            "start.data.not-writable",
             f"data directory {data.path}: {what}{error.strerror or error}. Choose a directory this user may write to "
-            "with --data, or put that right."
+            "with --data, or put that right.",
         ) from None
     except BaseException:
         data.close()
@@ -104,13 +109,15 @@ def _check_format(path: Path) -> None:
     version = content.get("format") if isinstance(content, dict) else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise StartError(
+            "start.data.unknown-format",
             f'{marker}: expected {{"format": {FORMAT}}}. This is not a data directory of EnMasse, or it is damaged: '
-            "choose another one with --data, or put the file right."
+            "choose another one with --data, or put the file right.",
         )
     if version > FORMAT:
         raise StartError(
+            "start.data.newer-format",
             f"data directory {path} has format {version}, written by a newer EnMasse; this one reads up to {FORMAT}. "
-            "Use the newer version, or another directory with --data."
+            "Use the newer version, or another directory with --data.",
         )
 
 
@@ -130,8 +137,9 @@ def _check_space(path: Path) -> None:
     free = shutil.disk_usage(path).free
     if free < MIN_FREE_BYTES:
         raise StartError(
+            "start.disk.full",
             f"no disk space: data directory {path} has {free >> 20} MiB free, at least {MIN_FREE_BYTES >> 20} MiB are "
-            "needed. Make room, or choose another disk with --data."
+            "needed. Make room, or choose another disk with --data.",
         )
 
 

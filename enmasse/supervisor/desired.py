@@ -112,5 +112,5 @@ def check_data(data: DataDir, engine: str) -> None:
         found = mark.owner(folder) if folder is not None else None
         if found is not None and found != engine:
             assert folder is not None
-            raise StartError(f"{folder} {mark.refusal(found, engine)}.")
+            raise StartError("start.data.other-engine", f"{folder} {mark.refusal(found, engine)}.")
         (data.desired / f"{process.name}.json").unlink(missing_ok=True)

@@ -32,9 +32,10 @@ def bind_public(port: int, what: str, remedy: str = OTHER_PORTS) -> socket.socke
         if error.errno == errno.EADDRINUSE:
             owner = owner_of(port)
             raise StartError(
-                f"port {port} ({what}) is in use{f' by {owner}' if owner else ''}. Stop what uses it, or {remedy}."
+                "start.port.in-use",
+                f"port {port} ({what}) is in use{f' by {owner}' if owner else ''}. Stop what uses it, or {remedy}.",
             ) from None
-        raise StartError(f"port {port} ({what}): {error.strerror}; {remedy}.") from None
+        raise StartError("start.port.not-available", f"port {port} ({what}): {error.strerror}; {remedy}.") from None
     return listening
 
 
@@ -134,4 +135,7 @@ class InternalPorts:
                 continue
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from now on our server may bind it as well
             return holder
-        raise StartError(f"no free port left between {INTERNAL.start} and {INTERNAL.stop - 1}: stop some processes.")
+        raise StartError(
+            "start.ports.used-up",
+            f"no free port left between {INTERNAL.start} and {INTERNAL.stop - 1}: stop some processes.",
+        )

@@ -95,7 +95,7 @@ def run(
             suite = Supervisor(options, data, ports, programs, forks.launch, make_feed, out, report)
             asyncio.run(_run(suite, forks, listening))
     except OSError as error:
-        raise StartError(f"{error.filename or options.data}: {error.strerror or error}") from None
+        raise StartError("start.file.failed", f"{error.filename or options.data}: {error.strerror or error}") from None
 
 
 async def _run(suite: Supervisor, forks: ForkServer, listening: socket.socket) -> None:
@@ -118,7 +118,9 @@ def _programs(options: Options, command: Command) -> dict[str, Program]:
             programs[engine.name] = engine.find(service)
         except Unavailable as error:
             reason = str(error).rstrip(".")
-            raise StartError(f"{option} {engine.name}: {reason}. Or start with {option} {EMBEDDED}.") from None
+            raise StartError(
+                "start.engine.missing", f"{option} {engine.name}: {reason}. Or start with {option} {EMBEDDED}."
+            ) from None
     return programs
 
 
@@ -152,7 +154,9 @@ def _http(listening: socket.socket) -> Callable[[Supervisor], WebServer]:
 def check_store(options: Options) -> None:
     """Raise StartError if the client of the store is not installed."""
     if options.store is not None and importlib.util.find_spec("redis") is None:
-        raise StartError("--store needs the package `redis`; install it with: pip install 'enmasse[redis]'")
+        raise StartError(
+            "start.redis.missing", "--store needs the package `redis`; install it with: pip install 'enmasse[redis]'"
+        )
 
 
 def check_names(options: Options) -> None:
@@ -166,7 +170,9 @@ def check_names(options: Options) -> None:
         try:
             str(path).encode()
         except UnicodeEncodeError:
-            raise StartError(f"{option} {os.fsencode(path or '')!r}: the name is not UTF-8. Choose another.") from None
+            raise StartError(
+                "start.path.not-utf8", f"{option} {os.fsencode(path or '')!r}: the name is not UTF-8. Choose another."
+            ) from None
 
 
 def check_tls(options: Options) -> None:
@@ -174,21 +180,22 @@ def check_tls(options: Options) -> None:
     if options.tls_cert is None and options.tls_key is None:
         return
     if options.tls_cert is None or options.tls_key is None:
-        raise StartError("--tls-cert and --tls-key go together: give both, or neither.")
+        raise StartError("start.tls.incomplete", "--tls-cert and --tls-key go together: give both, or neither.")
     import ssl
 
     for option, path in (("--tls-cert", options.tls_cert), ("--tls-key", options.tls_key)):
         try:
             read_file(path)
         except OSError as error:
-            raise StartError(f"{option} {path}: {error.strerror}.") from None
+            raise StartError("start.tls.not-readable", f"{option} {path}: {error.strerror}.") from None
     try:
         # With a wrong password, because OpenSSL would ask for one on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_cert, options.tls_key, lambda: "none")
     except ssl.SSLError as error:
         raise StartError(
+            "start.tls.invalid",
             f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}: {error.reason or error}. Both must be PEM "
-            "files, the key without a password, and belong together."
+            "files, the key without a password, and belong together.",
         ) from None
 
 
@@ -211,16 +218,24 @@ def check_config(options: Options) -> None:
     if is_configured(options.data):
         return
     if folder.exists() and not folder.is_dir():
-        raise StartError(f"configuration directory {folder} is not a directory. Name another one with --config DIR.")
+        raise StartError(
+            "configuration.folder.not-a-directory",
+            f"configuration directory {folder} is not a directory. Name another one with --config DIR.",
+        )
     if not folder.is_dir():
-        raise StartError(f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.")
+        raise StartError(
+            "configuration.folder.missing",
+            f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.",
+        )
     from enmasse.model.configuration import ADDRESSES, FILES, FLAVORS, AppliedState, apply
 
     applied = apply({name: _content(folder / name) for name in FILES}, AppliedState())
     if not all(name in applied.state.config for name in (ADDRESSES, FLAVORS)):
         lines = [f"{folder}/{problem}" for problem in applied.problems if problem.entry is None]
         raise StartError(
-            *lines, f"Correct {'it' if len(lines) == 1 else 'them'}; `enmasse init DIR` writes an example."
+            "configuration.file.invalid",
+            *lines,
+            f"Correct {'it' if len(lines) == 1 else 'them'}; `enmasse init DIR` writes an example.",
         )
 
 

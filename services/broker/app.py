@@ -63,9 +63,9 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         await health.close()
         return
     except mark.OtherEngine as error:
-        raise process.Fatal(f"broker {config.name}: {config.data_dir} {error}") from None
+        raise process.Fatal("broker.data.other-engine", f"broker {config.name}: {config.data_dir} {error}") from None
     except (StoreError, OSError) as error:
-        raise process.Fatal(f"broker {config.name}: {error}") from None
+        raise process.Fatal("broker.data.not-usable", f"broker {config.name}: {error}") from None
     if store is not None:
         store.start_housekeeping()
     server = BrokerServer(broker, loop)

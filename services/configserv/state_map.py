@@ -56,7 +56,9 @@ class StateMap:
         try:
             found = await asyncio.to_thread(self._api.get, CONFIG_MAP, self._name)
         except ApiError as error:
-            raise process.Fatal(f"configmap/{self._name} cannot be read: {error}") from None
+            raise process.Fatal(
+                "cluster.configmap.not-readable", f"configmap/{self._name} cannot be read: {error}"
+            ) from None
         self._data = dict((found or {}).get("binaryData") or {})
 
     async def save(self, state: AppliedState) -> None:

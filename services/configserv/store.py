@@ -72,7 +72,10 @@ def decoded(data: bytes, kind: type[T], where: str) -> T:
     """Decode saved state. Raises ValueError if it is damaged, Fatal if a newer version wrote it."""
     version = decode(data, _Version).schema
     if version > SCHEMA:
-        raise Fatal(f"{where}: written by a newer version (schema {version}, this one reads {SCHEMA}); upgrade")
+        raise Fatal(
+            "configserv.data.newer-format",
+            f"{where}: written by a newer version (schema {version}, this one reads {SCHEMA}); upgrade",
+        )
     return decode(data, kind)
 
 
@@ -97,7 +100,10 @@ class ConfigStore:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Fatal(f"{directory}: {error.strerror}; give a directory that can be written in 'data_dir'") from None
+            raise Fatal(
+                "configserv.data.not-writable",
+                f"{directory}: {error.strerror}; give a directory that can be written in 'data_dir'",
+            ) from None
 
     def configuration(self) -> AppliedState:
         """Return the last good configuration; an empty one at a first start."""
@@ -189,7 +195,8 @@ class ConfigStore:
             path.rename(kept)
         except OSError as error:
             raise Fatal(
-                f"{path}: is damaged ({reason}) and cannot be set aside: {error.strerror}; move it away"
+                "configserv.data.damaged",
+                f"{path}: is damaged ({reason}) and cannot be set aside: {error.strerror}; move it away",
             ) from None
         log.get().error("configserv.data.set-aside", file=str(path), reason=reason, kept=str(kept), lost=_LOST[name])
 

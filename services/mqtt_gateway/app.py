@@ -48,7 +48,7 @@ async def run(settings: GatewaySettings, backend: Backend, stop: asyncio.Event) 
     try:
         await gateway.listen(settings.listeners)
     except ListenerError as error:
-        raise process.Fatal(f"mqtt_gateway {settings.name}: {error}") from None
+        raise process.Fatal("service.port.not-available", f"mqtt_gateway {settings.name}: {error}") from None
     # What is here stays: let the collector look at what comes after it only, and rarely.
     gc.collect()
     gc.freeze()

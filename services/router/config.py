@@ -32,24 +32,30 @@ def router_attributes(settings: RouterSettings) -> dict[str, Any]:
     """Attributes of the one `router` entity, with defaults. Raises Fatal."""
     found = [(i, body) for i, (kind, body) in enumerate(settings.entities) if kind == "router"]
     if len(found) > 1:
-        raise Fatal(f"entities[{found[1][0]}]: there is more than one router entity; leave one")
+        raise Fatal(
+            "router.configuration.invalid", f"entities[{found[1][0]}]: there is more than one router entity; leave one"
+        )
     where, given = found[0] if found else (0, {})
     values: dict[str, Any] = {a.name: a.default for a in ROUTER_CONFIG}
     for key, value in given.items():
         attribute = next((a for a in ROUTER_CONFIG if a.name == key), None)
         if attribute is None:
-            raise Fatal(f"entities[{where}] (router): unknown attribute '{key}'")
+            raise Fatal("router.configuration.invalid", f"entities[{where}] (router): unknown attribute '{key}'")
         try:
             values[key] = coerce(attribute, value)
         except ManagementError as error:
-            raise Fatal(f"entities[{where}] (router): {error}") from None
+            raise Fatal("router.configuration.invalid", f"entities[{where}] (router): {error}") from None
     if values["mode"] == "edge":
         raise Fatal(
-            f"entities[{where}] (router): mode 'edge' is not supported by this router; use interior or standalone"
+            "router.configuration.invalid",
+            f"entities[{where}] (router): mode 'edge' is not supported by this router; use interior or standalone",
         )
     values["id"] = values["id"] or settings.name
     if not values["id"] or any(c.isspace() or not c.isprintable() for c in values["id"]):
-        raise Fatal(f"entities[{where}] (router): id {values['id']!r} must not have white space or control characters")
+        raise Fatal(
+            "router.configuration.invalid",
+            f"entities[{where}] (router): id {values['id']!r} must not have white space or control characters",
+        )
     return values
 
 
@@ -70,7 +76,8 @@ async def load(settings: RouterSettings, tables: Sequence[Table]) -> None:
         if kind is None or kind.name not in known:
             names = ", ".join(sorted(table.type.short for table in known.values()))
             raise Fatal(
-                f"entities[{i}]: unknown type '{kind_name}'; known are router, address, autoLink, linkRoute, {names}"
+                "router.configuration.invalid",
+                f"entities[{i}]: unknown type '{kind_name}'; known are router, address, autoLink, linkRoute, {names}",
             )
         wanted.setdefault(kind.name, []).append((i, body))
     for table in known.values():
@@ -83,4 +90,4 @@ async def load(settings: RouterSettings, tables: Sequence[Table]) -> None:
                 if isinstance(table, ListenerTable):
                     await table.open(entity)
             except ManagementError as error:
-                raise Fatal(f"entities[{i}] ({table.type.short}): {error}") from None
+                raise Fatal("router.configuration.invalid", f"entities[{i}] ({table.type.short}): {error}") from None

@@ -96,7 +96,10 @@ class StorageController:
         try:
             await self._provisioner.read()
         except DriverError as error:
-            raise process.Fatal(f"cannot read which brokers there are to be: {error}; make it readable") from None
+            raise process.Fatal(
+                "controller.brokers.not-readable",
+                f"cannot read which brokers there are to be: {error}; make it readable",
+            ) from None
 
     async def run(self) -> None:
         """Create brokers and follow those that run, until cancelled."""

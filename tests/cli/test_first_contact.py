@@ -190,7 +190,9 @@ def test_folders_that_the_system_refuses(tmp_path: Path) -> None:
     up = enmasse("up", "--data", refused, env=variables)
     assert up.returncode == 2 and f"data directory {refused}: File name too long" in up.stderr
     add = enmasse("address", "add", "a", "--type", "anycast", "--config", refused, env=variables)
-    assert add.returncode == 1 and add.stderr == f"configuration directory {refused}: File name too long.\n"
+    assert add.returncode == 1 and add.stderr == (
+        f"configuration directory {refused}: File name too long. [configuration.folder.not-readable]\n"
+    )
 
 
 def test_addresses_are_edited_where_up_reads_them(tmp_path: Path) -> None:

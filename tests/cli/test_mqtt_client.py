@@ -173,7 +173,7 @@ def test_a_clean_session_can_be_kept() -> None:
 def test_a_taken_over_client_does_not_fight_back() -> None:
     done = told(Broker(connack=0x87, text="no"), "subscribe", "t")
     assert done.returncode == 4
-    assert done.stderr.endswith("refused: not authorized (no)\n")
+    assert done.stderr.endswith("refused: not authorized (no) [server.connection.failed]\n")
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,9 @@ def test_completion(shared: Commands) -> None:
 def test_refusals_and_strange_answers() -> None:
     with service({"disconnect": {"count": 0}, "sessions": "[]", "subscriptions": "no JSON"}) as commands:
         commands.replies["subscription"] = ValueError("there is no subscription 'x'")
-        assert commands.refused("subscription", "show", "x") == "there is no subscription 'x'\n"
+        assert commands.refused("subscription", "show", "x") == (
+            "there is no subscription 'x' [subscription.request.refused]\n"
+        )
         assert "no such client" in commands.refused("mqtt", "disconnect", "x")
         for words in (("mqtt", "clients"), ("subscription", "list")):
             done = commands.run(*words)

@@ -118,7 +118,7 @@ def test_a_port_in_use_is_one_line(service: list[str]) -> None:
     assert process.returncode == 1
     assert errors == (
         f"cannot listen on 127.0.0.1:{port}: the port is in use by another process; "
-        "choose another one in the setting 'health'\n"
+        "choose another one in the setting 'health' [service.port.not-available]\n"
     )
 
 

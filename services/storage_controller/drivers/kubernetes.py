@@ -82,7 +82,7 @@ class KubernetesDriver:
         try:
             self._templates = read_templates(settings.templates)
         except TemplatesError as error:
-            raise Fatal(str(error)) from None
+            raise Fatal("controller.settings.invalid", str(error)) from None
         self._mine = f"{MANAGED_BY}={MANAGER},{INSTANCE}={settings.release}"
         self._stale = True
         self._complete = asyncio.Event()

@@ -1,0 +1,155 @@
+"""Catalogue of the errors that end a command, a start of the suite or a service: the id of each, what it means and what
+to do.
+
+The message that people see states the place and the values and ends with the id in brackets. An id is
+`area.noun.state`. docs/errors.md is made from this catalogue by `python -m enmasse.errors`; tests/test_errors.py
+compares it with the calls in the code.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_MARKED = re.compile(r"\[[a-z-]+\.[a-z-]+\.[a-z0-9-]+\]$")
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """One kind of error."""
+
+    id: str
+    meaning: str
+    action: str
+
+
+AREAS = {
+    "address": "Addresses",
+    "bench": "`enmasse bench`",
+    "broker": "Embedded broker",
+    "cluster": "Access to Kubernetes",
+    "command": "Every command",
+    "configserv": "Configuration service",
+    "configuration": "Files of the configuration",
+    "controller": "Storage controller",
+    "deploy": "`enmasse deploy`",
+    "messages": "Sending and receiving",
+    "mqtt": "MQTT clients",
+    "retained": "Retained messages",
+    "router": "Embedded router",
+    "server": "Connections of commands to a server",
+    "service": "Any service as a process",
+    "start": "`enmasse up`",
+    "subscription": "Subscriptions and MQTT sessions",
+    "suite": "The running suite",
+}
+
+ERRORS = (
+    Error("address.messages.not-deleted", "The address was removed from the configuration, but its messages were not deleted.", "Start the suite or correct the reason, then repeat the command."),
+    Error("address.name.in-use", "There is an address of this name already.", "Choose another name, or remove the address first."),
+    Error("address.name.unknown", "There is no address of this name.", "`enmasse address list` shows the addresses."),
+    Error("bench.address.failed", "The address cannot be measured: the server refuses it or cannot be reached.", "Correct the address, or start the server."),
+    Error("bench.messages.missing", "No message came through in time.", "Check that the address is ready and has no other receivers."),
+    Error("broker.data.not-usable", "The store of a broker cannot be opened.", "Correct the reason: permissions, room, or another process that uses the directory."),
+    Error("broker.data.other-engine", "The data directory of a broker was written by another product.", "Start with the option `--broker` of that product, or give the broker an empty directory."),
+    Error("cluster.api.failed", "The Kubernetes API cannot be reached or refused a request.", "Check context, permissions and network; nothing was changed."),
+    Error("cluster.client.missing", "The Python package `kubernetes` is not installed.", "pip install 'enmasse[kubernetes]'."),
+    Error("cluster.configmap.conflict", "Another program kept changing the ConfigMap.", "Try again."),
+    Error("cluster.configmap.missing", "There is no ConfigMap of this name with addresses.", "Name one of those listed."),
+    Error("cluster.configmap.not-readable", "The ConfigMap with the state of configserv cannot be read.", "Check the permissions of the service account, and the API server."),
+    Error("cluster.configmap.not-written", "The change would make the ConfigMap invalid or too large.", "Correct the content, or use another ConfigMap."),
+    Error("cluster.context.missing", "No Kubernetes cluster is configured, or its configuration is invalid.", "Name a context of your kubeconfig, or set KUBECONFIG."),
+    Error("command.folder.missing", "The current directory does not exist.", "Change to another one."),
+    Error("command.home.missing", "The user has no home folder for default paths.", "Set HOME, or name the folder with its option."),
+    Error("command.output.failed", "Standard output cannot be written.", "Check the file or program that the output goes to."),
+    Error("configserv.data.damaged", "A damaged file of configserv cannot be set aside.", "Move it away; the configuration is read again from its files."),
+    Error("configserv.data.newer-format", "The data of configserv was written by a newer EnMasse.", "Upgrade."),
+    Error("configserv.data.not-writable", "configserv cannot write its data directory.", "Give it a directory that can be written."),
+    Error("configuration.entry.invalid", "An entry would be invalid; nothing was changed.", "Correct the fields that the message names."),
+    Error("configuration.file.invalid", "A file of the configuration cannot be used, and there is no earlier valid one.", "Correct the file; `enmasse init` writes an example."),
+    Error("configuration.file.missing", "A file of the configuration does not exist.", "Name the folder with --config; `enmasse init` writes one."),
+    Error("configuration.file.not-json", "A file of the configuration is not a JSON object.", "Correct it first; nothing was changed."),
+    Error("configuration.file.not-readable", "A file of the configuration cannot be read.", "Check its permissions."),
+    Error("configuration.file.not-utf8", "A file of the configuration has text that is not UTF-8.", "Save it as UTF-8; nothing was changed."),
+    Error("configuration.file.not-written", "A file of the configuration cannot be written.", "Check permissions and room; nothing was changed."),
+    Error("configuration.folder.in-use", "The folder contains configuration files already.", "Choose another folder; nothing was written."),
+    Error("configuration.folder.missing", "The configuration directory does not exist.", "`enmasse init DIR` makes one."),
+    Error("configuration.folder.not-a-directory", "The configuration directory is a file.", "Name another one with --config."),
+    Error("configuration.folder.not-readable", "The configuration directory cannot be read or made.", "Name a folder of this user with --config."),
+    Error("configuration.folder.not-writable", "The folder for the configuration cannot be written.", "Choose a folder of this user."),
+    Error("controller.brokers.not-readable", "The storage controller cannot read which brokers it has created.", "Make the file that the message names readable."),
+    Error("controller.settings.invalid", "The settings of the storage controller are invalid.", "Correct the setting that the message names."),
+    Error("deploy.command.interrupted", "The installation was interrupted.", "Repeat the command, or take it back with the command that the message names."),
+    Error("deploy.helm.failed", "Helm failed.", "Correct the reason that Helm printed."),
+    Error("deploy.helm.missing", "Helm is not on PATH.", "Install Helm 3.14 or newer."),
+    Error("messages.delivery.failed", "Messages were not accepted, or it is not known whether they were.", "See the reason; messages that were not acknowledged may have to be sent again."),
+    Error("messages.delivery.missing", "Fewer messages arrived in time than the command waits for.", "Check that the address has messages, or wait longer with --timeout."),
+    Error("mqtt.client.unknown", "No client of this id is connected.", "`enmasse mqtt list` shows the clients."),
+    Error("retained.messages.kept", "The filter matches many retained messages; none was cleared.", "Narrow the filter, or use --force."),
+    Error("router.configuration.invalid", "The settings of a router have an entity that is invalid.", "Correct the entity and attribute that the message names."),
+    Error("server.connection.failed", "The server cannot be reached, refused the client or closed the connection.", "Start the suite with `enmasse up`, or correct the address of the server."),
+    Error("service.port.not-available", "A service cannot listen on its port.", "Choose another port in the setting that the message names."),
+    Error("service.redis.missing", "A store in Redis needs the Python package `redis`.", "pip install 'enmasse[redis]'."),
+    Error("service.setting.invalid", "A setting of a service is invalid.", "Correct the setting that the message names."),
+    Error("start.data.in-use", "Another suite uses the data directory.", "Stop it, or give this suite its own directory with --data."),
+    Error("start.data.newer-format", "The data directory was written by a newer EnMasse.", "Use the newer version, or another directory."),
+    Error("start.data.not-a-directory", "The data directory is a file.", "Choose another one with --data."),
+    Error("start.data.not-writable", "The data directory cannot be made or written.", "Choose a directory of this user with --data."),
+    Error("start.data.other-engine", "The data of a broker was written by another product.", "Start with the option `--broker` of that product, or with another data directory."),
+    Error("start.data.unknown-format", "The directory is not a data directory of EnMasse, or it is damaged.", "Choose another one with --data, or correct the file."),
+    Error("start.disk.full", "The disk of the data directory has too little room for a first start.", "Free space, or choose another disk with --data."),
+    Error("start.engine.missing", "The chosen router or broker is not installed.", "Install it, or start with the embedded one."),
+    Error("start.file.failed", "A file of the suite cannot be read or written.", "Check its permissions, and room."),
+    Error("start.path.not-utf8", "The name of a file or folder is not UTF-8.", "Choose another name."),
+    Error("start.port.in-use", "Another process uses a port of the suite.", "Stop it, or choose other ports with --port-offset."),
+    Error("start.port.not-available", "The system refuses a port of the suite.", "Choose other ports with --port-offset."),
+    Error("start.ports.used-up", "No internal port is free.", "Stop some processes."),
+    Error("start.redis.missing", "--store needs the Python package `redis`.", "pip install 'enmasse[redis]'."),
+    Error("start.tls.incomplete", "Only one of --tls-cert and --tls-key is given.", "Give both, or neither."),
+    Error("start.tls.invalid", "Certificate and key are not PEM, have a password or do not belong together.", "Correct the files."),
+    Error("start.tls.not-readable", "The file with the certificate or the key cannot be read.", "Check its permissions."),
+    Error("subscription.client.connected", "The client of the session is connected; nothing was deleted.", "Disconnect it, or use --force."),
+    Error("subscription.messages.kept", "The subscription holds messages; nothing was deleted.", "Consume them, or use --force."),
+    Error("subscription.request.refused", "The server refused the request about subscriptions.", "See the reason."),
+    Error("suite.http.unexpected", "Another program than the suite answers on the port for HTTP.", "Choose the suite with --port-offset."),
+    Error("suite.http.unreachable", "The suite does not answer.", "Start it with `enmasse up`, or choose it with --port-offset."),
+    Error("suite.scale.refused", "The number of processes is not possible.", "See the reason."),
+)  # fmt: skip
+
+CATALOGUE = {error.id: error for error in ERRORS}
+
+INTRODUCTION = """# Errors
+
+The message of an error that ends a command, a start of `enmasse up` or a service states the place and the values, and
+ends with one of the ids below, in brackets. [cli.md](cli.md) has the exit statuses. Problems of single entries of the
+configuration have no id: `enmasse status` shows them with file, entry and field.
+
+This page is made from `enmasse/errors.py` by `make event-docs`.
+"""
+
+
+def marked(id: str, text: str) -> str:
+    """Return `text` with the id of its error; unchanged if it ends with an id, of the error that caused this one."""
+    return text if _MARKED.search(text) else f"{text} [{id}]"
+
+
+def page() -> str:
+    """Return the text of docs/errors.md."""
+    parts = [INTRODUCTION]
+    for area, title in AREAS.items():
+        parts.append(f"\n## {title}\n\n| error | meaning | what to do |\n|---|---|---|\n")
+        for error in ERRORS:
+            if error.id.partition(".")[0] == area:
+                parts.append(f"| `{error.id}` | {error.meaning} | {error.action} |\n")
+    return "".join(parts)
+
+
+def main() -> None:
+    """Write the page to stdout."""
+    import sys
+
+    sys.stdout.write(page())
+
+
+if __name__ == "__main__":
+    main()
