@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NoReturn, TypeVar
 import msgspec
 
 from enmasse.decoding import decode
+from enmasse.errors import marked
 
 HostPort = Annotated[str, msgspec.Meta(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
 """`host:port`, an IPv6 host in brackets."""
@@ -67,7 +68,7 @@ def load(path: str | Path, kind: type[S]) -> S:
     try:
         found = read(path, kind)
     except ServiceSettingsError as error:
-        end(str(error))
+        end(marked("service.setting.invalid", str(error)))
     name = os.environ.get(NAME)
     return msgspec.structs.replace(found, name=name) if name else found
 

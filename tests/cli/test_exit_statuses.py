@@ -522,7 +522,9 @@ def disk_of_stdout_full(command: str) -> Case:
     def run(folder: Path) -> int:
         with open("/dev/full", "w") as full:
             done = into(full.fileno(), command, folder)
-        assert done.stderr.endswith("cannot write to standard output: No space left on device [command.output.failed]\n"), done.stderr
+        assert done.stderr.endswith(
+            "cannot write to standard output: No space left on device [command.output.failed]\n"
+        ), done.stderr
         return done.returncode
 
     return run
