@@ -58,7 +58,8 @@ def test_a_bad_file_ends_the_process_with_one_line(
 def test_a_missing_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         settings.load(tmp_path / "none.json", Service)
-    assert capsys.readouterr().err == f"{tmp_path}/none.json: cannot be read: No such file or directory [service.setting.invalid]\n"
+    reason = "cannot be read: No such file or directory [service.setting.invalid]"
+    assert capsys.readouterr().err == f"{tmp_path}/none.json: {reason}\n"
 
 
 def test_host_and_port() -> None:
