@@ -7,7 +7,7 @@ COMPILED := $(VENV)/.compiled
 WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words test clients
-.PHONY: compiled-tests all-tests soak demo bench lock images chart-docs event-docs clean
+.PHONY: compiled-tests all-tests coverage soak demo bench lock images chart-docs event-docs clean
 .PHONY: prepare-kubernetes prepare-node test-kubernetes test-node test-images
 
 install: $(STAMP) $(COMPILED)
@@ -57,6 +57,14 @@ compiled-tests: install
 all-tests: lint compiled-tests
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest --numprocesses $(WORKERS) --durations 20
 
+# Lines and branches that the tests of the fast rooms run, in the processes that they start too.
+ROOMS ?= amqp configserv control model mqtt mqtt_gateway ragent reconcile storage_controller stores subserv
+coverage: install
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(ROOMS:%=tests/%) --numprocesses 2
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
 # The programs are built once for a user; each process of pytest has a cluster of its own.
 test-kubernetes: prepare-kubernetes install
 	$(BIN)/python -m tests.kubernetes.binaries
@@ -105,4 +113,4 @@ event-docs: install
 	@$(BIN)/python -m enmasse.errors > docs/errors.md
 
 clean:
-	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .coverage .coverage.* $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache
