@@ -191,8 +191,8 @@ class Receiver(Endpoint):
         self.got: list[bytes] = []
         self._open: set[int] = set()
         """Packet ids of QoS 2 messages that were not released."""
-        self._owed = b""
-        """The answer to the last packet, if it was not written on this connection."""
+        self._owed: dict[int, bytes] = {}
+        """Packet id → the answer that was not written on this connection."""
 
     def subscribe(self, name: str) -> None:
         self.write(subscribe(1, [(name, self.qos)], self.version))
@@ -209,16 +209,16 @@ class Receiver(Endpoint):
             self.got.append(found.payload)
         if found.qos == 2:
             self._open.add(found.pid)
-        self._owed = ack(PUBACK if self.qos == 1 else PUBREC, found.pid)
+        self._owed[found.pid] = ack(PUBACK if self.qos == 1 else PUBREC, found.pid)
         return found.pid
 
     def drop(self) -> None:
         super().drop()
-        self._owed = b""
+        self._owed.clear()
 
     def received(self, pid: int) -> None:
         """PUBACK or PUBREC is written."""
-        self._owed = b""
+        self._owed.pop(pid, None)
         self.write(ack(PUBACK if self.qos == 1 else PUBREC, pid))
 
     def released(self, pid: int) -> None:
@@ -226,11 +226,11 @@ class Receiver(Endpoint):
         while (found := self.packet()).kind != PUBREL or found.pid != pid:
             pass
         self._open.discard(pid)
-        self._owed = ack(PUBCOMP, pid)
+        self._owed[pid] = ack(PUBCOMP, pid)
 
     def complete(self, pid: int) -> None:
         """PUBCOMP is written."""
-        self._owed = b""
+        self._owed.pop(pid, None)
         self.write(ack(PUBCOMP, pid))
 
     def collect(self, marker: bytes) -> None:
@@ -250,8 +250,8 @@ class Receiver(Endpoint):
         """Receive a packet and answer it, connecting first if there is no connection."""
         try:
             self.connected()
-            owed, self._owed = self._owed, b""
-            self.write(owed)
+            owed, self._owed = self._owed, {}
+            self.write(*owed.values())
             found = self.packet()
             if found.kind == PUBLISH:
                 if found.qos < 2 or found.pid not in self._open:

@@ -206,14 +206,17 @@ def test_a_message_that_is_on_its_way_to_a_member_is_nobody_elses(
     _end(sender)
 
 
+@pytest.mark.parametrize("connects_again", [False, True])
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_a_message_of_a_queue_is_completed_by_one_consumer(
-    cluster: Cluster, version: int, unique: Name, victim: str
+    cluster: Cluster, version: int, unique: Name, victim: str, connects_again: bool
 ) -> None:
     """One consumer stands at each point of an exchange when the process dies, while another one waits for messages."""
     consumer, other, sender = _consumers_of_a_queue(cluster, version, unique)
     wait_until_back = cluster.kill(victim)
     wait_until_back()
+    if connects_again:
+        consumer.drop()
     consumer.complete_all()
     assert sorted(consumer.got) == QUEUED
     assert _in_flight(cluster, consumer.client) == 0
