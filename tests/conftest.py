@@ -13,6 +13,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.kit.containers import share_tls
+
+share_tls()
 gc.disable()  # until all tests are collected: that makes a lot, and no garbage
 
 # Under nohup the processes that tests start would ignore a hang-up as this one does. A handler is no child's.

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.kit.containers import share_tls
 from tests.soak.faults import FAULTS
 from tests.soak.run import Soak
 
@@ -50,6 +51,7 @@ def main() -> int:
         parser.error(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
     for told in (signal.SIGINT, signal.SIGTERM):  # also where a shell has us ignore SIGINT: nothing is left behind
         signal.signal(told, signal.default_int_handler)
+    share_tls()
     seconds = number("SOAK_SECONDS", 600)
     seed = number("SOAK_SEED", random.SystemRandom().randrange(1 << 32))
     folder = Path(tempfile.mkdtemp(prefix="enmasse-soak-"))
