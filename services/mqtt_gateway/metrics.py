@@ -33,6 +33,7 @@ PACKETS: Final = (
 
 
 def families(front: Front) -> Iterator[Metric]:
+    """Yield the metrics of the MQTT half."""
     clients = front.clients
     yield gauge("mqtt_clients", "MQTT clients that are connected now.", single(len(clients)))
     yield gauge("mqtt_clients_opening", "Clients whose session is being opened.", single(len(front.opening)))

@@ -166,6 +166,7 @@ class Control(LinkUser):
         self._sender, self._receiver = sender, receiver
 
     def on_attached(self, link: Link) -> None:
+        """As LinkUser."""
         both = (self._sender, self._receiver)
         if all(each is not None and each.attached for each in both):
             self._attaching = False
@@ -193,6 +194,7 @@ class Control(LinkUser):
         self._ready.set()
 
     def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        """As LinkUser."""
         if link in (self._sender, self._receiver):
             self._lost("" if error is None else error.description)
 
@@ -342,6 +344,7 @@ class Control(LinkUser):
         self._pump()
 
     def on_flow(self, link: Sender) -> None:
+        """As LinkUser."""
         if link is self._sender:
             self._pump()
 
@@ -351,6 +354,7 @@ class Control(LinkUser):
             sender.send(outbox.popleft(), None)
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
+        """As LinkUser."""
         if not settled:
             link.settle(tokens)
 

@@ -60,11 +60,13 @@ class Filters:
         self._changed()
 
     def remove(self, filter: str) -> None:
+        """Remove the subscription to this filter, if there is one."""
         if self.subscriptions.pop(filter, None) is not None:
             self._tree.remove(filter, filter)
         self._changed()
 
     def set_topics(self, topics: TopicMap) -> None:
+        """Other addresses are configured."""
         self._topics = topics
         self._matches.clear()
 

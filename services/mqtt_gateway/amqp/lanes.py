@@ -134,10 +134,12 @@ class Lane(LinkUser):
 
     @property
     def waiting(self) -> int:
+        """Number of messages that wait."""
         return sum(map(len, self._lines.values())) + sum(map(len, self._resting.values()))
 
     @property
     def idle(self) -> bool:
+        """True if nothing waits and nothing is without an outcome."""
         return not self._lines and not self._resting and (self.link is None or not self.link.unsettled)
 
     # sending
@@ -257,11 +259,13 @@ class Lane(LinkUser):
             self.link = None
 
     def on_attached(self, link: Link) -> None:
+        """As LinkUser."""
         if link is self._attaching and link.remote_target is not None and isinstance(link, Sender):
             self.link, self._attaching = link, None
             self._asked = self._tick
 
     def on_flow(self, link: Sender) -> None:
+        """As LinkUser."""
         if self.link is link:
             if link.granted:
                 self._fed = self._tick
@@ -269,6 +273,7 @@ class Lane(LinkUser):
                 self._pump()
 
     def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        """As LinkUser."""
         if link is self.link:
             self.link = None
         elif link is self._attaching:
@@ -281,6 +286,7 @@ class Lane(LinkUser):
             self._fail_all(error)
 
     def on_outcomes(self, link: Sender, tokens: list[Entry], state: Any, settled: bool) -> None:
+        """As LinkUser. An error of one client ends that client only."""
         if state is ACCEPTED:
             outcomes = self._counters.outcomes
             outcomes[0] = outcomes.get(0, 0) + len(tokens)

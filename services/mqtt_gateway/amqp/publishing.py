@@ -45,10 +45,12 @@ class Publishing:
 
     @property
     def links(self) -> int:
+        """Number of attached links."""
         return sum(lane.link is not None for lane in self._all())
 
     @property
     def waiting(self) -> int:
+        """Number of messages that wait in all lanes."""
         return sum(lane.waiting for lane in self._all())
 
     @property

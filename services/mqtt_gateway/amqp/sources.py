@@ -146,6 +146,7 @@ class SessionSource(LinkUser):
             link.credit_window = self._window
 
     def on_attached(self, link: Link) -> None:
+        """As LinkUser."""
         if link is not self.link or link.remote_source is None:
             return
         self._backoff.reset()
@@ -158,6 +159,7 @@ class SessionSource(LinkUser):
             self.link.drain_credit()
 
     def failed(self, error: Exception) -> None:
+        """As LinkUser: the session ends its client."""
         self._failed(error)
 
     def make_final(self) -> bool:
@@ -208,6 +210,7 @@ class SessionSource(LinkUser):
         link.detach()
 
     def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        """As LinkUser. The link is attached again, unless the source is closed."""
         if link is not self.link:
             return
         self.link = None
@@ -221,6 +224,7 @@ class SessionSource(LinkUser):
         self._shared.later(self._backoff.wait(), self.attach)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
+        """As LinkUser."""
         if link is self.link:
             self._decided.difference_update(delivery_ids)
             self._exchanges.settled(self.address, delivery_ids)
@@ -252,6 +256,7 @@ class SessionSource(LinkUser):
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
+        """Take a delivery of the link: to the client if a subscription matches it, else it is accepted here."""
         shared = self._shared
         try:
             self._seen += 1

@@ -165,10 +165,12 @@ class Uplink:
     # for the handler
 
     def opened(self) -> None:
+        """The router has opened the connection."""
         if self._open is not None and not self._open.done():
             self._open.set_result(None)
 
     def closed(self, error: AmqpError | None) -> None:
+        """The connection has ended, or could not be opened."""
         self.connected = False
         if self._gone is not None and not self._gone.done():
             self._gone.set_exception(error or AmqpError(CONNECTION_FORCED, "the connection is closed"))

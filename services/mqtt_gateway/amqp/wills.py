@@ -170,12 +170,14 @@ class Wills(LinkUser):
             self._link.context = self
 
     def on_attached(self, link: Link) -> None:
+        """As LinkUser."""
         if link is self._link and link.remote_target is not None:
             self._attached = True
             again = [_Op(client, "will", message, _nothing) for client, message in self._held.items()]
             self._waiting.extendleft(reversed(again))
 
     def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        """As LinkUser."""
         if link is not self._link:
             return
         if self._attached or not self._failing:
@@ -184,9 +186,11 @@ class Wills(LinkUser):
         asyncio.get_running_loop().call_later(AGAIN, self._attach)
 
     def on_flow(self, link: Sender) -> None:
+        """As LinkUser."""
         self._pump()
 
     def on_outcomes(self, link: Sender, tokens: list[_Op], state: Any, settled: bool) -> None:
+        """As LinkUser."""
         if state is ACCEPTED:
             for op in tokens:
                 op.done(None)

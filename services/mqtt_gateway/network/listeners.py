@@ -89,6 +89,7 @@ class Listeners:
         self.endpoints[name] = f"{listener.host}:{sockets[0].getsockname()[1]}"
 
     def stop_listening(self) -> None:
+        """Accept no further connections; those that are open stay."""
         for acceptor in self._acceptors:
             acceptor.close()
         self._acceptors.clear()

@@ -37,6 +37,7 @@ class Flusher:
         self._scheduled = False
 
     def mark(self, wire: Writes) -> None:
+        """Flush this wire at the end of the turn."""
         self._dirty.append(wire)
         if not self._scheduled:
             self._scheduled = True
@@ -73,12 +74,14 @@ class TcpWire(asyncio.Protocol):
     # asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio.Protocol."""
         transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         self._connection = Connection(self._front, self, peer_name(transport))
 
     def data_received(self, data: bytes) -> None:
+        """As asyncio.Protocol."""
         connection = self._connection
         if connection is None or self._lingering:
             return
@@ -88,9 +91,11 @@ class TcpWire(asyncio.Protocol):
             self.failed(error)
 
     def eof_received(self) -> bool:
+        """As asyncio.Protocol."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio.Protocol."""
         connection, self._connection = self._connection, None
         self._transport = None
         self.recognised()
@@ -98,10 +103,12 @@ class TcpWire(asyncio.Protocol):
             connection.lost()
 
     def pause_writing(self) -> None:
+        """As asyncio.Protocol."""
         if self._connection is not None:
             self._connection.set_blocked(True)
 
     def resume_writing(self) -> None:
+        """As asyncio.Protocol."""
         if self._connection is not None:
             try:
                 self._connection.set_blocked(False)
@@ -181,5 +188,6 @@ class TcpWire(asyncio.Protocol):
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:
+    """Return host:port of the peer."""
     name = transport.get_extra_info("peername")
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name or "?")

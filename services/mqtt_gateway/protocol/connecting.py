@@ -95,6 +95,7 @@ def answer(terms: Terms, limits: Limits) -> Properties:
 
 
 def is_utf8(payload: bytes) -> bool:
+    """Return True if the bytes are UTF-8."""
     try:
         payload.decode()
     except UnicodeDecodeError:

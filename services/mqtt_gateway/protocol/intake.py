@@ -94,6 +94,7 @@ class Intake:
 
     @property
     def closed(self) -> bool:
+        """True after `close`."""
         return bool(self._held & _CLOSED)
 
     @property

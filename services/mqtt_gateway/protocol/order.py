@@ -22,6 +22,7 @@ class InOrder(Generic[V]):
         return len(self._waiting) if self._waiting else 0
 
     def expect(self, packet_id: int) -> None:
+        """Wait for the answer to this packet id, after those that are waited for already."""
         if self._waiting is None:
             self._waiting = deque()
         self._waiting.append(packet_id)

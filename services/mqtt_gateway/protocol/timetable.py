@@ -44,6 +44,7 @@ class Timetable:
             found.add(who)
 
     def forget(self, who: Timed) -> None:
+        """Do not look at it, until it is planned again."""
         if who.due:
             found = self._steps.get(who.due)
             if found is not None:
@@ -53,6 +54,7 @@ class Timetable:
             who.due = 0
 
     def sweep(self, now: float) -> None:
+        """Look at everything that is due at `now`. Called every STEP seconds."""
         self.now = now
         last = int(now / STEP)
         while self._done < last:

@@ -60,6 +60,7 @@ def address_config(identity: int, body: Body) -> AddressConfig:
 
 
 def link_route_config(identity: int, body: Body) -> LinkRouteConfig:
+    """Return the link route that a body states. Raises ManagementError."""
     return checked(
         lambda: LinkRouteConfig(
             identity,
@@ -76,6 +77,7 @@ def link_route_config(identity: int, body: Body) -> LinkRouteConfig:
 
 
 def auto_link_config(identity: int, body: Body) -> AutoLinkConfig:
+    """Return the auto-link that a body states. Raises ManagementError."""
     config = checked(
         lambda: AutoLinkConfig(
             identity,
@@ -191,6 +193,7 @@ def _endpoint(name: str, body: Body) -> dict[str, Any]:
 
 
 def listener_config(name: str, body: Body) -> ListenerConfig:
+    """Return the listener that a body states."""
     return ListenerConfig(
         **_endpoint(name, body),
         authenticate_peer=body["authenticatePeer"],
@@ -204,6 +207,7 @@ def listener_config(name: str, body: Body) -> ListenerConfig:
 
 
 def connector_config(name: str, body: Body) -> ConnectorConfig:
+    """Return the connector that a body states."""
     return ConnectorConfig(
         **_endpoint(name, body),
         verify_hostname=body["verifyHostname"],

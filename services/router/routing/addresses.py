@@ -39,6 +39,7 @@ class Addresses:
         return len(self.by_key)
 
     def get(self, key: str) -> RoutedAddress | None:
+        """Return the address with this key, if there is one."""
         return self.by_key.get(key)
 
     def new(self, key: str, treatment: str) -> RoutedAddress:
@@ -46,6 +47,7 @@ class Addresses:
         return RoutedAddress(self._next_identity(), key, treatment, self._clock)
 
     def create(self, key: str, treatment: str, priority: int = -1) -> RoutedAddress:
+        """Make the address with this key, and let it be found."""
         address = self.by_key[key] = self.new(key, treatment)
         address.priority = priority
         return address

@@ -20,6 +20,7 @@ SHORTEST = 4
 
 
 def rejected(condition: str, description: str) -> Rejected:
+    """Return the outcome rejected with this error."""
     return Rejected(error=Error(condition=Symbol(condition), description=description))
 
 

@@ -77,11 +77,13 @@ class LinkRoutes:
         self._index.remove(route, config.container_id, config.connection)
 
     def connection_opened(self, connection: RouterConnection) -> None:
+        """Make the link routes that name this connection lead to it."""
         self.generation += 1
         for route in self._index.wanted_by(connection):
             route.connections += (connection,)
 
     def connection_closed(self, connection: RouterConnection) -> None:
+        """Take the connection out of the link routes."""
         self.generation += 1
         for route in self._index.wanted_by(connection):
             route.connections = tuple(other for other in route.connections if other is not connection)
