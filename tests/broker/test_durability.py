@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from proton.utils import BlockingConnection
 
 from tests.broker.harness import DEADLINE, BrokerProcess, Terminus, attach, bodies, flush, modify, take, until
 from tests.broker.load import Receiver, Sender
+from tests.kit.processes import run, service
 
 
 def test_killed_under_load_nothing_accepted_is_lost(tmp_path: Path) -> None:
@@ -168,23 +167,13 @@ def test_one_data_directory_one_broker(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "broker.json").read_text())
     second = tmp_path / "second.json"
     second.write_text(json.dumps(config | {"listen": "127.0.0.1:0", "health": "127.0.0.1:0"}))
-    ended = subprocess.run(
-        [sys.executable, "-m", "services.broker", "--config", str(second)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
+    ended = run(service("broker"), "--config", second, seconds=DEADLINE)
     assert ended.returncode == 1
     assert len(ended.stderr.strip().splitlines()) == 1
     assert str(tmp_path / "data") in ended.stderr
     third = tmp_path / "third.json"
     third.write_text(json.dumps(config | {"health": "127.0.0.1:0", "data_dir": None}))
-    ended = subprocess.run(
-        [sys.executable, "-m", "services.broker", "--config", str(third)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
+    ended = run(service("broker"), "--config", third, seconds=DEADLINE)
     assert ended.returncode == 1
     assert f"cannot listen on {broker.url}" in ended.stderr
     broker.stop()
@@ -195,12 +184,7 @@ def test_wrong_settings_are_named(tmp_path: Path, settings: dict[str, object]) -
     config = tmp_path / "broker.json"
     base = {"name": "b0", "health": "127.0.0.1:0", "listen": "127.0.0.1:0", "data_dir": None}
     config.write_text(json.dumps(base | settings))
-    ended = subprocess.run(
-        [sys.executable, "-m", "services.broker", "--config", str(config)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
+    ended = run(service("broker"), "--config", config, seconds=DEADLINE)
     assert ended.returncode == 2
     assert str(config) in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1

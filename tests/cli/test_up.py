@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from proton.utils import BlockingConnection
 from enmasse.testing import free_port
 from tests.certificates import Authority
 from tests.cli.running import ENMASSE, Up, alive, enmasse, replace, wait_for
+from tests.kit.processes import start_service
 
 FIXED = ["configserv", "ragent", "storage_controller", "router-0"]
 
@@ -362,8 +362,7 @@ def test_brokers_made_by_hand(tmp_path: Path) -> None:
     flavors = ["small-persisted-queue", "small-persisted-topic"]
     brokers = {"hand": {"host": "127.0.0.1", "port": port, "flavors": flavors}}
     (tmp_path / "config" / "brokers.json").write_text(json.dumps(brokers))
-    command = [sys.executable, "-m", "services.broker", "--config", str(tmp_path / "broker.json")]
-    broker = subprocess.Popen(command)
+    broker = start_service("broker", tmp_path / "broker.json")
     try:
         at = f"127.0.0.1:{port}/myqueue"
         wait_for(lambda: enmasse("send", "-a", at, "made by hand").returncode == 0)

@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,13 +14,13 @@ from proton import Message, SSLDomain
 from proton.utils import BlockingConnection
 
 from tests.certificates import Authority
+from tests.kit.processes import run, service
 from tests.router.harness import (
     ADDRESS,
     CONNECTOR,
     DEADLINE,
     LISTENER,
     PREFIX,
-    ROOT,
     Broker,
     Management,
     RouterProcess,
@@ -248,14 +246,7 @@ def test_a_peer_that_never_opens_is_dropped(management: Management) -> None:
 def test_a_bad_configuration_ends_the_router_with_one_line(tmp_path: Path, entities: Any, text: str) -> None:
     config = tmp_path / "router.json"
     config.write_text(json.dumps({"name": "r", "health": f"127.0.0.1:{free_port()}", "entities": entities}))
-    ended = subprocess.run(
-        [sys.executable, "-m", "services.router", "--config", str(config)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    ended = run(service("router"), "--config", config, seconds=DEADLINE)
     assert ended.returncode in (1, 2)
     assert text in ended.stderr, ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
