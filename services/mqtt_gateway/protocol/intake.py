@@ -38,7 +38,7 @@ BEFORE_CONNECT: Final = 256 * 1024
 """Bytes of a CONNECT."""
 
 
-_NOBODY: Final[Any] = None
+_RELEASED: Final[Any] = None
 # parts of a connection, by their place in `Intake.parts`
 CONNECTION: Final = 0
 INBOUND: Final = 1
@@ -112,7 +112,7 @@ class Intake:
 
     def let_go(self) -> None:
         """After `close`, last of all: release the host, which is no longer called."""
-        self._host = _NOBODY
+        self._host = _RELEASED
         self.parts.clear()
 
     def hold_back(self, packet: Packet, why: int) -> None:
