@@ -374,6 +374,7 @@ class RoutedLink:
         """One end is gone: the other gets the reason. `lost`: it went with its connection; a durable terminus is
         kept."""
         half.open = False
+        self._drop_waiting()
         other = self.client if half is self.container else self.container
         self.half_over(half)
         if other is None:
@@ -398,6 +399,20 @@ class RoutedLink:
         else:
             link.detach(error, closed=closed)
         link.session.connection.wake()
+
+    def _drop_waiting(self) -> None:
+        """Drop the deliveries that wait for the receiving end, and the rest of the one that it has begun to receive.
+
+        What they occupy of the sending connection's memory and windows is released: otherwise that connection would no
+        longer be read, and with it the answer to the detach.
+        """
+        waiting, self.queue = self.queue, deque()
+        streams = [payload for payload, *_ in waiting if not is_whole(payload)]
+        if self.stream is not None:
+            streams.insert(0, self.stream)
+            self.stream = None
+        for stream in streams:
+            stream.lost(self)
 
     # Source (for streams)
 
