@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from proton import Condition, ConnectionException, Message
+from proton import Condition, ConnectionException, Endpoint, Message
 from proton.utils import BlockingConnection, LinkDetached
 
 from tests.router.harness import (
@@ -77,13 +77,17 @@ def end_session(client: BlockingConnection) -> None:
     pump(client)
 
 
+ATTACHED = Endpoint.LOCAL_ACTIVE | Endpoint.REMOTE_ACTIVE
+"""State of the link that was accepted: those before it were refused, because the container was not known yet."""
+
+
 def close_link(client: BlockingConnection) -> None:
-    client.conn.link_head(0).close()
+    client.conn.link_head(ATTACHED).close()
     pump(client)
 
 
 def close_link_with_an_error(client: BlockingConnection) -> None:
-    client.conn.link_head(0).condition = Condition("amqp:internal-error", "broken")
+    client.conn.link_head(ATTACHED).condition = Condition("amqp:internal-error", "broken")
     close_link(client)
 
 
