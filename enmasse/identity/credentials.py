@@ -1,0 +1,98 @@
+"""Credentials of the suite's processes: a secret for each process, and the verifiers by which listeners check them.
+
+Two kinds of files, 0600: a process reads its own *credential* (name, role, secret), a listener the *peers* (name → role
+and SCRAM verifier, which proves a secret but does not reveal it). `enmasse up` writes both.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from enmasse import settings
+from enmasse.identity.roles import Peer, Role
+
+SECRET_BYTES = 32
+
+
+class Credential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A process's own name, role and secret. The secret is not in its repr."""
+
+    name: str
+    role: Role
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Credential({self.name!r}, {self.role!r})"
+
+
+class Verifier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What proves a password by SCRAM-SHA-256 (RFC 5802, 3: salt, iteration count, StoredKey, ServerKey)."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+
+class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What listeners know of a process."""
+
+    role: Role
+    verifier: Verifier
+
+
+class _PeersFile(msgspec.Struct, forbid_unknown_fields=True):
+    peers: dict[str, PeerEntry]
+
+
+def new_secret() -> str:
+    """Return a secret of 256 random bits, as text."""
+    return secrets.token_urlsafe(SECRET_BYTES)
+
+
+def read_credential(path: str | Path) -> Credential:
+    """Return the credential in a file. Raises ServiceSettingsError."""
+    return settings.read(path, Credential)
+
+
+class Peers:
+    """The processes that may connect, read from the file of verifiers, and again whenever the file is replaced.
+
+    A file that cannot be read leaves the last good content in force; none was read before: no peer is known.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._stamp: tuple[int, int, int] | None = None
+        self._entries: dict[str, PeerEntry] = {}
+
+    def find(self, name: str) -> PeerEntry | None:
+        """Return the entry of the process with this name; None if there is none."""
+        self._read()
+        return self._entries.get(name)
+
+    def peer(self, name: str) -> Peer | None:
+        """Return the identity of the process with this name; None if there is none."""
+        entry = self.find(name)
+        return None if entry is None else Peer(name, entry.role)
+
+    def _read(self) -> None:
+        try:
+            state = self._path.stat()
+        except OSError:
+            return
+        stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
+        if stamp != self._stamp:
+            try:
+                self._entries = settings.read(self._path, _PeersFile).peers
+            except settings.ServiceSettingsError:
+                return
+            self._stamp = stamp
+
+
+def peers_text(peers: dict[str, PeerEntry]) -> str:
+    """Return the content of the file that `Peers` reads."""
+    return msgspec.json.encode(_PeersFile(peers)).decode()

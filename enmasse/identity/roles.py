@@ -1,0 +1,116 @@
+"""Roles of the suite's processes, and the table of what each role may do on each inner listener (docs/identity.md).
+
+A role comes from the credential of a connection alone, never from a name that the peer states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+
+class Role(StrEnum):
+    """What a process of the suite is."""
+
+    ROUTER = "router"
+    BROKER = "broker"
+    GATEWAY = "mqtt_gateway"
+    AGENT = "ragent"
+    SUBSERV = "subserv"
+    LWT = "mqtt_lwt"
+    STORAGE_CONTROLLER = "storage_controller"
+    CONFIGSERV = "configserv"
+    AUTHSERV = "authserv"
+    SUPERVISOR = "supervisor"
+    OPERATOR = "operator"
+
+
+class Peer(NamedTuple):
+    """An authenticated process at the other end of a connection."""
+
+    name: str
+    """The process, unique in the suite."""
+    role: Role
+
+
+class Listener(StrEnum):
+    """An inner listener."""
+
+    CONFIGSERV = "configserv"
+    AGENT = "ragent"
+    BROKER = "broker"
+    SERVICES = "services"
+    """The routers' listener for gateways, subserv and mqtt_lwt."""
+    OPERATORS = "operators"
+    """The routers' listener for operators."""
+
+
+class Access(NamedTuple):
+    """Patterns of addresses: `name`, `name/#` (the name and what is below it) or `#` (every address)."""
+
+    send: tuple[str, ...] = ()
+    recv: tuple[str, ...] = ()
+    manage: bool = False
+    """Whether the management node may be used, which no pattern covers."""
+
+
+_CONTENT: Final = ("addresses", "addresses/changes", "flavors", "placements", "placements/changes")
+ALL: Final = ("#",)
+
+TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
+    Listener.CONFIGSERV: {
+        Role.AGENT: Access(send=("readiness",), recv=_CONTENT),
+        Role.STORAGE_CONTROLLER: Access(send=("readiness", "placements"), recv=_CONTENT),
+        Role.GATEWAY: Access(recv=_CONTENT),
+        Role.SUBSERV: Access(recv=_CONTENT),
+        Role.LWT: Access(recv=_CONTENT),
+        Role.AUTHSERV: Access(recv=("users", "users/changes")),
+        Role.SUPERVISOR: Access(send=("force",), recv=("status", "status/changes")),
+        Role.OPERATOR: Access(send=("force",), recv=(*_CONTENT, "status", "status/changes", "maas", "v1/addresses")),
+    },
+    Listener.AGENT: {Role.ROUTER: Access(manage=True)},
+    Listener.BROKER: {
+        Role.ROUTER: Access(send=ALL, recv=ALL),
+        Role.STORAGE_CONTROLLER: Access(manage=True),
+        Role.SUBSERV: Access(manage=True),
+        Role.AGENT: Access(manage=True),
+        Role.SUPERVISOR: Access(manage=True),
+        Role.OPERATOR: Access(send=ALL, recv=ALL, manage=True),
+    },
+    Listener.SERVICES: {
+        Role.GATEWAY: Access(send=ALL, recv=ALL),
+        Role.SUBSERV: Access(send=ALL, recv=("$subctrl", "$mqtt/control")),
+        Role.LWT: Access(send=ALL),
+    },
+    Listener.OPERATORS: {
+        Role.SUPERVISOR: Access(manage=True),
+        Role.OPERATOR: Access(send=ALL, recv=ALL, manage=True),
+    },
+}
+"""Listener → role → access. A role that a listener does not list is refused when its connection opens."""
+
+
+@lru_cache(maxsize=4096)
+def _covers(patterns: tuple[str, ...], address: str) -> bool:
+    return any(
+        pattern in ("#", address)
+        or (pattern.endswith("/#") and (address == pattern[:-2] or address.startswith(pattern[:-1])))
+        for pattern in patterns
+    )
+
+
+def access(listener: Listener, peer: Peer) -> Access | None:
+    """Return what the peer may do at this listener; None: nothing, its connection is refused."""
+    return TABLE[listener].get(peer.role)
+
+
+def may_send(access: Access, address: str) -> bool:
+    """Return whether a peer with this access may attach a sender to `address`."""
+    return _covers(access.send, address)
+
+
+def may_receive(access: Access, address: str) -> bool:
+    """Return whether a peer with this access may attach a receiver to `address`."""
+    return _covers(access.recv, address)

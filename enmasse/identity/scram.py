@@ -1,0 +1,121 @@
+"""SASL SCRAM (RFC 5802, RFC 7677) of both sides, on scramp: mechanisms for enmasse.amqp.sasl."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from scramp import ScramClient as Client
+from scramp import ScramException, ScramMechanism
+
+from enmasse.amqp import errors
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.sasl import Exchange
+from enmasse.identity.credentials import Credential, Peers, Verifier
+
+SCRAM = "SCRAM-SHA-256"
+ITERATIONS = 4096
+"""Rounds of PBKDF2 for secrets of processes: 256 random bits need no more than the least that RFC 7677 permits."""
+
+
+def verifier(secret: str, iterations: int = ITERATIONS) -> Verifier:
+    """Return what proves this secret."""
+    salt, stored_key, server_key, rounds = ScramMechanism(SCRAM).make_auth_info(secret, iteration_count=iterations)
+    return Verifier(salt, rounds, stored_key, server_key)
+
+
+_UNKNOWN = verifier(secrets.token_urlsafe())
+"""The verifier of unknown users: their exchange differs from that of a wrong secret in nothing but this."""
+
+
+class _Server:
+    """The server's side of one exchange. `find`: user → verifier, None for an unknown user."""
+
+    def __init__(self, find: Callable[[str], Verifier | None], mechanism: str = SCRAM) -> None:
+        self._find = find
+        self._user: str | None = None
+        self._is_known = False
+        self._proved = False
+        self._scram: Any = ScramMechanism(mechanism).make_server(self._look_up)
+
+    def _look_up(self, user: str) -> tuple[bytes, bytes, bytes, int]:
+        found = self._find(user)
+        self._user, self._is_known = user, found is not None
+        known = found or _UNKNOWN
+        return known.salt, known.stored_key, known.server_key, known.iterations
+
+    def start(self, exchange: Exchange, initial: bytes | None) -> None:
+        if initial is None:
+            exchange.challenge(b"")
+        else:
+            self.respond(exchange, initial)
+
+    def respond(self, exchange: Exchange, response: bytes) -> None:
+        scram = self._scram
+        try:
+            if self._proved:
+                exchange.succeed(self._user)
+            elif self._user is None:
+                scram.set_client_first(response.decode())
+                exchange.challenge(scram.get_server_first().encode())
+            else:
+                scram.set_client_final(response.decode())
+                if not self._is_known:
+                    exchange.fail()
+                    return
+                self._proved = True  # the client answers the server's signature with an empty response
+                exchange.challenge(scram.get_server_final().encode())
+        except (ScramException, ValueError):
+            exchange.fail()
+
+
+def scram(find: Callable[[str], Verifier | None]) -> Callable[[], _Server]:
+    """Return SCRAM-SHA-256 for SaslServer. `find`: user → verifier, None for an unknown user."""
+    return lambda: _Server(find)
+
+
+def of_peers(peers: Peers) -> dict[str, Callable[[], _Server]]:
+    """Return the mechanisms of an inner listener: SCRAM-SHA-256 alone."""
+
+    def find(name: str) -> Verifier | None:
+        entry = peers.find(name)
+        return None if entry is None else entry.verifier
+
+    return {SCRAM: scram(find)}
+
+
+class ScramClient:
+    """SCRAM-SHA-256 of a client. It also proves that the server knows the verifier of this user."""
+
+    name = SCRAM
+
+    def __init__(self, user: str, password: str) -> None:
+        self._user = user
+        self._password = password
+        self._exchange: Any = None
+        self._step = 0
+
+    def start(self) -> bytes | None:
+        """Return client-first-message."""
+        self._exchange = Client([SCRAM], self._user, self._password)
+        self._step = 0
+        return bytes(self._exchange.get_client_first().encode())
+
+    def respond(self, challenge: bytes) -> bytes:
+        """Return client-final-message, then the empty answer to the server's signature. Raises AmqpError if the
+        server does not know the secret either."""
+        self._step += 1
+        try:
+            if self._step == 1:
+                self._exchange.set_server_first(challenge.decode())
+                return bytes(self._exchange.get_client_final().encode())
+            self._exchange.set_server_final(challenge.decode())
+        except (ScramException, ValueError) as error:
+            raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"the server's part of {SCRAM} is wrong: {error}") from None
+        return b""
+
+
+def of_process(credential: Credential) -> ScramClient:
+    """Return the mechanism by which a process of the suite authenticates."""
+    return ScramClient(credential.name, credential.secret)
