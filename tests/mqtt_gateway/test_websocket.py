@@ -41,12 +41,12 @@ def gateway() -> Iterator[Live]:
         yield found
 
 
-def _asked(gateway: Live, origin: str | None, behind: bytes = b"") -> socket.socket:
+def _asked(gateway: Live, origin: str | None, behind: bytes = b"", host: str = "localhost") -> socket.socket:
     """A peer that has asked for a WebSocket as a page of this origin; `behind`: sent with the request."""
     peer = socket.create_connection(("127.0.0.1", gateway.ports["ws"]))
     peer.settimeout(60)
     headers = [
-        "GET /mqtt HTTP/1.1", f"Host: localhost:{gateway.ports['ws']}", "Upgrade: websocket", "Connection: Upgrade",
+        "GET /mqtt HTTP/1.1", f"Host: {host}:{gateway.ports['ws']}", "Upgrade: websocket", "Connection: Upgrade",
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: mqtt",
         *([f"Origin: {origin}"] if origin is not None else []),
     ]  # fmt: skip
@@ -84,10 +84,36 @@ def test_a_page_may_connect_from_the_same_host_and_from_allowed_origins(
         assert _status(peer) == status
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "[::1]", "LocalHost"])
+def test_a_page_of_this_machine_may_connect(gateway: Live, host: str) -> None:
+    with _asked(gateway, f"http://{host}:3000", host=host) as peer:
+        assert _status(peer) == 101
+
+
+@pytest.mark.parametrize("host", ["rebound.example", "localhost.rebound.example", "192.0.2.7", "127.0.0.1.example"])
+def test_a_page_whose_name_resolves_to_loopback_may_not_connect(gateway: Live, host: str) -> None:
+    with _asked(gateway, f"http://{host}:{gateway.ports['ws']}", host=host) as peer:
+        assert _status(peer) == 403
+
+
+def test_a_page_of_an_allowed_origin_may_connect_by_any_name(gateway: Live) -> None:
+    with _asked(gateway, "https://example.org", host="example.org") as peer:
+        assert _status(peer) == 101
+
+
+@pytest.mark.parametrize(
+    ("local", "wanted"),
+    [("127.0.0.1", False), ("::1", False), ("::ffff:127.0.0.1", False), ("10.1.2.3", True), ("fd00::7", True)],
+)
+def test_any_name_is_good_only_where_other_machines_connect(local: str, wanted: bool) -> None:
+    assert is_allowed("https://mqtt.example", "mqtt.example:8084", [], local) is wanted
+    assert not is_allowed("https://other.example", "mqtt.example:8084", [], local)
+
+
 def test_all_origins_can_be_allowed() -> None:
-    assert is_allowed("http://evil.example", "localhost:8083", ["*"])
-    assert is_allowed("null", "localhost:8083", ["null"])
-    assert not is_allowed("null", "", [])
+    assert is_allowed("http://evil.example", "localhost:8083", ["*"], "127.0.0.1")
+    assert is_allowed("null", "localhost:8083", ["null"], "127.0.0.1")
+    assert not is_allowed("null", "", [], "127.0.0.1")
 
 
 @pytest.mark.parametrize("behind", [False, True])

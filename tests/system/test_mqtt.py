@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import signal
@@ -79,6 +81,22 @@ class Mqtt:
     def close(self) -> None:
         self.client.disconnect()
         self.client.loop_stop()
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost", 101), ("rebound.example", 403)])
+def test_pages_of_this_machine_may_connect_and_no_page_whose_name_resolves_to_it(
+    suite: Suite, host: str, status: int
+) -> None:
+    port = 8083 + suite.offset
+    page = {"Host": f"{host}:{port}", "Origin": f"http://{host}:{port}"}
+    upgrade = {
+        "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Protocol": "mqtt",
+        "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }  # fmt: skip
+    asking = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    with contextlib.closing(asking):
+        asking.request("GET", "/mqtt", headers=page | upgrade)
+        assert asking.getresponse().status == status
 
 
 def ask(suite: Suite, *words: str, status: int = 0) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -93,15 +94,29 @@ class _Protocol(web.RequestHandler):
             self.transport.close()
 
 
-def is_allowed(origin: str, host: str, allowed: Collection[str]) -> bool:
+def is_allowed(origin: str, host: str, allowed: Collection[str], local: str) -> bool:
     """Return True if a page of this origin may connect to a gateway that it reaches as `host` (RFC 6455, 10.2): pages
-    of the same host may, on any port, and of `allowed` origins; `*` is every origin."""
+    of the same host may, on any port, and of `allowed` origins; `*` is every origin.
+
+    `local`: the address at which the connection arrived. If it is loopback, `host` must name loopback too: a page whose
+    name was made to resolve to 127.0.0.1 (DNS rebinding) has the same host as well."""
     if origin in allowed or "*" in allowed:
         return True
     try:
-        return urlsplit(origin).hostname == urlsplit(f"//{host}").hostname is not None
+        name = urlsplit(f"//{host}").hostname
+        if name is None or urlsplit(origin).hostname != name:
+            return False
     except ValueError:
         return False
+    return name == "localhost" or _is_loopback(name) or not _is_loopback(local)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:  # a name
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 class WebSocketServer:
@@ -137,7 +152,7 @@ class WebSocketServer:
         if request.path != PATH:
             return self._refusal(404, f"MQTT over WebSocket is at {PATH}\n")
         origin = request.headers.get("Origin")  # programs that are no browsers send none
-        if origin is not None and not is_allowed(origin, request.host, self._allowed_origins):
+        if origin is not None and not self._is_allowed(origin, request):
             log.info("mqtt.origin.refused", origin=origin[:200], host=request.host[:200])
             return self._refusal(403, "pages of this origin may not connect: see the option --allowed-origin\n")
         offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
@@ -157,6 +172,12 @@ class WebSocketServer:
         finally:
             wire.lost()
         return socket
+
+    def _is_allowed(self, origin: str, request: web.BaseRequest) -> bool:
+        transport = request.transport
+        if transport is None:  # the client has gone
+            return False
+        return is_allowed(origin, request.host, self._allowed_origins, transport.get_extra_info("sockname")[0])
 
     def _refusal(self, status: int, text: str) -> web.Response:
         response = web.Response(status=status, text=text)
