@@ -29,7 +29,7 @@ class Credential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verifier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What proves a password by SCRAM-SHA-256 (RFC 5802, 3: salt, iteration count, StoredKey, ServerKey)."""
+    """Values that prove a password by SCRAM-SHA-256 (RFC 5802, 3: salt, iteration count, StoredKey, ServerKey)."""
 
     salt: bytes
     iterations: int
@@ -38,7 +38,7 @@ class Verifier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What listeners know of a process."""
+    """Role and verifier of a process, for listeners."""
 
     role: Role
     verifier: Verifier
@@ -70,12 +70,12 @@ class Peers:
         self._entries: dict[str, PeerEntry] = {}
 
     def find(self, name: str) -> PeerEntry | None:
-        """Return the entry of the process with this name; None if there is none."""
+        """Return the entry of the process with this name, or None."""
         self._read()
         return self._entries.get(name)
 
     def peer(self, name: str) -> Peer | None:
-        """Return the identity of the process with this name; None if there is none."""
+        """Return the identity of the process with this name, or None."""
         entry = self.find(name)
         return None if entry is None else Peer(name, entry.role)
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 
 class Role(StrEnum):
-    """What a process of the suite is."""
+    """The role of a process of the suite."""
 
     ROUTER = "router"
     BROKER = "broker"
