@@ -56,7 +56,7 @@ class ServerMechanism(Protocol):
 
 
 class ClientMechanism(Protocol):
-    """`name` as registered; `start` gives the initial response (None: none), `respond` answers a challenge."""
+    """`name` as registered. `start` begins an exchange, also after an earlier one."""
 
     name: str
 
@@ -65,6 +65,10 @@ class ClientMechanism(Protocol):
 
     def respond(self, challenge: bytes) -> bytes:
         """Return the response to a challenge."""
+
+    def finish(self, additional: bytes | None) -> None:
+        """Take the server's acceptance, with the additional data of its outcome. Raises AmqpError if the mechanism
+        demands a proof from the server, and there was none."""
 
 
 class Exchange:
@@ -171,6 +175,7 @@ class SaslClient:
         self.hostname = hostname
         self.done = False
         self._current: ClientMechanism | None = None
+        self._rounds = 0
 
     @property
     def mechanism(self) -> str | None:
@@ -192,11 +197,15 @@ class SaslClient:
                 errors.UNAUTHORIZED_ACCESS, f"the server offers {', '.join(offered) or 'no mechanism'}, we can {wanted}"
             )
         if isinstance(frame, SaslChallenge) and self._current is not None:
+            self._rounds += 1
+            if self._rounds > _MAX_ROUNDS:
+                raise AmqpError(errors.ILLEGAL_STATE, f"the SASL exchange takes more than {_MAX_ROUNDS} rounds")
             return SaslResponse(response=self._current.respond(bytes(frame.challenge)))
         if isinstance(frame, SaslOutcome) and self._current is not None:
             if frame.code != SASL_OK:
                 text = _TEXT.get(int(frame.code), f"code {frame.code}")
                 raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"authentication by {self._current.name} failed: {text}")
+            self._current.finish(None if frame.additional_data is None else bytes(frame.additional_data))
             self.done = True
             return None
         raise AmqpError(errors.ILLEGAL_STATE, f"{type(frame).__name__} is out of turn in the SASL exchange")
@@ -297,6 +306,9 @@ class AnonymousClient:
         """Return an empty response."""
         return b""
 
+    def finish(self, additional: bytes | None) -> None:
+        """Accept: the server proves nothing."""
+
 
 class PlainClient:
     """PLAIN (RFC 4616): user and password."""
@@ -316,6 +328,9 @@ class PlainClient:
         """Return user and password, for servers that ignore the initial response."""
         return self._response
 
+    def finish(self, additional: bytes | None) -> None:
+        """Accept: the server proves nothing."""
+
 
 class ExternalClient:
     """EXTERNAL (RFC 4422): the identity is the transport's."""
@@ -329,6 +344,9 @@ class ExternalClient:
     def respond(self, challenge: bytes) -> bytes:
         """Return an empty response."""
         return b""
+
+    def finish(self, additional: bytes | None) -> None:
+        """Accept: the server proves nothing."""
 
 
 TEMPORARY = SASL_SYS_TEMP  # for `Exchange.fail` if the authenticator itself cannot be reached

@@ -17,6 +17,8 @@ from enmasse.identity.credentials import Credential, Peers, Verifier
 SCRAM = "SCRAM-SHA-256"
 ITERATIONS = 4096
 """Rounds of PBKDF2 for secrets of processes: 256 random bits need no more than the least that RFC 7677 permits."""
+MOST_ITERATIONS = 999_999
+"""Most rounds that a client computes for a server, in about half a second of this process."""
 
 
 def verifier(secret: str, iterations: int = ITERATIONS) -> Verifier:
@@ -86,7 +88,7 @@ def of_peers(peers: Peers) -> dict[str, Callable[[], _Server]]:
 
 
 class ScramClient:
-    """SCRAM-SHA-256 of a client. It also proves that the server knows the verifier of this user."""
+    """SCRAM-SHA-256 of a client. It demands the server's proof that it knows the verifier of this user."""
 
     name = SCRAM
 
@@ -94,26 +96,44 @@ class ScramClient:
         self._user = user
         self._password = password
         self._exchange: Any = None
-        self._step = 0
+        self._next: Callable[[str], bytes] = self._final
 
     def start(self) -> bytes | None:
         """Return client-first-message."""
         self._exchange = Client([SCRAM], self._user, self._password)
-        self._step = 0
+        self._next = self._final
         return bytes(self._exchange.get_client_first().encode())
 
     def respond(self, challenge: bytes) -> bytes:
         """Return client-final-message, then the empty answer to the server's signature. Raises AmqpError if the
         server does not know the secret either."""
-        self._step += 1
         try:
-            if self._step == 1:
-                self._exchange.set_server_first(challenge.decode())
-                return bytes(self._exchange.get_client_final().encode())
-            self._exchange.set_server_final(challenge.decode())
+            return self._next(challenge.decode())
         except (ScramException, ValueError) as error:
             raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"the server's part of {SCRAM} is wrong: {error}") from None
+
+    def finish(self, additional: bytes | None) -> None:
+        """Take the server's acceptance, with its signature unless that was a challenge. Raises AmqpError."""
+        if additional is not None and self._next == self._verify:
+            self.respond(additional)
+        if self._next != self._end:
+            raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"the server's part of {SCRAM} is wrong: no signature")
+
+    def _final(self, text: str) -> bytes:
+        rounds = next((part[2:] for part in text.split(",") if part.startswith("i=")), "")
+        if len(rounds) > len(str(MOST_ITERATIONS)):
+            raise ValueError("too many iterations")
+        self._exchange.set_server_first(text)
+        self._next = self._verify
+        return bytes(self._exchange.get_client_final().encode())
+
+    def _verify(self, text: str) -> bytes:
+        self._exchange.set_server_final(text)
+        self._next = self._end
         return b""
+
+    def _end(self, text: str) -> bytes:
+        raise ValueError("a challenge after its signature")
 
 
 def of_process(credential: Credential) -> ScramClient:

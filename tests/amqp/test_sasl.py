@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.performatives import SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
+from enmasse.amqp.performatives import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from enmasse.amqp.sasl import (
     AnonymousClient,
     Exchange,
@@ -181,6 +181,9 @@ class _RiddleClient:
     def respond(self, challenge: bytes) -> bytes:
         return challenge * 2
 
+    def finish(self, additional: bytes | None) -> None:
+        pass
+
 
 def test_mechanism_of_several_rounds() -> None:
     both = pair(SaslServer({"RIDDLE": _Riddle}), SaslClient([_RiddleClient()]))
@@ -196,8 +199,12 @@ class _Endless:
 
 
 def test_rounds_are_bounded() -> None:
-    both = pair(SaslServer({"RIDDLE": _Endless}), SaslClient([_RiddleClient()]))
-    assert both.s.finished and both.server.events == [("close", "amqp:illegal-state")]
+    handler = Recorder()
+    server = Connection(handler, container_id="s", is_client=False, sasl=SaslServer({"RIDDLE": _Endless}))
+    server.receive(SASL + init("RIDDLE") + frame(0, SaslResponse(response=b"?"), frame_type=1) * 16)
+    assert not server.finished
+    server.receive(frame(0, SaslResponse(response=b"?"), frame_type=1))
+    assert server.finished and handler.events == [("close", "amqp:illegal-state")]
 
 
 @pytest.mark.parametrize(
@@ -232,6 +239,26 @@ def test_client_meets_frames_out_of_turn(performative: Any) -> None:
     client.open()
     client.receive(SASL + frame(0, performative, frame_type=1))
     assert client.finished and handler.events == [("close", "amqp:illegal-state")]
+
+
+def test_rounds_are_bounded_for_the_client_too() -> None:
+    handler = Recorder()
+    client = Connection(handler, container_id="c", is_client=True, sasl=SaslClient([AnonymousClient()]))
+    client.open()
+    offer = frame(0, SaslMechanisms(sasl_server_mechanisms=(Symbol("ANONYMOUS"),)), frame_type=1)
+    client.receive(SASL + offer + frame(0, SaslChallenge(challenge=b"?"), frame_type=1) * 16)
+    assert not client.finished
+    client.receive(frame(0, SaslChallenge(challenge=b"?"), frame_type=1))
+    assert client.finished and handler.events == [("close", "amqp:illegal-state")]
+
+
+def test_client_refuses_an_oversized_challenge() -> None:
+    handler = Recorder()
+    client = Connection(handler, container_id="c", is_client=True, sasl=SaslClient([AnonymousClient()]))
+    client.open()
+    offer = frame(0, SaslMechanisms(sasl_server_mechanisms=(Symbol("ANONYMOUS"),)), frame_type=1)
+    client.receive(SASL + offer + frame(0, SaslChallenge(challenge=b"x" * 9000), frame_type=1)[:8])
+    assert client.finished and handler.events == [("close", "amqp:connection:framing-error")]
 
 
 def test_nul_in_credentials() -> None:
