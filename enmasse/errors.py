@@ -47,7 +47,7 @@ AREAS = {
 ERRORS = (
     Error("address.messages.not-deleted", "The address was removed from the configuration, but its messages were not deleted.", "Start the suite or correct the reason, then repeat the command."),
     Error("address.name.in-use", "There is an address of this name already.", "Choose another name, or remove the address first."),
-    Error("address.name.unknown", "There is no address of this name.", "`enmasse address list` shows the addresses."),
+    Error("address.name.unknown", "There is no address of this name.", "`enmasse address list` shows the addresses; `enmasse address add` adds one."),
     Error("bench.address.failed", "The address cannot be measured: the server refuses it or cannot be reached.", "Correct the address, or start the server."),
     Error("bench.messages.missing", "No message came through in time.", "Check that the address is ready and has no other receivers."),
     Error("broker.data.not-usable", "The store of a broker cannot be opened.", "Correct the reason: permissions, room, or another process that uses the directory."),
@@ -109,11 +109,14 @@ ERRORS = (
     Error("start.tls.invalid", "Certificate and key are not PEM, have a password or do not belong together.", "Correct the files."),
     Error("start.tls.not-readable", "The file with the certificate or the key cannot be read.", "Check its permissions."),
     Error("subscription.client.connected", "The client of the session is connected; nothing was deleted.", "Disconnect it, or use --force."),
+    Error("subscription.filter.refused", "The server refused a topic filter: no address takes it, or its address does not allow this filter.", "Subscribe to an address that `enmasse address list` shows, or below a topic."),
     Error("subscription.messages.kept", "The subscription holds messages; nothing was deleted.", "Consume them, or use --force."),
+    Error("subscription.name.unknown", "There is no subscription or session of this id.", "`enmasse subscription list` shows them."),
     Error("subscription.request.refused", "The server refused the request about subscriptions.", "See the reason."),
     Error("suite.http.unexpected", "Another program than the suite answers on the port for HTTP.", "Choose the suite with --port-offset."),
     Error("suite.http.unreachable", "The suite does not answer.", "Start it with `enmasse up`, or choose it with --port-offset."),
     Error("suite.scale.refused", "The number of processes is not possible.", "See the reason."),
+    Error("suite.status.not-ready", "The suite was not ready in the time of --wait.", "See the reasons above it; `enmasse status` shows all."),
 )  # fmt: skip
 
 CATALOGUE = {error.id: error for error in ERRORS}
@@ -122,7 +125,7 @@ INTRODUCTION = """# Errors
 
 The message of an error that ends a command, a start of `enmasse up` or a service states the place and the values, and
 ends with one of the ids below, in brackets. [cli.md](cli.md) has the exit statuses. Problems of single entries of the
-configuration have no id: `enmasse status` shows them with file, entry and field.
+configuration have no id (`enmasse status` shows them with file, entry and field), nor has wrong usage of a command.
 
 This page is made from `enmasse/errors.py` by `make event-docs`.
 """

@@ -181,6 +181,7 @@ def add(
     """Add an address to the file."""
     from enmasse.cli import jsonfile
     from enmasse.cli.validate import new_problems
+    from enmasse.model.jsonfile import Unparsable
 
     entry: dict[str, Any] = {"type": type_, **({"flavor": flavor} if flavor is not None else {})}
     entry.update(_property(text) for text in properties)
@@ -196,7 +197,13 @@ def add(
                 f"{folder / 'addresses.json'}: there is an address {name!r} already; nothing was changed.",
             )
         changed = jsonfile.add(text, name, entry)
-        if problems := new_problems(folder, text, changed):
+        try:
+            problems = new_problems(folder, text, changed)
+        except Unparsable as error:
+            end("configuration.file.not-json", f"{error}. Correct it first; nothing was changed.")
+        except OSError as error:
+            end("configuration.file.not-readable", f"{folder / 'flavors.json'}: cannot be read: {error.strerror}.")
+        if problems:
             end("configuration.entry.invalid", "\n".join([*problems, "nothing was changed."]))
         _write(folder, changed)
     click.echo(f"added {name} to {folder / 'addresses.json'}")
@@ -214,6 +221,7 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
     """
     from enmasse.cli import jsonfile
     from enmasse.cli.validate import new_problems
+    from enmasse.model.jsonfile import Unparsable
 
     if place is not None:
         where = cluster.remove(name, place, lambda problem: report(f"warning: {problem}"), force=force)
@@ -227,7 +235,11 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
         found = name in _entries(folder, text)
         if found:
             changed = jsonfile.remove(text, name)
-            for problem in new_problems(folder, text, changed):  # such as a dead-letter queue that others name
+            try:
+                problems = new_problems(folder, text, changed)  # such as a dead-letter queue that others name
+            except (Unparsable, OSError) as error:
+                problems = [str(error)]
+            for problem in problems:
                 report(f"warning: {problem}")
             _write(folder, changed)
     if not found and not (force and name in _running(offset, folder)):

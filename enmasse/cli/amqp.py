@@ -45,6 +45,9 @@ def run(work: Coroutine[Any, Any, int], remote: RemoteAddress) -> int:
     try:
         return asyncio.run(work)
     except (AmqpError, OSError) as error:
+        if isinstance(error, AmqpError) and error.condition == NOT_FOUND:
+            report(marked("address.name.unknown", explain(error, remote)))
+            return UNREACHABLE
         report(marked("server.connection.failed", explain(error, remote)))
         return UNREACHABLE
     except KeyboardInterrupt:

@@ -51,6 +51,6 @@ def disconnect(client: str, offset: int) -> None:
     from enmasse.cli.subctrl import ask
     from enmasse.model.sessions import ByClient, Done
 
-    if not ask(offset, "disconnect", ByClient(client=client), Done).count:
+    if not ask(offset, "disconnect", ByClient(client=client), Done, "mqtt.client.unknown").count:
         end("mqtt.client.unknown", f"{client}: no such client is connected")
     click.echo(f"disconnected {client}")

@@ -191,7 +191,7 @@ def run(work: Coroutine[Any, Any, int], server: Server) -> int:
     try:
         return asyncio.run(work)
     except Refused as error:
-        report(marked("server.connection.failed", f"{server}: {error}"))
+        report(marked("subscription.filter.refused", f"{server}: {error}"))
         return UNREACHABLE
     except OSError as error:
         report(marked("server.connection.failed", explain(error, server)))

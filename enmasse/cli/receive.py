@@ -60,7 +60,7 @@ def command(
     try:
         status = amqp.run(ReceiveLoop(remote, container, options).run(), remote)
     except NoSubscription as error:
-        end("subscription.request.refused", str(error))
+        end("subscription.name.unknown", str(error))
     except Unprinted as error:
         assert error.__cause__ is not None
         raise error.__cause__ from None

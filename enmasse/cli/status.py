@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from enmasse.cli import cluster
-from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, port_offset, report
+from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, end, port_offset
 
 POLL_SECONDS, CLUSTER_POLL_SECONDS = 0.05, 1.0
 BROKERS = "brokers.json"
@@ -46,11 +46,13 @@ def command(as_json: bool, wait: float | None, offset: int, place: cluster.Place
         from enmasse.cli.tables import print_status
 
         print_status(status, offset if place is None else None, problem[1:])
-    if problem:
-        report("\n".join(problem))
+    if status is None and place is None:
+        end("suite.http.unreachable", problem[0], UNREACHABLE)
     if status is None:
-        sys.exit(UNREACHABLE)
-    sys.exit(OK if status["ready"] and not problem else FAILED)
+        end("cluster.api.failed", problem[0], UNREACHABLE)
+    if problem:
+        end("suite.status.not-ready", "\n".join([*problem[1:], problem[0]]))
+    sys.exit(OK if status["ready"] else FAILED)
 
 
 def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Rejected
 from enmasse.cli.amqp import connected, explain
@@ -27,16 +27,25 @@ class NoAnswer(Exception):
 
 
 class Refused(Exception):
-    """The service does not do what it was asked; the text has its words."""
+    """The service does not do what it was asked; the text has its words. `condition`: of AMQP."""
+
+    def __init__(self, text: str, condition: str = "") -> None:
+        super().__init__(text)
+        self.condition = condition
 
 
-def ask(offset: int, subject: str, body: Any, reply: type[R], timeout: float = PATIENCE) -> R:
-    """Return the reply to a request. Ends the command with status 1 if it is refused, with 4 without an answer."""
+def ask(offset: int, subject: str, body: Any, reply: type[R], id: str = "subscription.request.refused") -> R:
+    """Return the reply to a request. Ends the command with status 1 if it is refused, with 4 without an answer.
+
+    `id`: the error if the service does not find what the request names.
+    """
     try:
-        return request(offset, subject, body, reply, timeout)
+        return request(offset, subject, body, reply, PATIENCE)
     except NoAnswer as error:
         end("server.connection.failed", str(error), UNREACHABLE)
     except Refused as error:
+        if error.condition == NOT_FOUND:
+            end(id, str(error))
         end("subscription.request.refused", str(error))
 
 
@@ -65,7 +74,9 @@ async def _request(remote: RemoteAddress, subject: str, body: Any, timeout: floa
         outcome = await sender.send(message, timeout=timeout)
         if isinstance(outcome, Rejected):
             error = outcome.error
-            raise Refused(error.description or str(error.condition) if error is not None else "refused")
+            if error is None:
+                raise Refused("refused")
+            raise Refused(error.description or str(error.condition), str(error.condition))
         delivery = await anext(aiter(replies))
         await delivery.accept()
         return str(plain(delivery.message.body))

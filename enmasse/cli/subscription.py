@@ -99,7 +99,7 @@ def delete(id_: str, force: bool, offset: int) -> None:
                 "subscription.messages.kept",
                 f"{id_}: it holds {counted(row.depth, 'message')}; nothing was deleted. --force deletes them too.",
             )
-    ask(offset, "delete", ById(id=id_), Done)
+    ask(offset, "delete", ById(id=id_), Done, "subscription.name.unknown")
     click.echo(f"deleted {id_}")
 
 
@@ -107,7 +107,7 @@ def _row(offset: int, id_: str) -> SubscriptionRow:
     from enmasse.cli.subctrl import ask
     from enmasse.model.sessions import ById, SubscriptionRow
 
-    return ask(offset, "subscription", ById(id=id_), SubscriptionRow)
+    return ask(offset, "subscription", ById(id=id_), SubscriptionRow, "subscription.name.unknown")
 
 
 def _filters(row: SubscriptionRow) -> str:

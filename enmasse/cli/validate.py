@@ -36,20 +36,18 @@ def in_memory(folder: Path) -> set[str]:
 
 
 def new_problems(folder: Path, before: str, after: str) -> list[str]:
-    """One line for each thing wrong with `after` as content of addresses.json that was not wrong with `before`."""
+    """One line for each thing wrong with `after` as content of addresses.json that was not wrong with `before`.
+
+    Raises Unparsable if one of the files does not parse, OSError if flavors.json cannot be read.
+    """
     from enmasse.files import read_file
     from enmasse.model.flavors import parse_flavors
-    from enmasse.model.jsonfile import Unparsable, parse
+    from enmasse.model.jsonfile import parse
 
     path = folder / "flavors.json"
-    try:
-        flavors, _ = parse_flavors(parse(path.name, read_file(path)))
-        known = _problems(before, flavors)
-        return [str(problem) for problem in _problems(after, flavors) if problem not in known]
-    except Unparsable as error:
-        return [str(error)]
-    except OSError as error:
-        return [f"{path}: cannot be read: {error.strerror}"]
+    flavors, _ = parse_flavors(parse(str(path), read_file(path)))
+    known = _problems(before, flavors)
+    return [str(problem) for problem in _problems(after, flavors) if problem not in known]
 
 
 def _problems(text: str, flavors: dict[str, Flavor]) -> list[Problem]:

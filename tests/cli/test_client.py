@@ -370,6 +370,14 @@ def test_receive_ends_where_nothing_is_to_be_had_any_more() -> None:
     assert "configured anew; connecting again" in done.stderr and "no such address" in done.stderr
 
 
+@pytest.mark.parametrize("command", [("send", "x"), ("receive",)], ids=lambda c: c[0])
+def test_an_address_that_does_not_exist_has_its_own_error(command: tuple[str, ...]) -> None:
+    with peer(lambda link: link.refuse("amqp:not-found", "no such address")) as port:
+        done = enmasse(command[0], "-a", f"127.0.0.1:{port}/q", *command[1:])
+    assert done.returncode == 4
+    assert done.stderr.endswith("/q: amqp:not-found: no such address [address.name.unknown]\n")
+
+
 def test_receive_has_patience_without_a_connection_only_as_long_as_without_a_message() -> None:
     attaches = 0
 

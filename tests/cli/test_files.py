@@ -119,9 +119,28 @@ def test_a_file_that_does_not_parse_is_left_alone(folder: Path) -> None:
     for arguments in (["add", "b", "--type", "anycast"], ["remove", "a"], ["list"], ["show", "a"]):
         done = edit(folder, *arguments)
         assert done.returncode == 1 and "half of a surrogate pair" in done.stderr and "Traceback" not in done.stderr
+    path.write_text('{"a": NaN}')  # what Python's json reads is not all that is valid
+    done = edit(folder, "add", "b", "--type", "anycast")
+    assert done.stderr.endswith("Correct it first; nothing was changed. [configuration.file.not-json]\n")
     path.unlink()
     done = edit(folder, "list")
     assert done.returncode == 1 and "no such file" in done.stderr and "enmasse init" in done.stderr
+
+
+def test_flavors_that_do_not_parse_end_an_addition_and_not_a_removal(folder: Path) -> None:
+    before = (folder / "addresses.json").read_text()
+    (folder / "flavors.json").write_text('{"a": ')
+    done = edit(folder, "add", "b", "--type", "anycast")
+    assert done.returncode == 1 and "flavors.json:1: is not JSON" in done.stderr
+    assert done.stderr.endswith("nothing was changed. [configuration.file.not-json]\n")
+    assert (folder / "addresses.json").read_text() == before
+    (folder / "flavors.json").unlink()
+    done = edit(folder, "add", "b", "--type", "anycast")
+    assert done.returncode == 1 and done.stderr.endswith(
+        "No such file or directory. [configuration.file.not-readable]\n"
+    )
+    done = edit(folder, "remove", "myqueue")
+    assert done.returncode == 0 and "warning: " in done.stderr
 
 
 @pytest.mark.parametrize("file", ["addresses.json", "flavors.json"])

@@ -170,6 +170,12 @@ def test_a_clean_session_can_be_kept() -> None:
     assert [(c.clean, c.properties.session_expiry) for c in connects(broker)] == [(True, None), (False, 60)]
 
 
+def test_a_filter_that_no_address_takes_has_its_own_error() -> None:
+    done = told(Broker(reason=0x8F), "subscribe", "t")
+    assert done.returncode == 4
+    assert done.stderr.endswith("t: not subscribed: topic filter invalid [subscription.filter.refused]\n")
+
+
 def test_a_taken_over_client_does_not_fight_back() -> None:
     done = told(Broker(connack=0x87, text="no"), "subscribe", "t")
     assert done.returncode == 4

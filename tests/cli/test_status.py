@@ -32,6 +32,7 @@ def test_not_running() -> None:
         "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [],
     }  # fmt: skip
     assert f"not running: nothing listens on 127.0.0.1:{8080 + offset}" in done.stderr
+    assert done.stderr.endswith(" [suite.http.unreachable]\n")
     done = enmasse("status", "--port-offset", offset)
     assert (done.returncode, done.stdout) == (4, "")
     done = enmasse("status", "--json", "--wait", "0.3", "--port-offset", offset)
@@ -88,7 +89,7 @@ def test_a_suite_that_answers_late_is_not_taken_for_none(tmp_path: Path) -> None
     try:
         done = enmasse("status", "--json", "--wait", "0.1", "--port-offset", offset)
         assert (done.returncode, json.loads(done.stdout), given_up) == (1, status, [])
-        assert "not ready after 0.1 s" in done.stderr
+        assert done.stderr.endswith("not ready after 0.1 s [suite.status.not-ready]\n")
     finally:
         server.shutdown()
         server.server_close()

@@ -121,9 +121,13 @@ def test_refusals_and_strange_answers() -> None:
     with service({"disconnect": {"count": 0}, "sessions": "[]", "subscriptions": "no JSON"}) as commands:
         commands.replies["subscription"] = ValueError("there is no subscription 'x'")
         assert commands.refused("subscription", "show", "x") == (
-            "there is no subscription 'x' [subscription.request.refused]\n"
+            "there is no subscription 'x' [subscription.name.unknown]\n"
         )
         assert "no such client" in commands.refused("mqtt", "disconnect", "x")
+        commands.replies["disconnect"] = ValueError("client 'x' is not connected")
+        assert commands.refused("mqtt", "disconnect", "x") == "client 'x' is not connected [mqtt.client.unknown]\n"
+        commands.replies["retained"] = ValueError("the filter is empty")
+        assert commands.refused("retained", "list", "x") == "the filter is empty [subscription.request.refused]\n"
         for words in (("mqtt", "clients"), ("subscription", "list")):
             done = commands.run(*words)
             assert done.returncode == 4 and "unexpected answer" in done.stderr
