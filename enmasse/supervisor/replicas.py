@@ -17,17 +17,17 @@ class Replicas(ChildGroup[int]):
     """
 
     def __init__(
-        self, kind: str, least: int, most: int, file: Path, make_child: Callable[[str], Child],
+        self, kind: str, most: int, file: Path, make_child: Callable[[str], Child],
         gone: Callable[[str], None], changed: Callable[[], None],
     ) -> None:  # fmt: skip
         super().__init__()
         self.kind = kind
-        self._least, self._most = least, most
+        self._most = most
         self._file = file
         self._make_child = make_child
         self._gone = gone
         self._changed = changed
-        self._count = _read(file, kind, least, most)
+        self._count = _read(file, kind, most)
         self._ending = False
 
     def start(self) -> None:
@@ -47,7 +47,7 @@ class Replicas(ChildGroup[int]):
         background."""
         if count > self._most:
             return False, f"a suite runs at most {self._most} processes of {self.kind}"
-        if count < self._least:
+        if count < 1:
             return False, f"the suite cannot run without {self.kind}"
         if count == self._count:
             return True, f"{self.kind} runs {_processes(count)} already"
@@ -74,8 +74,8 @@ def _processes(count: int) -> str:
     return f"{count} process{'' if count == 1 else 'es'}"
 
 
-def _read(file: Path, kind: str, least: int, most: int) -> int:
-    """Return the stored number within these bounds, 1 if the file does not exist."""
+def _read(file: Path, kind: str, most: int) -> int:
+    """Return the stored number, from 1 to `most`; 1 if the file does not exist."""
     content = read_json(file)
     count = content.get(kind) if isinstance(content, dict) else None
-    return min(max(count, least), most) if isinstance(count, int) and count >= 0 else 1
+    return min(max(count, 1), most) if isinstance(count, int) else 1

@@ -83,11 +83,11 @@ class Supervisor:
         self._fixed: dict[str, Child] = {}
         self._brokers = DesiredBrokers(options, data, ports, self._child, self._news.set, self._say_once)
         self._routers = Replicas(
-            ROUTER_KIND, 1, options.most_routers, data.path / "scale-router.json",
+            ROUTER_KIND, options.most_routers, data.path / "scale-router.json",
             self._router, self._forget_router, self._news.set,
         )  # fmt: skip
         self._gateways = Replicas(
-            GATEWAY, 0, MOST_GATEWAYS, data.path / "scale.json", self._gateway, self._forget_gateway, self._news.set
+            GATEWAY, MOST_GATEWAYS, data.path / "scale.json", self._gateway, self._forget_gateway, self._news.set
         )
         self._feed: StatusSource | None = None
         self._web: WebServer | None = None
@@ -116,6 +116,11 @@ class Supervisor:
     def scale(self, service: str, count: int) -> tuple[bool, str]:
         """Scale `service` to `count` processes. Return whether that is accepted, and the reason or what happens."""
         if service == GATEWAY and self.options.has_mqtt:
+            if count == 0:
+                return (
+                    False,
+                    "without a gateway nothing serves MQTT; `enmasse up --without mqtt` starts a suite without it",
+                )
             return self._gateways.scale(count)
         if service == ROUTER_KIND and self.options.most_routers > 1:
             return self._routers.scale(count)

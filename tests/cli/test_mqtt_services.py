@@ -76,8 +76,9 @@ def test_gateways_are_scaled_and_their_number_stays(empty_config: Path, tmp_path
         pid = up.component("mqtt_gateway-1")["pid"]
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda: up.component("mqtt_gateway-1")["restarts"] == 1 and len(gateways(up)) == 3)
-        scale(up, 0)
-        wait_for(lambda: not any(c["kind"] == "mqtt_gateway" for c in up.status()["components"]))
+        refused = enmasse("scale", "mqtt_gateway=0", "--port-offset", up.offset)
+        assert refused.returncode == 1 and "`enmasse up --without mqtt`" in refused.stderr
+        assert len(gateways(up)) == 3
         scale(up, 2)
         wait_for(lambda: len(gateways(up)) == 2)
         scale(up, 1)
@@ -90,6 +91,11 @@ def test_gateways_are_scaled_and_their_number_stays(empty_config: Path, tmp_path
     with start(empty_config, tmp_path) as up:
         up.until_ready()
         assert gateways(up) == ["mqtt_gateway-0", "mqtt_gateway-1"]
+        assert up.end() == 0
+    (tmp_path / "data" / "scale.json").write_text('{"schema": 1, "mqtt_gateway": 0}')  # written by 0.1.0
+    with start(empty_config, tmp_path) as up:
+        up.until_ready()
+        assert gateways(up) == ["mqtt_gateway-0"]
 
 
 def test_without_mqtt_and_with_redis(empty_config: Path, tmp_path: Path) -> None:
