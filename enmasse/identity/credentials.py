@@ -13,6 +13,7 @@ import msgspec
 
 from enmasse import settings
 from enmasse.identity.roles import Peer, Role
+from enmasse.model.users import Verifier
 
 SECRET_BYTES = 32
 
@@ -26,15 +27,6 @@ class Credential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         return f"Credential({self.name!r}, {self.role!r})"
-
-
-class Verifier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Values that prove a password by SCRAM-SHA-256 (RFC 5802, 3: salt, iteration count, StoredKey, ServerKey)."""
-
-    salt: bytes
-    iterations: int
-    stored_key: bytes
-    server_key: bytes
 
 
 class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,7 +12,8 @@ from scramp import ScramException, ScramMechanism
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import Exchange
-from enmasse.identity.credentials import Credential, Peers, Verifier
+from enmasse.identity.credentials import Credential, Peers
+from enmasse.model.users import Verifier
 
 SCRAM = "SCRAM-SHA-256"
 ITERATIONS = 4096

@@ -1,0 +1,323 @@
+"""users.json: which users there are, how each proves its identity, and what each may do (docs/identity.md, "Users").
+
+An entry is a user, or a group if its name begins with `@`. Passwords occur as hashes only.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from enmasse.model import values
+from enmasse.model.jsonfile import Document, Problem, shown
+from enmasse.model.names import MAX_ADDRESS
+from enmasse.model.values import Wrong
+
+Operation = Literal["send", "recv", "view", "manage"]
+OPERATIONS: Final[tuple[Operation, ...]] = ("send", "recv", "view", "manage")
+Effect = Literal["allow", "deny"]
+
+ANONYMOUS: Final = "anonymous"
+"""The entry of clients without credentials, which are refused without it."""
+GROUP: Final = "@"
+"""First character of the names of groups."""
+USER_VARIABLE: Final = "${user}"
+"""Stands for the user's name in patterns."""
+
+SCRAM_DIGESTS: Final = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""Mechanisms that `scram` may have, and the hash of each."""
+MAX_NAME = 255
+"""Bytes of a user's or group's name in UTF-8."""
+MAX_GROUPS, MAX_PERMISSIONS, MAX_PATTERNS = 100, 1000, 1000
+"""Groups of a user, permissions of an entry, patterns of a permission."""
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 10_000_000
+MIN_SALT, MAX_SALT = 12, 64
+MAX_ARGON2_MEMORY, MAX_ARGON2_PASSES, MAX_ARGON2_LANES = 256 * 1024, 16, 16
+"""The most that one check of a password may take: KiB, passes over them, lanes."""
+
+_ARGON2 = re.compile(
+    r"\$argon2id\$v=19\$m=([0-9]{1,7}),t=([0-9]{1,2}),p=([0-9]{1,2})\$[A-Za-z0-9+/]{11,88}\$[A-Za-z0-9+/]{22,88}"
+)
+_PLAIN_KEYS = ("pass", "passwd", "pwd", "plain", "plaintext", "secret", "plain_password", "password_plain")
+_HASHES_ONLY = "passwords are not written here: remove this, then run `enmasse user password {}`"
+_KEYS = ("password", "scram", "groups", "permissions")
+_WORDS = re.compile(r"[./]")
+
+
+class Verifier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Values that prove a password by SCRAM (RFC 5802, 3: salt, iteration count, StoredKey, ServerKey)."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return f"Verifier(iterations={self.iterations})"
+
+
+class Permission(msgspec.Struct, frozen=True, kw_only=True):
+    """Operations that are allowed, or denied, on addresses that match one of the patterns."""
+
+    effect: Effect
+    operations: tuple[Operation, ...]
+    addresses: tuple[str, ...]
+
+
+class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Groups and permissions of a user, or permissions of a group."""
+
+    groups: tuple[str, ...] = ()
+    permissions: tuple[Permission, ...] = ()
+
+
+class User(Granted, frozen=True, kw_only=True, omit_defaults=True):
+    """An entry of users.json. `password`: its argon2id hash; None: not accepted from this user. The repr has no
+    hashes."""
+
+    password: str | None = None
+    scram: dict[str, Verifier] = {}
+
+    def __repr__(self) -> str:
+        return f"User(groups={self.groups!r}, permissions={self.permissions!r})"
+
+    @property
+    def granted(self) -> Granted:
+        """The part without hashes."""
+        return Granted(groups=self.groups, permissions=self.permissions)
+
+
+def parse_users(document: Document) -> tuple[dict[str, User], list[Problem]]:
+    """Return the valid entries of users.json, and the problems of the others."""
+    good: dict[str, User] = {}
+    problems = [document.repeated(*path) for path in document.duplicates]
+    bad = {path[0] for path in document.duplicates}
+    for name, entry in document.entries.items():
+        if name in bad:
+            continue
+        try:
+            reason = name_error(name)
+            if reason is not None:
+                raise Wrong(reason)
+            good[name] = _entry(name, entry)
+        except Wrong as wrong:
+            problems.append(document.problem(str(wrong), name, *wrong.path))
+    return good, problems
+
+
+def unknown_groups(document: Document, users: Mapping[str, User]) -> list[Problem]:
+    """Return a problem for each group that users belong to and that has no entry, so that it gives no permission."""
+    problems = []
+    for name, user in users.items():
+        missing = [group for group in user.groups if GROUP + group not in users]
+        if missing and name in document.entries:
+            reason = f"no entry {shown(GROUP + missing[0])!r}: add one with its permissions, or remove the group here"
+            problem = document.problem(reason, name, "groups")
+            problems.append(msgspec.structs.replace(problem, applies=True))
+    return problems
+
+
+def name_error(name: str) -> str | None:
+    """Return why `name` cannot be an entry of users.json, None if it can."""
+    if not name.startswith(GROUP):
+        return user_name_error(name)
+    reason = user_name_error(name[1:])
+    return None if reason is None else reason.replace("a user", "a group", 1)
+
+
+def user_name_error(name: str) -> str | None:
+    """Return why `name` cannot be the name of a user, None if it can."""
+    if not name:
+        return "a user needs a name"
+    if name.startswith(GROUP):
+        return f"the name of a user must not begin with {GROUP!r}, which is for groups; rename it"
+    if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
+        return f"the name of a user may have {MAX_NAME} bytes at most; shorten it"
+    if not name.isprintable() or name != name.strip():
+        return "the name of a user must not have control characters, nor white space at its ends; rename it"
+    form = prepared(name)
+    if form is None:
+        return "the name of a user must be made of characters that SASLprep (RFC 4013) permits; rename it"
+    if form != name:
+        return f"the name of a user must be in the form of SASLprep (RFC 4013); write {shown(form)!r}"
+    return None
+
+
+def prepared(name: str) -> str | None:
+    """Return a name in the form of SASLprep (RFC 4013), in which names are compared; None if there is no such form."""
+    if name.isascii():
+        return name if name.isprintable() else None
+    from scramp.utils import ScramException, saslprep
+
+    try:
+        return str(saslprep(name))
+    except ScramException:
+        return None
+
+
+def words(name: str) -> list[str]:
+    """Return the words of an address, pattern or filter, which `.` and `/` separate alike."""
+    return _WORDS.split(name)
+
+
+def pattern_error(pattern: str) -> str | None:
+    """Return why `pattern` cannot be a pattern of addresses, None if it can."""
+    if not pattern:
+        return 'is empty; write "#" for every address'
+    if len(pattern.encode("utf-8", "surrogatepass")) > MAX_ADDRESS:
+        return f"may have {MAX_ADDRESS} bytes at most; shorten it"
+    literal = pattern.replace(USER_VARIABLE, "")
+    if "${" in literal:
+        return f"has a variable that is not known; there is {USER_VARIABLE}"
+    if any(character.isspace() or not character.isprintable() for character in pattern):
+        return "must not contain white space or control characters; remove them"
+    for part in ("::", "+"):
+        if part in pattern:
+            return f"must not contain {part!r}; wildcards are * (one word) and # (any words), as the last word"
+    *first, last = words(pattern)
+    if any("*" in word or "#" in word for word in first) or (last not in ("*", "#") and ("*" in last or "#" in last)):
+        return "may have * (one word) or # (any words) as its last word only, as in a/* or a/#"
+    return None
+
+
+def _entry(name: str, entry: Any) -> User:
+    if not isinstance(entry, dict):
+        raise Wrong(f"must be an object with {', '.join(_KEYS)}, not {values.kind(entry)}")
+    known = ("permissions",) if name.startswith(GROUP) else _KEYS
+    for key in entry:
+        if key.lower() in _PLAIN_KEYS:
+            raise Wrong(_HASHES_ONLY.format(name), key)
+        if key not in known:
+            of = "a group has" if name.startswith(GROUP) else "known are"
+            raise Wrong(f"unknown key; {of} {', '.join(known)}", key)
+        if name == ANONYMOUS and key in ("password", "scram"):
+            raise Wrong("clients without credentials have no password; remove this, or rename the user", key)
+    checks: dict[str, Callable[[Any], Any]] = {
+        "password": lambda value: _password(name, value),
+        "scram": _scram,
+        "groups": _groups,
+        "permissions": _permissions,
+    }
+    found: dict[str, Any] = {}
+    for key, value in entry.items():
+        try:
+            found[key] = checks[key](value)
+        except Wrong as wrong:
+            raise Wrong(str(wrong), key, *wrong.path) from None
+    return User(**found)
+
+
+def _password(name: str, value: Any) -> str:
+    """Return the hash. The messages never have the value, which may be a password."""
+    found = _ARGON2.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        if isinstance(value, str) and value.startswith("$argon2"):
+            raise Wrong(f"is not a hash by argon2id, version 19; run `enmasse user password {name}`")
+        raise Wrong("is not a hash by argon2id; " + _HASHES_ONLY.format(name))
+    memory, passes, lanes = map(int, found.groups())
+    if not (1 <= passes <= MAX_ARGON2_PASSES and 1 <= lanes <= MAX_ARGON2_LANES):
+        raise Wrong(f"t must be 1 to {MAX_ARGON2_PASSES}, p 1 to {MAX_ARGON2_LANES}; set the password again")
+    if not 8 * lanes <= memory <= MAX_ARGON2_MEMORY:
+        raise Wrong(f"m must be {8 * lanes} to {MAX_ARGON2_MEMORY} (KiB); set the password again")
+    assert isinstance(value, str)
+    return value
+
+
+def _scram(value: Any) -> dict[str, Verifier]:
+    if not isinstance(value, dict):
+        raise Wrong(f"must be an object: {', '.join(SCRAM_DIGESTS)} → verifier, not {values.kind(value)}")
+    found = {}
+    for mechanism, given in value.items():
+        if mechanism not in SCRAM_DIGESTS:
+            raise Wrong(f"unknown mechanism; known are {', '.join(SCRAM_DIGESTS)}", mechanism)
+        try:
+            found[mechanism] = _verifier(
+                given, hashlib.new(SCRAM_DIGESTS[mechanism], usedforsecurity=False).digest_size
+            )
+        except Wrong as wrong:
+            raise Wrong(str(wrong), mechanism, *wrong.path) from None
+    return found
+
+
+def _verifier(value: Any, size: int) -> Verifier:
+    keys = Verifier.__struct_fields__
+    if not isinstance(value, dict) or value.keys() != set(keys):
+        raise Wrong(f"must be an object with {', '.join(keys)}; set the password again")
+    try:
+        iterations = values.whole(value["iterations"], MIN_ITERATIONS, MAX_ITERATIONS)
+    except Wrong as wrong:
+        raise Wrong(str(wrong), "iterations") from None
+    return Verifier(
+        salt=_binary(value, "salt", MIN_SALT, MAX_SALT),
+        iterations=iterations,
+        stored_key=_binary(value, "stored_key", size, size),
+        server_key=_binary(value, "server_key", size, size),
+    )
+
+
+def _binary(value: Mapping[str, Any], key: str, least: int, most: int) -> bytes:
+    try:
+        found = base64.b64decode(value[key], validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        found = b""
+    if not least <= len(found) <= most:
+        raise Wrong(f"must be {least if least == most else f'{least} to {most}'} bytes in base64", key)
+    return found
+
+
+def _groups(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise Wrong(f"must be an array of names of groups, not {values.kind(value)}")
+    if len(value) > MAX_GROUPS:
+        raise Wrong(f"may have {MAX_GROUPS} groups at most")
+    for name in value:
+        if name.startswith(GROUP):
+            raise Wrong(f"groups are named without {GROUP} here; write {shown(name.lstrip(GROUP))!r}")
+        reason = name_error(GROUP + name)
+        if reason is not None:
+            raise Wrong(f"{shown(name)!r}: {reason}")
+    return tuple(dict.fromkeys(value))
+
+
+def _permissions(value: Any) -> tuple[Permission, ...]:
+    if not isinstance(value, list):
+        raise Wrong(f'must be an array such as [{{"allow": ["send"], "addresses": ["a/#"]}}], not {values.kind(value)}')
+    if len(value) > MAX_PERMISSIONS:
+        raise Wrong(f"may have {MAX_PERMISSIONS} permissions at most; use groups")
+    found = []
+    for number, given in enumerate(value):
+        try:
+            found.append(_permission(given))
+        except Wrong as wrong:
+            raise Wrong(str(wrong), str(number), *wrong.path) from None
+    return tuple(found)
+
+
+def _permission(value: Any) -> Permission:
+    if not isinstance(value, dict):
+        raise Wrong(f"must be an object with allow or deny, and addresses, not {values.kind(value)}")
+    for key in value:
+        if key not in ("allow", "deny", "addresses"):
+            raise Wrong("unknown key; known are allow, deny, addresses", key)
+    if ("allow" in value) == ("deny" in value):
+        raise Wrong("must have allow or deny, and not both")
+    effect: Effect = "allow" if "allow" in value else "deny"
+    operations = value[effect]
+    if not isinstance(operations, list) or not operations or any(each not in OPERATIONS for each in operations):
+        raise Wrong(f"must be an array of {', '.join(OPERATIONS)}", effect)
+    patterns = value.get("addresses")
+    if not isinstance(patterns, list) or not patterns or not all(isinstance(each, str) for each in patterns):
+        raise Wrong('must be an array of patterns such as "a", "a/*", "a/#" or "#"', "addresses")
+    if len(patterns) > MAX_PATTERNS:
+        raise Wrong(f"may have {MAX_PATTERNS} patterns at most", "addresses")
+    for pattern in patterns:
+        reason = pattern_error(pattern)
+        if reason is not None:
+            raise Wrong(f"{shown(pattern)!r} {reason}", "addresses")
+    return Permission(effect=effect, operations=tuple(dict.fromkeys(operations)), addresses=tuple(patterns))
