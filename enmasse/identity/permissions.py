@@ -1,0 +1,231 @@
+"""Permissions of principals on addresses (docs/identity.md, "Permissions"). No sockets, no clock.
+
+Addresses are names as routers resolve them: without scheme, host, leading and trailing separator; of `topic::queue` the
+topic. The words of addresses and patterns are separated by `.` or `/`, which are the same. A pattern is a name, or ends
+with the word `*` (exactly one word) or `#` (any number of words: `a/#` matches `a` too). Names that begin with `$` or
+`_` belong to the suite: `*` and `#` as the first word of a pattern do not allow them, but deny them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from enmasse.identity.principal import DEFAULT_SPACE, Principal
+from enmasse.model.topics import escape
+from enmasse.model.users import GROUP, USER_VARIABLE, Granted, Operation, Permission, words
+
+_RESERVED: Final = ("$", "_")
+_MAX_ANSWERS = 512
+"""Answers that are kept for a principal."""
+_MAX_PRINCIPALS = 20_000
+"""Principals whose permissions are kept compiled."""
+
+
+class Rule(NamedTuple):
+    """A permission that applies to a principal, and its place: `alice.permissions.0`."""
+
+    where: str
+    permission: Permission
+
+
+class Decision(NamedTuple):
+    """Whether an operation is allowed, and the rule that decides; None: no rule matches, or all is allowed."""
+
+    allowed: bool
+    rule: Rule | None = None
+
+
+_NO_RULE: Final = Decision(False)
+_ANYTHING: Final = Decision(True)
+
+
+_Answers = dict[tuple[Operation, str], Decision]
+
+
+class _Patterns:
+    """Patterns of one effect and operation: each with its rule."""
+
+    def __init__(self) -> None:
+        self.exact: dict[str, Rule] = {}
+        self.one: dict[str, Rule] = {}
+        """`a/` → rule, for `a/*`."""
+        self.below: dict[str, Rule] = {}
+        """`a/` → rule, for `a/#`; for `#` the key is empty."""
+        self.words: dict[tuple[str, ...], Rule] = {}
+
+    def add(self, pattern: str, rule: Rule) -> None:
+        *first, last = split = words(pattern)
+        self.words.setdefault(tuple(split), rule)
+        head = "".join([word + "/" for word in first])
+        if last == "#":
+            self.below.setdefault(head, rule)
+            if first:
+                self.exact.setdefault(head[:-1], rule)
+        elif last == "*":
+            self.one.setdefault(head, rule)
+        else:
+            self.exact.setdefault(head + last, rule)
+
+    def match(self, name: str, *, widest: bool = True) -> Rule | None:
+        """Return the rule of a pattern that matches a name, whose separators are `/`. `widest` False: leave out `*` and
+        `#` as the first word."""
+        head = name[: name.rfind("/") + 1]
+        found = self.exact.get(name) or (self.one.get(head) if head or widest else None)
+        return found or self.above(head, widest=widest)
+
+    def above(self, head: str, *, widest: bool = True) -> Rule | None:
+        """Return the rule of a pattern that matches everything below the words of `head`, which ends with `/`."""
+        below = self.below
+        while below and head:
+            found = below.get(head)
+            if found is not None:
+                return found
+            head = head[: head.rfind("/", 0, -1) + 1]
+        return below.get("") if widest else None
+
+
+class Rights:
+    """Permissions of one principal."""
+
+    def __init__(self, user: str, rules: tuple[Rule, ...], *, everything: bool = False) -> None:
+        self.rules = rules
+        """The rules that apply, with patterns as written: Rights of equal user and rules are the same."""
+        self._everything = everything
+        self._allow: dict[Operation, _Patterns] = {}
+        self._deny: dict[Operation, _Patterns] = {}
+        self._decided: _Answers = {}
+        self._covered: _Answers = {}
+        for rule in rules:
+            tables = self._allow if rule.permission.effect == "allow" else self._deny
+            for operation in rule.permission.operations:
+                table = tables.setdefault(operation, _Patterns())
+                for pattern in rule.permission.addresses:
+                    table.add(expanded(pattern, user), rule)
+
+    def allows(self, operation: Operation, address: str) -> bool:
+        """Return whether the operation is allowed on this address."""
+        found = self._decided.get((operation, address))
+        return (found or self.decide(operation, address))[0]
+
+    def decide(self, operation: Operation, address: str) -> Decision:
+        """Return the decision about one address, with its rule."""
+        key = operation, address
+        return self._decided.get(key) or _keep(self._decided, key, self._decide(operation, address.replace(".", "/")))
+
+    def covers(self, operation: Operation, filter: str) -> Decision:
+        """Return whether the operation is allowed on every name that a filter matches.
+
+        In a filter the word `+` stands for one word and `#`, as the last word, for any number of words (what follows
+        another `#` is ignored). As its first word they do not match the suite's own names.
+        """
+        key = operation, filter
+        found = self._covered.get(key)
+        if found is not None:
+            return found
+        split = words(filter)
+        wild = next((index for index, word in enumerate(split) if word in ("+", "#")), None)
+        if wild is None:
+            return self.decide(operation, filter)
+        return _keep(self._covered, key, self._covers(operation, split, wild))
+
+    def _decide(self, operation: Operation, name: str) -> Decision:
+        if self._everything:
+            return _ANYTHING
+        denied = self._deny.get(operation)
+        if denied is not None and (rule := denied.match(name)) is not None:
+            return Decision(False, rule)
+        allowed = self._allow.get(operation)
+        rule = None if allowed is None else allowed.match(name, widest=not name.startswith(_RESERVED))
+        return _NO_RULE if rule is None else Decision(True, rule)
+
+    def _covers(self, operation: Operation, split: list[str], wild: int) -> Decision:
+        if self._everything:
+            return _ANYTHING
+        denied = self._deny.get(operation)
+        for pattern, rule in denied.words.items() if denied is not None else ():
+            if _meet(split, pattern):
+                return Decision(False, rule)
+        allowed = self._allow.get(operation)
+        if allowed is None:
+            return _NO_RULE
+        head = "".join([word + "/" for word in split[:wild]])
+        widest = not head.startswith(_RESERVED)
+        found = allowed.one.get(head) if split[wild:] == ["+"] else None
+        found = found or allowed.above(head, widest=widest)
+        return _NO_RULE if found is None else Decision(True, found)
+
+
+class Permissions:
+    """Permissions of the users and groups of one address space. `anonymous`: there are no users, all is allowed."""
+
+    def __init__(self, entries: Mapping[str, Granted], *, anonymous: bool = False, space: str = DEFAULT_SPACE) -> None:
+        self.anonymous = anonymous
+        self._entries = entries
+        self._space = space
+        self._rights: dict[Principal, Rights] = {}
+
+    def knows(self, user: str) -> bool:
+        """Return whether there is an entry of this user."""
+        return user in self._entries and not user.startswith(GROUP)
+
+    def rights(self, principal: Principal) -> Rights:
+        """Return what a principal may do. The groups of a user with an entry are those of the entry."""
+        found = self._rights.get(principal)
+        if found is None:
+            if len(self._rights) >= _MAX_PRINCIPALS:
+                self._rights.clear()
+            found = self._rights[principal] = Rights(principal.name, self._rules(principal), everything=self.anonymous)
+        return found
+
+    def decide(self, principal: Principal, operation: Operation, address: str) -> Decision:
+        """Return whether a principal may do this on an address, with the rule that decides."""
+        return self.rights(principal).decide(operation, address)
+
+    def covers(self, principal: Principal, operation: Operation, filter: str) -> Decision:
+        """Return whether a principal may do this on every name that a filter matches."""
+        return self.rights(principal).covers(operation, filter)
+
+    def _rules(self, principal: Principal) -> tuple[Rule, ...]:
+        if principal.space != self._space:
+            return ()
+        entry = self._entries.get(principal.name) if self.knows(principal.name) else None
+        groups = principal.groups if entry is None else entry.groups
+        names = [*([principal.name] if entry is not None else []), *(GROUP + group for group in groups)]
+        return tuple(
+            Rule(f"{name}.permissions.{number}", permission)
+            for name in dict.fromkeys(names)
+            if name in self._entries
+            for number, permission in enumerate(self._entries[name].permissions)
+        )
+
+
+def expanded(pattern: str, user: str) -> str:
+    """Return a pattern for this user. The name is escaped as an MQTT level is, `/` too, so that it is one literal word:
+    `a/b` is `a%2Fb`, `#` is `%23`. At the start of a pattern it does not name the suite's own addresses either."""
+    if USER_VARIABLE not in pattern:
+        return pattern
+    name = escape(user).replace("/", "%2F")
+    if pattern.startswith(USER_VARIABLE) and name.startswith(_RESERVED):
+        pattern = f"%{ord(name[0]):02X}{name[1:]}" + pattern[len(USER_VARIABLE) :]
+    return pattern.replace(USER_VARIABLE, name)
+
+
+def _keep(answers: _Answers, key: tuple[Operation, str], decision: Decision) -> Decision:
+    if len(answers) >= _MAX_ANSWERS:
+        answers.clear()
+    answers[key] = decision
+    return decision
+
+
+def _meet(split: list[str], pattern: tuple[str, ...]) -> bool:
+    """Return whether some name matches both a filter and a pattern that denies."""
+    if split[0] in ("+", "#") and pattern[0].startswith(_RESERVED):
+        return False
+    for ours, theirs in zip(split, pattern, strict=False):
+        if ours == "#" or theirs == "#":
+            return True
+        if ours != theirs and ours != "+" and theirs != "*":
+            return False
+    longer = split[len(pattern) :] or pattern[len(split) :]
+    return not longer or longer[0] == "#"
