@@ -27,6 +27,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     name: str
     health: HostPort
     log_level: LogLevel = "warning"
+    credential: str | None = None
+    """File with the process's own credential (enmasse/identity/credentials.py); None: it authenticates nowhere."""
 
 
 NAME = "ENMASSE_NAME"

@@ -34,6 +34,7 @@ from enmasse.amqp.performatives import ACCEPTED, Source, Target
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
+from enmasse.identity.credentials import Credential
 
 __all__ = ["Client", "ClientReceiver", "ClientSender", "Delivery", "connect"]
 
@@ -273,6 +274,7 @@ def connect(
     container_id: str | None = None,
     hostname: str | None = None,
     external: bool = False,
+    credential: Credential | None = None,
     timeout: float = 10.0,
     idle_timeout: float = 60.0,
     max_frame_size: int = 65536,
@@ -283,7 +285,8 @@ def connect(
     """A client, to be used as `async with connect(...) as c` or opened by `await connect(...).open()`.
 
     `url` is "amqp://user:password@host:port" or "amqps://…", or just a host; times are seconds. `hostname` (default:
-    the host) goes into open and SASL and names the virtual host; `external` authenticates by the certificate in `ssl`.
+    the host) goes into open and SASL and names the virtual host; `external` authenticates by the certificate in `ssl`,
+    `credential` by that of a process of the suite (SCRAM-SHA-256 and nothing else).
     Raises ValueError if it is not a URL of AMQP.
     """
     name = host or "localhost"
@@ -301,7 +304,11 @@ def connect(
     mechanisms: list[ClientMechanism] = []
     if external:
         mechanisms.append(ExternalClient())
-    if user is not None:
+    if credential is not None:
+        from enmasse.identity.scram import of_process  # scramp takes a tenth of a second: not for each command
+
+        mechanisms.append(of_process(credential))
+    elif user is not None:
         mechanisms.append(PlainClient(user, password or ""))
     elif not external:
         mechanisms.append(AnonymousClient())

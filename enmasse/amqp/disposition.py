@@ -9,7 +9,6 @@ from typing import Any
 from enmasse.amqp.codec import MAX_DEPTH
 from enmasse.amqp.composite import decode_composite
 from enmasse.amqp.encoder import encode
-from enmasse.amqp.endpoint import shortened
 from enmasse.amqp.frames import HEADER, performative, uint
 from enmasse.amqp.output import Output
 from enmasse.amqp.performatives import ACCEPTED, Disposition, Modified, Rejected
@@ -60,7 +59,7 @@ def _shortened(state: bytes) -> bytes:
     """A state that is too long for a frame, as far as it fits: rejected with a short error, else modified."""
     value, _ = decode_composite(state, 0, len(state), MAX_DEPTH)
     if isinstance(value, Rejected) and value.error is not None:
-        return encode(Rejected(error=shortened(value.error)))
+        return encode(Rejected(error=value.error.shortened()))
     if isinstance(value, Modified):
         return encode(Modified(delivery_failed=value.delivery_failed, undeliverable_here=value.undeliverable_here))
     return encode(Modified(delivery_failed=True))

@@ -179,17 +179,6 @@ class Link:
         """Release the references of the user, which refer to the link."""
 
 
-_MAX_CONDITION = 64
-_MAX_DESCRIPTION = 200
-
-
-def shortened(error: Error) -> Error:
-    """Return the error as it fits into the smallest frame: without info, condition and description bounded."""
-    condition = error.condition if len(error.condition) <= _MAX_CONDITION else errors.INTERNAL_ERROR
-    description = (error.description or "").encode()[:_MAX_DESCRIPTION].decode(errors="ignore")
-    return Error(condition=condition, description=description)
-
-
 def from_error(error: Error | None) -> AmqpError | None:
     """The exception for an error from the wire; None for none."""
     return None if error is None else error.exception()

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from enmasse.amqp import errors
-from enmasse.amqp.endpoint import shortened
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.frames import HEADER
 from enmasse.amqp.performatives import Close, Detach, End, encode_performative
@@ -81,7 +80,7 @@ class Output:
         size = len(body) + 8
         if size > self.max_frame and type(performative) in (Detach, End, Close) and performative.error:
             # The text may come from another peer, which must not be able to break this connection with it.
-            body = encode_performative(replace(performative, error=shortened(performative.error)))
+            body = encode_performative(replace(performative, error=performative.error.shortened()))
             size = len(body) + 8
         if size > self.max_frame and self.agreed:
             raise AmqpError(

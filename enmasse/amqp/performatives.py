@@ -31,7 +31,7 @@ from enmasse.amqp.composite import (
     map_of,
 )
 from enmasse.amqp.encoder import ENCODERS
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import INTERNAL_ERROR, AmqpError
 from enmasse.amqp.types import Buffer, Described, Symbol, ULong
 
 SENDER: Final = False  # role (2.8.1)
@@ -67,6 +67,10 @@ DELETE_ON_NO_MESSAGES: Final = Described(ULong(0x2D), [])
 DELETE_ON_NO_LINKS_OR_MESSAGES: Final = Described(ULong(0x2E), [])
 
 
+_MAX_CONDITION = 64
+_MAX_DESCRIPTION = 200
+
+
 @composite(0x1D, "amqp:error:list")
 class Error:
     """Error of a detach, end, close or outcome (2.8.14)."""
@@ -83,6 +87,12 @@ class Error:
     def exception(self) -> AmqpError:
         """Return the exception for an error that has come."""
         return AmqpError(self.condition, self.description or "", self.info)
+
+    def shortened(self) -> Error:
+        """Return the error as it fits into the smallest frame: without info, condition and description bounded."""
+        condition = self.condition if len(self.condition) <= _MAX_CONDITION else INTERNAL_ERROR
+        description = (self.description or "").encode()[:_MAX_DESCRIPTION].decode(errors="ignore")
+        return Error(condition=condition, description=description)
 
 
 ERROR: Final = instance("an error", Error)

@@ -20,8 +20,12 @@ from cproton import (
 from proton import Endpoint, Event, Terminus, Transport
 
 from enmasse import log
+from enmasse.amqp.handshake import AMQP_HEADER
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, ConnectionLost, LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
+from enmasse.control.login import Login
+from enmasse.identity.refusals import log_refusal
+from enmasse.identity.roles import Peer
 
 MAX_FRAME = 65536
 SESSION_BYTES = 256 * MAX_FRAME
@@ -75,6 +79,8 @@ class ControlConnection(asyncio.Protocol):
 
     Set before or when it opens: `on_open()`, `on_attach(link)` (accept or refuse it, now or later; unset, every attach
     is refused), `on_closed(error)` (once).
+
+    `login` authenticates by SCRAM-SHA-256; otherwise proton does it, by PLAIN with a `user`, else by ANONYMOUS.
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class ControlConnection(asyncio.Protocol):
         hostname: str | None = None,
         user: str | None = None,
         password: str | None = None,
+        login: Login | None = None,
         idle: float = IDLE,
         max_message_size: int = MAX_MESSAGE,
         max_links: int = MAX_LINKS,
@@ -96,6 +103,8 @@ class ControlConnection(asyncio.Protocol):
         self.on_closed: Callable[[ConnectionLost], None] | None = None
         self.peer = ""
         """host:port of the other end, for logs."""
+        self.identity: Peer | None = None
+        """The process at the other end of an accepted connection; None: the listener does not authenticate."""
         self.is_open = False
         self.error: ConnectionLost | None = None
         self.blocked = False
@@ -103,6 +112,8 @@ class ControlConnection(asyncio.Protocol):
         self.max_message_size = max_message_size
         self.max_links = max_links
         self._server = server
+        self._login = login
+        """None once it has succeeded."""
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._gone: asyncio.Future[None] = self.loop.create_future()
         self._links: dict[int, ControlLink] = {}
@@ -128,14 +139,16 @@ class ControlConnection(asyncio.Protocol):
         self._transport.max_frame_size = MAX_FRAME
         self._transport.channel_max = MAX_SESSIONS - 1
         self._transport.idle_timeout = idle
-        sasl = self._transport.sasl()
-        if user is not None:
+        if login is not None:
+            pass  # the engine begins behind the SASL layer
+        elif user is not None:
+            sasl = self._transport.sasl()
             self._connection.user = user
             self._connection.password = password or ""
             sasl.allow_insecure_mechs = True
             sasl.allowed_mechs("PLAIN")
         else:
-            sasl.allowed_mechs("ANONYMOUS")
+            self._transport.sasl().allowed_mechs("ANONYMOUS")
         if server:
             self._transport.require_auth(False)
         self._transport.bind(self._connection)
@@ -223,6 +236,8 @@ class ControlConnection(asyncio.Protocol):
         if self._closing or self._gone.done():
             return
         self._closing = True
+        if self._login is not None:
+            self.abort()  # the peer has not begun with AMQP yet
         if condition:
             self._connection.condition = proton.Condition(condition, description)
         self._connection.close()
@@ -276,6 +291,15 @@ class ControlConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """As asyncio.Protocol."""
+        if self._login is not None:
+            rest = self._log_in(self._login, data)
+            if rest is None:
+                return
+            data = rest
+        self._receive(data)
+        self._turn()
+
+    def _receive(self, data: bytes) -> None:
         engine = self._transport
         view = memoryview(data)
         while view:
@@ -288,7 +312,25 @@ class ControlConnection(asyncio.Protocol):
                 break  # the event has what is wrong, and the error frame is in the output
             view = view[room:]
             self._pump()
-        self._turn()
+
+    def _log_in(self, login: Login, data: bytes) -> bytes | None:
+        """Return what is for the engine, once the SASL layer has ended well."""
+        rest = None
+        try:
+            rest = login.receive(data)
+        except ConnectionLost as error:
+            self.error = error
+        self._write([login.output()])
+        if self.error is not None and self._socket is not None:
+            if self._server:
+                log_refusal(None, self.peer, str(self.error), claimed=login.claimed)
+            self._socket.close()
+        if rest is not None:
+            self._login, self.identity = None, login.identity
+            self._receive(AMQP_HEADER)  # both headers have been exchanged
+            self._transport.pending()
+            self._transport.pop(len(AMQP_HEADER))
+        return rest
 
     def eof_received(self) -> bool:
         """As asyncio.Protocol."""
@@ -333,6 +375,9 @@ class ControlConnection(asyncio.Protocol):
         self._dirty = False
         self._pump()
         if self._socket is None:
+            return
+        if self._login is not None:
+            self._write([self._login.output()])
             return
         engine = self._transport
         out: list[bytes] = []
@@ -419,7 +464,7 @@ class ControlConnection(asyncio.Protocol):
             condition = self._transport.condition
             if self.error is None and condition:
                 self.error = ConnectionLost(condition.name, condition.description or "")
-            # the engine writes a close frame with the error; who does not read it is dropped
+            # the engine writes a close frame with the error; a peer that does not read it is dropped
             if self._close_timer is None or self.is_open:
                 self._close_timer = self.loop.call_later(CLOSING, self.abort)
 

@@ -12,7 +12,9 @@ from typing import Any, cast
 from enmasse import log, process, reconnect
 from enmasse.backoff import ReconnectBackoff
 from enmasse.control.connection import MAX_FRAME, ControlConnection
-from enmasse.control.errors import ConnectionLost, ControlError
+from enmasse.control.errors import UNAUTHORIZED_ACCESS, ConnectionLost, ControlError
+from enmasse.control.login import Login
+from enmasse.identity.credentials import Credential, Peers
 
 MAX_CONNECTIONS = 1024
 
@@ -23,11 +25,14 @@ async def connect(
     *,
     container: str,
     prepare: Callable[[ControlConnection], None] | None = None,
+    credential: Credential | None = None,
     tls: ssl.SSLContext | None = None,
     timeout: float = 5.0,
     **options: Any,
 ) -> ControlConnection:
     """Return an open connection. `prepare` sets its callbacks first. `options` are those of ControlConnection.
+
+    `credential`: that of this process, by which both sides prove themselves (SCRAM-SHA-256 and nothing else).
 
     Raises ConnectionLost if no peer listens, the peer refuses, or it takes longer than `timeout` seconds.
     """
@@ -36,7 +41,8 @@ async def connect(
 
     def make() -> ControlConnection:
         nonlocal connection
-        connection = ControlConnection(container=container, server=False, hostname=host, **options)
+        login = None if credential is None else Login(credential)
+        connection = ControlConnection(container=container, server=False, hostname=host, login=login, **options)
         if prepare is not None:
             prepare(connection)
         return connection
@@ -74,17 +80,25 @@ async def keep_connected(
     Runs until cancelled.
     """
     logger = log.get(peer=f"{host}:{port}")
+    told = False
 
     @contextlib.asynccontextmanager
     async def connected() -> AsyncIterator[ControlConnection]:
+        nonlocal told
         connection = await connect(host, port, container=container, prepare=prepare, **options)
+        told = False
         try:
             yield connection
         finally:
             connection.close()
 
     async def failed(error: Exception) -> None:
-        logger.debug("control.connection.failed", reason=str(error))
+        nonlocal told
+        if isinstance(error, ConnectionLost) and error.condition == UNAUTHORIZED_ACCESS and not told:
+            told = True
+            logger.warning("control.connection.refused", reason=error.description)
+        else:
+            logger.debug("control.connection.failed", reason=str(error))
 
     await reconnect.keep_connected(
         connected,
@@ -141,12 +155,16 @@ async def listen(
     accepted: Callable[[ControlConnection], None],
     *,
     container: str,
+    peers: Peers | None = None,
     tls: ssl.SSLContext | None = None,
     setting: str = "listen",
     max_connections: int = MAX_CONNECTIONS,
     **options: Any,
 ) -> Listener:
     """Listens; `accepted(connection)` sets the callbacks of each new connection. Further options are Connection's.
+
+    `peers`: the processes that may connect. Each has to prove itself by SCRAM-SHA-256 before its open, and is then the
+    connection's `identity`. None: any peer may connect, and none has an identity.
 
     Raises process.Fatal when the port cannot be had (`setting`: where it is configured).
     """
@@ -155,7 +173,8 @@ async def listen(
     def make() -> asyncio.Protocol:
         if len(connections) >= max_connections:
             return _TooMany()
-        connection = ControlConnection(container=container, server=True, **options)
+        login = None if peers is None else Login(peers)
+        connection = ControlConnection(container=container, server=True, login=login, **options)
         connections.add(connection)
         accepted(connection)
         then = connection.on_closed

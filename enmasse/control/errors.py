@@ -33,6 +33,7 @@ class RequestFailed(ControlError):
 
 
 NOT_FOUND = "amqp:not-found"
+UNAUTHORIZED_ACCESS = "amqp:unauthorized-access"
 NOT_ALLOWED = "amqp:not-allowed"
 DECODE_ERROR = "amqp:decode-error"
 INVALID_FIELD = "amqp:invalid-field"

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from enmasse import settings
+from enmasse.errors import marked
 from enmasse.identity.roles import Peer, Role
 from enmasse.model.users import Verifier
 
@@ -48,6 +49,15 @@ def new_secret() -> str:
 def read_credential(path: str | Path) -> Credential:
     """Return the credential in a file. Raises ServiceSettingsError."""
     return settings.read(path, Credential)
+
+
+def own(config: settings.ServiceSettings) -> Credential | None:
+    """Return the credential that these settings name, None without one. A bad file ends the process: one line on
+    stderr, status 2."""
+    try:
+        return None if config.credential is None else read_credential(config.credential)
+    except settings.ServiceSettingsError as error:
+        settings.end(marked("service.setting.invalid", str(error)))
 
 
 class Peers:

@@ -5,6 +5,7 @@ A role comes from the credential of a connection alone, never from a name that t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -114,3 +115,17 @@ def may_send(access: Access, address: str) -> bool:
 def may_receive(access: Access, address: str) -> bool:
     """Return whether a peer with this access may attach a receiver to `address`."""
     return _covers(access.recv, address)
+
+
+def table() -> str:
+    """Return TABLE as in docs/identity.md."""
+    lines = ["| listener | role | attaches senders to | attaches receivers to | manages |", "|---|---|---|---|---|"]
+    for listener, roles in TABLE.items():
+        for role, each in roles.items():
+            sends, receives = (", ".join(f"`{it}`" for it in patterns) for patterns in (each.send, each.recv))
+            lines.append(f"| {listener} | `{role}` | {sends} | {receives} | {'yes' if each.manage else ''} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table())
