@@ -87,6 +87,7 @@ EVENTS = (
     Event("broker.message.read-failed", "warning", "queue message reason", "A message cannot be read now; its queue waits and tries again.", "Check the disk."),
     Event("broker.messages.not-stored", "error", "messages reason", "A commit failed; the senders of these messages get `modified`.", "Check the disk."),
     Event("broker.paging.failed", "warning", "address reason", "A message could not be moved from memory to disk; it stays in memory.", "Check the disk."),
+    Event("broker.peers.absent", "info", "", "The setting `peers` is absent: whoever reaches the broker's port may do everything.", "Nothing if only trusted programs reach the port."),
     Event("broker.reply.dropped", "info", "broker address", "A management reply was dropped: its address does not exist, or too many replies wait there.", "Let the client read its replies."),
     Event("broker.segment.compaction-failed", "warning", "segment reason", "A segment cannot be read for compaction; it is tried again later.", "Check the disk."),
     Event("broker.segment.deletion-failed", "warning", "directory segments reason", "Segments that are no longer needed could not be deleted.", "Check permissions of the data directory."),

@@ -108,6 +108,8 @@ class Client:
         try:
             await dial(hub, self.host, self.port, self.connection, self._ssl, timeout=timeout)
             await within(asyncio.shield(self._opened), timeout, f"{where} to open the connection")
+            if self.error is not None:  # its open and the close that refuses us came together
+                raise self.error
         except TimeoutError:
             self.connection.close()
             raise TimeoutError(f"waited {timeout:g} s for {where} to open the connection") from None

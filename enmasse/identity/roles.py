@@ -49,16 +49,25 @@ class Listener(StrEnum):
 
 
 class Access(NamedTuple):
-    """Patterns of addresses: `name`, `name/#` (the name and what is below it) or `#` (every address)."""
+    """Patterns of addresses: `name`, `name/#` (the name and what is below it) or `#` (every address but those that
+    begin with `$`, which other patterns name).
+
+    Every peer may also make temporary addresses of its own, and attach a sender without an address: then `send` holds
+    for the address of each message.
+    """
 
     send: tuple[str, ...] = ()
     recv: tuple[str, ...] = ()
     manage: bool = False
     """Whether the management node may be used, which no pattern covers."""
+    serve: tuple[str, ...] = ()
+    """Nodes of this role: the router passes links of others to them on to it."""
 
 
 _CONTENT: Final = ("addresses", "addresses/changes", "flavors", "placements", "placements/changes")
-ALL: Final = ("#",)
+_SESSIONS: Final = "$sub/#"
+"""Queues of sessions and subscriptions, and the feed of retained messages."""
+_EVERYTHING: Final = ("#", _SESSIONS)
 
 TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     Listener.CONFIGSERV: {
@@ -73,21 +82,24 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     },
     Listener.AGENT: {Role.ROUTER: Access(manage=True)},
     Listener.BROKER: {
-        Role.ROUTER: Access(send=ALL, recv=ALL),
+        Role.ROUTER: Access(send=_EVERYTHING, recv=_EVERYTHING),
         Role.STORAGE_CONTROLLER: Access(manage=True),
-        Role.SUBSERV: Access(manage=True),
+        Role.SUBSERV: Access(send=(_SESSIONS,), recv=(_SESSIONS,), manage=True),
         Role.AGENT: Access(manage=True),
         Role.SUPERVISOR: Access(manage=True),
-        Role.OPERATOR: Access(send=ALL, recv=ALL, manage=True),
+        Role.OPERATOR: Access(send=_EVERYTHING, recv=_EVERYTHING, manage=True),
     },
     Listener.SERVICES: {
-        Role.GATEWAY: Access(send=ALL, recv=ALL),
-        Role.SUBSERV: Access(send=ALL, recv=("$subctrl", "$mqtt/control")),
-        Role.LWT: Access(send=ALL),
+        Role.GATEWAY: Access(
+            send=("#", "$mqtt/sessions", "$mqtt/wills"),
+            recv=(*_EVERYTHING, "$mqtt/sessions"),
+        ),
+        Role.SUBSERV: Access(send=("#",), recv=("$subctrl", "$mqtt/control"), serve=("$mqtt/sessions",)),
+        Role.LWT: Access(send=("#", "$lwt", "$mqtt/wills"), serve=("$lwt", "$mqtt/wills")),
     },
     Listener.OPERATORS: {
         Role.SUPERVISOR: Access(manage=True),
-        Role.OPERATOR: Access(send=ALL, recv=ALL, manage=True),
+        Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_EVERYTHING, manage=True),
     },
 }
 """Listener → role → access. A role that a listener does not list is refused when its connection opens."""
@@ -96,7 +108,8 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
 @lru_cache(maxsize=4096)
 def _covers(patterns: tuple[str, ...], address: str) -> bool:
     return any(
-        pattern in ("#", address)
+        pattern == address
+        or (pattern == "#" and not address.startswith("$"))
         or (pattern.endswith("/#") and (address == pattern[:-2] or address.startswith(pattern[:-1])))
         for pattern in patterns
     )
@@ -119,11 +132,13 @@ def may_receive(access: Access, address: str) -> bool:
 
 def table() -> str:
     """Return TABLE as in docs/identity.md."""
-    lines = ["| listener | role | attaches senders to | attaches receivers to | manages |", "|---|---|---|---|---|"]
+    lines = ["| listener | role | attaches senders to | attaches receivers to | manages | serves |", f"|{'---|' * 6}"]
     for listener, roles in TABLE.items():
         for role, each in roles.items():
-            sends, receives = (", ".join(f"`{it}`" for it in patterns) for patterns in (each.send, each.recv))
-            lines.append(f"| {listener} | `{role}` | {sends} | {receives} | {'yes' if each.manage else ''} |")
+            columns = [", ".join(f"`{it}`" for it in patterns) for patterns in (each.send, each.recv, each.serve)]
+            sends, receives, serves = columns
+            manages = "yes" if each.manage else ""
+            lines.append(f"| {listener} | `{role}` | {sends} | {receives} | {manages} | {serves} |")
     return "\n".join(lines) + "\n"
 
 

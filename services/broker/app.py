@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from enmasse import process, settings
+from enmasse import log, process, settings
 from enmasse.engines import EMBEDDED, mark
 from enmasse.health import Health
+from enmasse.identity.credentials import Peers
 from services.broker.core.broker import Broker
 from services.broker.core.settings import check
 from services.broker.metrics import families
@@ -20,12 +21,15 @@ from services.broker.storage.paging import Pager
 from services.broker.storage.recovered import Progress
 from services.broker.storage.store import Store, StoreError
 
+_log = log.get()
+
 
 class BrokerSettings(settings.ServiceSettings, frozen=True, kw_only=True):
     """`data_dir` null: nothing survives the process. `global_max_size` in bytes, -1 = no limit. `page_dir`: where
     payloads go that need not survive but do not fit in memory. `capacity`: bytes of messages in all, -1 = no limit;
     what then becomes of messages to addresses that page. `max_subscriptions`: durable ones of one client, -1 =
-    no limit. `settings`: address settings for `#`."""
+    no limit. `settings`: address settings for `#`. `peers`: file of the processes that may connect; None: every client
+    may do everything."""
 
     listen: settings.HostPort
     data_dir: str | None = None
@@ -35,6 +39,7 @@ class BrokerSettings(settings.ServiceSettings, frozen=True, kw_only=True):
     capacity_policy: Literal["FAIL", "BLOCK", "DROP"] = "FAIL"
     max_subscriptions: int = -1
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    peers: str | None = None
 
     def __post_init__(self) -> None:
         check(self.settings)
@@ -68,7 +73,9 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         raise process.Fatal("broker.data.not-usable", f"broker {config.name}: {error}") from None
     if store is not None:
         store.start_housekeeping()
-    server = BrokerServer(broker, loop)
+    if config.peers is None:
+        _log.info("broker.peers.absent")
+    server = BrokerServer(broker, loop, None if config.peers is None else Peers(config.peers))
     health.metrics = lambda: families(broker, server.clients)
     host, port = settings.host_port(config.listen)
     try:

@@ -12,11 +12,13 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import Coordinator, Source, Target
+from enmasse.amqp.performatives import Coordinator, Open, Source, Target
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole import refuse_second, wants_sole
 from enmasse.amqp.termini import MESSAGE_IDENTITY, capabilities, subscription_kind
 from enmasse.amqp.types import Symbol
+from enmasse.identity.admission import Admission
+from enmasse.identity.roles import Role
 from services.broker.consumers import LinkBrowser, LinkConsumer, second
 from services.broker.core import errors
 from services.broker.core.broker import Broker
@@ -42,13 +44,15 @@ class BrokerConnection(Handler):
         broker: Broker,
         clients: Connections,
         remote: str,
+        admission: Admission | None = None,
         *,
         manage: Callable[[bytes, str], None],
         later: Callable[[Callable[[], None]], object],
         gone: Callable[[BrokerConnection], None],
     ) -> None:
-        """`remote`: host:port of the other end. `manage` serves one management request of a user (raises AmqpError);
-        `later` calls in the next turn; `gone` is called once the connection is closed."""
+        """`remote`: host:port of the other end. `admission`: what it may do; None: everything. `manage` serves one
+        management request of a user (raises AmqpError); `later` calls in the next turn; `gone` is called once the
+        connection is closed."""
         self.broker = broker
         self.clients = clients
         self.connection: Connection | None = None
@@ -61,7 +65,8 @@ class BrokerConnection(Handler):
             close=self.close,
         )
         clients.add(self.client)
-        self.nodes = Nodes(broker, self.client)
+        self.nodes = Nodes(broker, self.client, admission)
+        self._admission = admission
         self._serve_management = manage
         self._later = later
         self._gone = gone
@@ -79,9 +84,13 @@ class BrokerConnection(Handler):
         opened = c.remote_open
         assert opened is not None
         client = self.client
-        client.container = opened.container_id
         client.user = c.user or ""
-        client.router = (opened.properties or {}).get(Symbol("product")) == ROUTER
+        try:
+            client.router = self._is_router(c, opened)
+        except AmqpError as error:
+            c.close(error)
+            return
+        client.container = opened.container_id
         if client.router:
             c.limits = INNER_LIMITS
         if wants_sole(opened) and any(
@@ -90,6 +99,13 @@ class BrokerConnection(Handler):
             client.container = ""  # it is not in use by this one
             c.close(refuse_second(c, opened))
 
+    def _is_router(self, c: Connection, opened: Open) -> bool:
+        """Return whether the peer is a router: by its role, or without `peers` by what it states. Raises AmqpError if
+        it may not connect."""
+        if self._admission is not None:
+            return self._admission.opened(c.user).role is Role.ROUTER
+        return (opened.properties or {}).get(Symbol("product")) == ROUTER
+
     def on_begin(self, s: Session) -> None:
         self.client.sessions[self._session_id(s)] = self.broker.wall()
 
@@ -97,6 +113,8 @@ class BrokerConnection(Handler):
         self.client.sessions.pop(self._session_id(s), None)
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
+        if self._admission is not None:
+            self._admission.ended(error)
         self.clients.remove(self.client)
         self.connection = None  # they refer to each other; without the cycle both are freed at once
         self._gone(self)
@@ -169,12 +187,15 @@ class BrokerConnection(Handler):
             )
         info = ProducerInfo(self._info_id(link), self._session_id(link.session), address, self.broker.wall())
         if address == MANAGEMENT:
+            self.nodes.check_manage()
             manager = link.context = ManagementProducer(self._manage, link, info)
             self.client.producers[info.id] = info
             self._accept(link, target=target)
             manager.start()
             return
         if address:
+            if temporary is None:
+                self.nodes.check_send(address)
             self.nodes.check_target(address, kind)
         origin = identity(self.client.container, link.name, self.client.router).container
         producer: AddressProducer
@@ -193,6 +214,7 @@ class BrokerConnection(Handler):
     def _attach_consumer(self, link: Sender) -> None:
         source = link.remote_source
         if source is None:
+            self.nodes.check_receive("")
             self._recover_subscription(link)
             return
         filters = Filters(source)
@@ -205,6 +227,7 @@ class BrokerConnection(Handler):
         address = address_of(source)
         if not address:
             raise BrokerError("AMQ119011: source address not set", "amqp:invalid-field")
+        self.nodes.check_receive(address)
         if "::" in address:
             self._consume_queue(link, self.nodes.qualified_queue(address), source, filters)
         elif self.nodes.is_subscription(address, kind):

@@ -6,6 +6,7 @@ import uuid
 
 from enmasse import log
 from enmasse.amqp import errors as amqp
+from enmasse.identity.admission import Admission
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo
@@ -24,10 +25,28 @@ About = tuple[str, str | None, str | None]
 class Nodes:
     """The nodes of the broker as one client may use them. Methods raise BrokerError, whose condition is the link's."""
 
-    def __init__(self, broker: Broker, client: ConnectionInfo) -> None:
+    def __init__(self, broker: Broker, client: ConnectionInfo, admission: Admission | None = None) -> None:
+        """`admission`: what the client may do; None: everything."""
         self.broker = broker
+        self._admission = admission
         self.catalogue = broker.catalogue
         self.client = client
+
+    # -- rights; these raise AmqpError ---------------------------------------------------------------------------------
+    def check_manage(self) -> None:
+        """Check that the client may use management."""
+        if self._admission is not None:
+            self._admission.check_manage(MANAGEMENT)
+
+    def check_send(self, address: str) -> None:
+        """Check that the client may send to `address`."""
+        if self._admission is not None:
+            self._admission.check_send(_owner(address))
+
+    def check_receive(self, address: str) -> None:
+        """Check that the client may receive from `address`; "": from a subscription that only its name identifies."""
+        if self._admission is not None:
+            self._admission.check_receive(_owner(address))
 
     # -- to send to ----------------------------------------------------------------------------------------------------
     def check_target(self, address: str, kind: str | None) -> None:
@@ -207,6 +226,13 @@ class Nodes:
                 f"subscription {who.link} is in use: close its consumers first", str(amqp.RESOURCE_LOCKED)
             )
         return queue
+
+
+def _owner(address: str) -> str:
+    """Return the address of `address::queue`; of `::queue` the queue, which has the name of its address or is found by
+    its own."""
+    name, _, queue = address.partition("::")
+    return name or queue
 
 
 def _check_kind(address: str, kind: str | None, known: frozenset[str]) -> None:

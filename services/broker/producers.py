@@ -226,8 +226,11 @@ class RelayProducer(AddressProducer):
             return route
         to = sections_of(payload).to
         if to == MANAGEMENT:
+            self._nodes.check_manage()
             self._manage(payload)
             return None
+        if to is not None and to != self.name:
+            self._nodes.check_send(to)
         if to is None or (self.broker.catalogue.route(to, None) is None and not self._nodes.auto_create(to, kind)):
             raise errors.BrokerError(f"AMQ119002: target address {to} does not exist", "amqp:not-found")
         self.name, self.routing_type = to, kind

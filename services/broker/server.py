@@ -12,6 +12,9 @@ from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer
 from enmasse.amqp.sole import SOLE_CONNECTION
+from enmasse.identity.admission import Admission
+from enmasse.identity.credentials import Peers
+from enmasse.identity.roles import Listener
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
@@ -45,8 +48,10 @@ def wall() -> int:
 class BrokerServer:
     """One broker on the loop: its listener, its connections, its timers."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, peers: Peers | None = None) -> None:
+        """`peers`: the processes that may connect; None: every client may do everything."""
         self.broker = broker
+        self._peers = peers
         self.loop = loop
         self.clients = Connections()
         self.management = ManagementNode(broker, self.clients)
@@ -125,10 +130,13 @@ class BrokerServer:
         return int(self._listener.port)
 
     def _connection(self, remote: Any) -> Connection:
+        peers = self._peers
+        admission = None if peers is None else Admission(Listener.BROKER, peers, remote.address)
         handler = BrokerConnection(
             self.broker,
             self.clients,
             remote.address,
+            admission,
             manage=self.management.handle,
             later=self.loop.call_soon,
             gone=self.connections.discard,
@@ -138,7 +146,7 @@ class BrokerServer:
             container_id=self.broker.name,
             is_client=False,
             max_frame_size=131072,
-            sasl=SaslServer(),
+            sasl=SaslServer() if admission is None else admission.sasl(),
             properties={"product": "apache-activemq-artemis", "version": VERSION},
             offered_capabilities=CAPABILITIES,
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.identity.roles import Access, Listener, Peer, Role, access, may_receive, may_send, table
+from enmasse.identity.roles import TABLE, Access, Listener, Peer, Role, access, may_receive, may_send, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "identity.md"
 
@@ -26,6 +26,9 @@ def test_the_page_has_the_table() -> None:
         ("orders/#", "ordersnew", False),
         ("#", "anything", True),
         ("#", "", True),
+        ("#", "$sub/b/x", False),
+        ("$sub/#", "$sub/b/x", True),
+        ("$sub/#", "$subctrl", False),
     ],
 )
 def test_patterns(pattern: str, address: str, covered: bool) -> None:
@@ -35,3 +38,12 @@ def test_patterns(pattern: str, address: str, covered: bool) -> None:
 
 def test_a_role_that_a_listener_does_not_list_may_nothing() -> None:
     assert access(Listener.AGENT, Peer("broker-1", Role.BROKER)) is None
+
+
+def test_only_gateways_and_the_services_themselves_reach_the_nodes_of_mqtt() -> None:
+    for node, senders in (("$mqtt/sessions", {Role.GATEWAY}), ("$mqtt/wills", {Role.GATEWAY, Role.LWT})):
+        found = {
+            listener: {role for role, each in TABLE[listener].items() if may_send(each, node)}
+            for listener in (Listener.SERVICES, Listener.OPERATORS)
+        }
+        assert found == {Listener.SERVICES: senders, Listener.OPERATORS: set()}

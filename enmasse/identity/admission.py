@@ -1,0 +1,92 @@
+"""One accepted connection at an inner listener: who its peer is, and what it may do by the table of roles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from enmasse.amqp.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS, AmqpError
+from enmasse.amqp.sasl import SaslServer
+from enmasse.identity import roles
+from enmasse.identity.credentials import Peers
+from enmasse.identity.refusals import log_refusal
+from enmasse.identity.roles import Access, Listener, Peer
+from enmasse.identity.scram import SCRAM, scram
+from enmasse.model.users import Verifier
+
+_MOST_LOGGED = 100
+"""Refusals of one connection that are logged; the same one is logged once."""
+
+
+class Admission:
+    """Authenticates the peer of one connection, and checks what it asks for. Refusals are logged."""
+
+    def __init__(self, listener: Listener, peers: Peers, address: str) -> None:
+        """`address`: host:port of the peer."""
+        self._listener = listener
+        self._peers = peers
+        self._address = address
+        self._claimed = ""
+        self._found: Peer | None = None
+        self._peer: Peer | None = None
+        self._access = Access()
+        self._logged: set[str] = set()
+
+    def sasl(self) -> SaslServer:
+        """Return the SASL layer of the connection: SCRAM-SHA-256 alone, which cannot be skipped."""
+        return SaslServer({SCRAM: scram(self._find)})
+
+    def _find(self, name: str) -> Verifier | None:
+        self._claimed = name
+        entry = self._peers.find(name)
+        if entry is None:
+            return None
+        self._found = Peer(name, entry.role)
+        return entry.verifier
+
+    def opened(self, user: str | None) -> Peer:
+        """Return the peer, which has authenticated as `user` and opens its connection. Raises AmqpError if the listener
+        is not for its role."""
+        peer = self._found
+        if peer is None or peer.name != user:
+            raise self._refusal("has not authenticated")
+        self._peer = peer
+        access = roles.access(self._listener, peer)
+        if access is None:
+            raise self._refusal("may not connect here")
+        self._access = access
+        return peer
+
+    def ended(self, error: AmqpError | None) -> None:
+        """Log a connection that has ended without authentication, unless its peer just left."""
+        if self._peer is None and error is not None and error.condition != CONNECTION_FORCED:
+            self._log(error.description)
+
+    def check_send(self, address: str) -> None:
+        """Raise AmqpError unless the peer may send to this address."""
+        self._check(roles.may_send, "send to", address)
+
+    def check_receive(self, address: str) -> None:
+        """Raise AmqpError unless the peer may receive from this address."""
+        self._check(roles.may_receive, "receive from", address)
+
+    def check_manage(self, node: str) -> None:
+        """Raise AmqpError unless the peer may use this management node."""
+        self._check(lambda access, _: access.manage, "use", node)
+
+    def may_serve(self, node: str) -> bool:
+        """Return whether links of others to this node may be passed on to the peer."""
+        return node in self._access.serve
+
+    def _check(self, allowed: Callable[[Access, str], bool], what: str, address: str) -> None:
+        if not allowed(self._access, address):
+            raise self._refusal(f"may not {what} {address}")
+
+    def _refusal(self, reason: str) -> AmqpError:
+        self._log(reason)
+        who = f"{self._peer.name} ({self._peer.role})" if self._peer is not None else "an unknown peer"
+        return AmqpError(UNAUTHORIZED_ACCESS, f"{who} {reason}")
+
+    def _log(self, reason: str) -> None:
+        if reason not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(reason)
+            log_refusal(self._peer, self._address, reason, claimed=self._claimed)

@@ -1,0 +1,173 @@
+"""Credentials of a suite's processes, services that check them, and what a peer gets there."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import struct
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from enmasse.aio.client import Client, connect
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.message import Message
+from enmasse.amqp.performatives import Rejected
+from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
+from enmasse.identity.roles import Role
+from enmasse.identity.scram import verifier
+from enmasse.testing import free_port
+from tests.kit.processes import start_service
+from tests.kit.waiting import wait_for
+
+REFUSED = "amqp:unauthorized-access"
+EVENT = "identity.peer.refused"
+SASL_HEADER, AMQP_HEADER = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"
+DEADLINE = 60.0
+
+
+class Suite:
+    """One process for each role, named `<role>-0`: secrets, and the file of verifiers for listeners."""
+
+    def __init__(self, folder: Path, roles: Iterable[Role] = Role) -> None:
+        self.folder = folder
+        self.file = folder / "peers.json"
+        self.secrets = {name_of(role): (role, new_secret()) for role in roles}
+        self.write()
+
+    def write(self) -> None:
+        """Replace the file as the supervisor does."""
+        entries = {name: PeerEntry(role, verifier(secret)) for name, (role, secret) in self.secrets.items()}
+        new = self.folder / "peers.new"
+        new.write_text(peers_text(entries))
+        new.replace(self.file)
+
+    def credential(self, role: Role) -> Credential:
+        """Return the credential of the process with this role."""
+        name = name_of(role)
+        return Credential(name, role, self.secrets[name][1])
+
+    def credential_file(self, role: Role) -> Path:
+        """Write the credential of a process, as its setting `credential` names it."""
+        path = self.folder / f"{name_of(role)}.json"
+        path.write_bytes(msgspec.json.encode(self.credential(role)))
+        return path
+
+
+def name_of(role: Role) -> str:
+    return f"{role}-0"
+
+
+class Service:
+    """A service as a process, with these settings beside the common ones. `log()` has its log events."""
+
+    def __init__(self, kind: str, **settings: Any) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._health = free_port()
+        folder = Path(self._folder.name)
+        config = folder / "settings.json"
+        config.write_text(
+            json.dumps({"name": "s0", "health": f"127.0.0.1:{self._health}", "log_level": "info", **settings})
+        )
+        self._log = (folder / "log").open("w+")
+        self._process = start_service(kind, config, log=self._log)
+        wait_for(self._ready, f"the {kind} is ready")
+
+    def _ready(self) -> bool:
+        assert self._process.poll() is None, Path(self._log.name).read_text()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._health}/healthz", timeout=DEADLINE) as answer:
+                return bool(json.load(answer)["ready"])
+        except (OSError, urllib.error.HTTPError):
+            return False
+
+    def log(self) -> list[dict[str, Any]]:
+        """Return the log events until now."""
+        lines = Path(self._log.name).read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            assert self._process.wait(DEADLINE) == 0
+            assert "Traceback" not in Path(self._log.name).read_text()
+        finally:
+            self._log.close()
+            self._folder.cleanup()
+
+
+def dial(port: int, credential: Credential, **more: Any) -> AbstractAsyncContextManager[Client]:
+    """Return a connection of a process with this credential."""
+    return connect(host="127.0.0.1", port=port, credential=credential, timeout=DEADLINE, **more)
+
+
+async def refusal(port: int, credential: Credential | None, **more: Any) -> str:
+    """Return the condition that a connection ends with before it can be used; "" if it can be used. Without a
+    credential the client is anonymous."""
+    try:
+        client = connect(host="127.0.0.1", port=port, **more) if credential is None else dial(port, credential, **more)
+        async with client as c:
+            await c.receiver(None, dynamic=True, timeout=DEADLINE)
+    except AmqpError as error:
+        return error.condition
+    return ""
+
+
+async def attach_refused(c: Client, address: str, *, send: bool) -> bool:
+    """Return whether the peer may not attach there; another error than that is none of its rights."""
+    try:
+        link = await (c.sender(address, timeout=DEADLINE) if send else c.receiver(address, credit=0, timeout=DEADLINE))
+    except AmqpError as error:
+        return error.condition == REFUSED
+    await link.close()
+    return False
+
+
+async def message_refused(c: Client, address: str) -> bool:
+    """Return whether a message by way of the anonymous terminus is refused for lack of rights."""
+    relay = await c.sender(None, timeout=DEADLINE)
+    outcome = await relay.send(Message(to=address, body="forged"), timeout=DEADLINE)
+    await relay.close()
+    return isinstance(outcome, Rejected) and outcome.error is not None and outcome.error.condition == REFUSED
+
+
+def offered(port: int) -> list[str]:
+    """Return the mechanisms that a listener offers."""
+    with socket.create_connection(("127.0.0.1", port), DEADLINE) as s:
+        s.sendall(SASL_HEADER)
+        s.settimeout(DEADLINE)
+        data = b""
+        while len(data) < 12 or len(data) < 8 + struct.unpack(">I", data[8:12])[0]:
+            more = s.recv(4096)
+            assert more, "the listener has closed the connection"
+            data += more
+    return [name for name in ("SCRAM-SHA-256", "PLAIN", "ANONYMOUS", "EXTERNAL") if name.encode() in data]
+
+
+def answer_to(port: int, *sent: bytes) -> bytes:
+    """Return everything that a listener answers to these bytes until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), DEADLINE) as s:
+        s.settimeout(DEADLINE)
+        for data in sent:
+            s.sendall(data)
+        answer = b""
+        try:
+            while more := s.recv(4096):
+                answer += more
+        except ConnectionResetError:
+            pass
+    return answer
+
+
+def refused_events(log: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(line) for line in log if line.get("event") == EVENT]

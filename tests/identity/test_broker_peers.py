@@ -1,0 +1,175 @@
+"""A broker with peers: rights come from the role of a credential, and from nothing that a peer states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from enmasse.aio.client import Client
+from enmasse.amqp.message import Message
+from enmasse.amqp.termini import passed_on_name
+from enmasse.identity import roles
+from enmasse.identity.credentials import Credential
+from enmasse.identity.roles import TABLE, Listener, Role
+from enmasse.testing import free_port
+from tests.identity.kit import (
+    AMQP_HEADER,
+    REFUSED,
+    SASL_HEADER,
+    Service,
+    Suite,
+    answer_to,
+    attach_refused,
+    dial,
+    message_refused,
+    name_of,
+    offered,
+    refusal,
+    refused_events,
+)
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import wait_for
+
+MANAGEMENT = "activemq.management"
+ADDRESSES = ("orders", "events/a", "$sub/b0/mqtt.c1@s", "$sub/b0/retained.feed@s", "$other", "orders::orders")
+ROLES = TABLE[Listener.BROKER]
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    return Suite(tmp_path_factory.mktemp("suite"))
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def broker(suite: Suite, port: int) -> Iterator[Service]:
+    with Service("broker", listen=f"127.0.0.1:{port}", peers=str(suite.file)) as process:
+        yield process
+
+
+async def manage(c: Client, operation: str, *parameters: Any) -> Any:
+    properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation}
+    reply = await c.request(Message(application_properties=properties, body=json.dumps(parameters)), MANAGEMENT)
+    assert reply.application_properties is not None and reply.application_properties["_AMQ_OperationSucceeded"], reply
+    return json.loads(str(reply.body))[0] if reply.body else None
+
+
+@pytest.mark.parametrize("role", Role)
+@asyncio_test
+async def test_what_a_role_may_do_is_what_the_table_has(broker: Service, suite: Suite, port: int, role: Role) -> None:
+    access = ROLES.get(role)
+    assert (await refusal(port, suite.credential(role)) == REFUSED) is (access is None)
+    if access is None:
+        return
+    async with dial(port, suite.credential(role)) as c:
+        for address in ADDRESSES:
+            name = address.partition("::")[0]
+            assert await attach_refused(c, address, send=True) is not roles.may_send(access, name), address
+            assert await message_refused(c, address) is not roles.may_send(access, name), address
+            assert await attach_refused(c, address, send=False) is not roles.may_receive(access, name), address
+        assert await attach_refused(c, MANAGEMENT, send=True) is not access.manage
+        assert await message_refused(c, MANAGEMENT) is not access.manage
+
+
+@pytest.mark.parametrize("role", Role)
+@asyncio_test
+async def test_a_name_without_its_secret_is_refused(broker: Service, suite: Suite, port: int, role: Role) -> None:
+    """Each name, with the secret of each other process, and with a guess."""
+    for name, (_, secret) in suite.secrets.items():
+        if name != name_of(role):
+            credential = Credential(name_of(role), role, secret)
+            assert await refusal(port, credential) == REFUSED, name
+    assert await refusal(port, Credential(name_of(role), role, "a guess")) == REFUSED
+
+
+@asyncio_test
+async def test_other_mechanisms_and_none_are_refused(broker: Service, suite: Suite, port: int) -> None:
+    assert offered(port) == ["SCRAM-SHA-256"]
+    assert await refusal(port, None) == REFUSED
+    assert (
+        await refusal(port, None, user=name_of(Role.ROUTER), password=suite.credential(Role.ROUTER).secret) == REFUSED
+    )
+    assert answer_to(port, AMQP_HEADER, b"\0\0\0\x08\x02\0\0\0") == SASL_HEADER
+
+
+@asyncio_test
+async def test_product_and_link_name_give_no_identity(broker: Service, suite: Suite, port: int) -> None:
+    """A durable subscription belongs to the client that a router names, or to the peer's own container-id."""
+    link = passed_on_name("news", "victim")
+    product = {"product": "qpid-dispatch-router"}
+    async with dial(port, suite.credential(Role.OPERATOR), container_id="me", properties=product) as operator:
+        await manage(operator, "createAddress", "events", "MULTICAST")
+        subscription = await operator.receiver("events", durable_name=link)
+        async with dial(port, suite.credential(Role.ROUTER), container_id="r1") as router:
+            passed_on = await router.receiver("events", durable_name=link)
+            listed = json.loads(await manage(operator, "listQueues", "", 1, 1000))["data"]
+            names = {row["name"] for row in listed if row["address"] == "events"}
+            assert names == {"victim.news", f"me.{link}"}
+            await passed_on.close()
+        await subscription.close()
+
+
+@asyncio_test
+async def test_management_knows_who_asks(broker: Service, suite: Suite, port: int) -> None:
+    async with dial(port, suite.credential(Role.STORAGE_CONTROLLER)) as c:
+        await manage(c, "createQueue", json.dumps({"name": "made", "routing-type": "ANYCAST"}))
+        listed = json.loads(await manage(c, "listQueues", "", 1, 1000))["data"]
+        assert [row["user"] for row in listed if row["name"] == "made"] == [name_of(Role.STORAGE_CONTROLLER)]
+
+
+@asyncio_test
+async def test_a_router_may_have_several_connections(broker: Service, suite: Suite, port: int) -> None:
+    async with dial(port, suite.credential(Role.ROUTER)) as first, dial(port, suite.credential(Role.ROUTER)) as second:
+        for c in (first, second):
+            await (await c.receiver(None, dynamic=True)).close()
+
+
+@asyncio_test
+async def test_changed_peers_count_for_new_connections(broker: Service, suite: Suite, port: int) -> None:
+    before = dict(suite.secrets)
+    old = suite.credential(Role.SUBSERV)
+    name = name_of(Role.SUBSERV)
+    try:
+        suite.secrets[name] = (Role.SUBSERV, "another secret")
+        suite.write()
+        assert await refusal(port, old) == REFUSED
+        assert await refusal(port, suite.credential(Role.SUBSERV)) == ""
+        del suite.secrets[name]
+        suite.write()
+        assert await refusal(port, old) == REFUSED
+    finally:
+        suite.secrets = before
+        suite.write()
+    assert await refusal(port, old) == ""
+
+
+@asyncio_test
+async def test_refusals_are_logged_with_who_and_from_where(broker: Service, suite: Suite, port: int) -> None:
+    await refusal(port, Credential(name_of(Role.AUTHSERV), Role.AUTHSERV, "wrong"))
+    await refusal(port, suite.credential(Role.GATEWAY))
+    async with dial(port, suite.credential(Role.AGENT)) as c:
+        await attach_refused(c, "orders", send=True)
+    expected = (
+        (name_of(Role.AUTHSERV), "", "authentication failed"),
+        (name_of(Role.GATEWAY), Role.GATEWAY, "may not connect here"),
+        (name_of(Role.AGENT), Role.AGENT, "may not send to orders"),
+    )
+    for each in expected:
+        found = wait_for(
+            lambda: [e for e in refused_events(broker.log()) if (e["name"], e["role"], e["reason"]) == each], str(each)
+        )
+        assert found[-1]["peer"].startswith("127.0.0.1:")
+    secrets = [secret for _, secret in suite.secrets.values()]
+    assert not [secret for secret in secrets if secret in str(broker.log())]
+
+
+def test_a_broker_without_peers_logs_it(tmp_path: Any) -> None:
+    with Service("broker", listen=f"127.0.0.1:{free_port()}") as process:
+        assert [line for line in process.log() if line.get("event") == "broker.peers.absent"]
