@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import Exchange
 from enmasse.identity.credentials import Credential, Peers
-from enmasse.model.users import Verifier
+from enmasse.model.users import SCRAM_DIGESTS, Verifier
 
 SCRAM = "SCRAM-SHA-256"
 ITERATIONS = 4096
@@ -22,21 +23,53 @@ MOST_ITERATIONS = 999_999
 """Most rounds that a client computes for a server, in about half a second of this process."""
 
 
-def verifier(secret: str, iterations: int = ITERATIONS) -> Verifier:
-    """Return what proves this secret."""
-    salt, stored_key, server_key, rounds = ScramMechanism(SCRAM).make_auth_info(secret, iteration_count=iterations)
+USER_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Mechanisms for which users get verifiers. (Verifiers for SCRAM-SHA-1 work too, if there are any.)"""
+USER_ITERATIONS = 15_000
+"""Rounds for passwords of users, which clients compute: 4 to 20 ms. Unknown users are shown the same number."""
+
+
+def verifier(secret: str, iterations: int = ITERATIONS, mechanism: str = SCRAM) -> Verifier:
+    """Return what proves this secret. Raises ScramException if SASLprep (RFC 4013) forbids it."""
+    salt, stored_key, server_key, rounds = ScramMechanism(mechanism).make_auth_info(secret, iteration_count=iterations)
     return Verifier(salt, rounds, stored_key, server_key)
 
 
-_UNKNOWN = verifier(secrets.token_urlsafe())
-"""The verifier of unknown users: their exchange differs from that of a wrong secret in nothing but this."""
+class Unknown:
+    """Verifiers of unknown users: for each name always the same salt, and keys that no password has.
+
+    Their exchange differs from that of a wrong password in nothing. `iterations`: as many as known users have.
+    """
+
+    def __init__(self, iterations: int = ITERATIONS) -> None:
+        self._iterations = iterations
+        self._key = b""
+
+    def verifier(self, user: str, mechanism: str = SCRAM) -> Verifier:
+        """Return the verifier for a name without a user."""
+        if not self._key:
+            self._key = secrets.token_bytes(32)  # not before: services are forked (docs/decisions/0033)
+
+        def derived(use: str, digest: str) -> bytes:
+            text = f"{use}\0{mechanism}\0{user}".encode("utf-8", "surrogatepass")
+            return hmac.digest(self._key, text, digest)
+
+        digest = SCRAM_DIGESTS[mechanism]
+        return Verifier(
+            derived("salt", "sha256"), self._iterations, derived("stored", digest), derived("server", digest)
+        )
+
+
+_UNKNOWN_PEERS = Unknown()
 
 
 class _Server:
     """The server's side of one exchange. `find`: user → verifier, None for an unknown user."""
 
-    def __init__(self, find: Callable[[str], Verifier | None], mechanism: str = SCRAM) -> None:
+    def __init__(self, find: Callable[[str], Verifier | None], mechanism: str, unknown: Unknown) -> None:
         self._find = find
+        self._mechanism = mechanism
+        self._unknown = unknown
         self._user: str | None = None
         self._is_known = False
         self._proved = False
@@ -45,7 +78,7 @@ class _Server:
     def _look_up(self, user: str) -> tuple[bytes, bytes, bytes, int]:
         found = self._find(user)
         self._user, self._is_known = user, found is not None
-        known = found or _UNKNOWN
+        known = found or self._unknown.verifier(user, self._mechanism)
         return known.salt, known.stored_key, known.server_key, known.iterations
 
     def start(self, exchange: Exchange, initial: bytes | None) -> None:
@@ -73,9 +106,11 @@ class _Server:
             exchange.fail()
 
 
-def scram(find: Callable[[str], Verifier | None]) -> Callable[[], _Server]:
-    """Return SCRAM-SHA-256 for SaslServer. `find`: user → verifier, None for an unknown user."""
-    return lambda: _Server(find)
+def scram(
+    find: Callable[[str], Verifier | None], mechanism: str = SCRAM, unknown: Unknown = _UNKNOWN_PEERS
+) -> Callable[[], _Server]:
+    """Return a SCRAM mechanism for SaslServer. `find`: user → verifier for it, None for an unknown user."""
+    return lambda: _Server(find, mechanism, unknown)
 
 
 def of_peers(peers: Peers) -> dict[str, Callable[[], _Server]]:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.performatives import SaslInit, SaslResponse
 from enmasse.amqp.sasl import SaslClient, SaslServer
+from enmasse.amqp.types import Symbol
 from enmasse.identity.credentials import Credential, PeerEntry, Peers, peers_text
 from enmasse.identity.roles import Peer, Role
-from enmasse.identity.scram import of_peers, of_process, verifier
+from enmasse.identity.scram import Unknown, of_peers, of_process, scram, verifier
 
 
 def _peers(folder: Path, **secrets: str) -> Peers:
@@ -59,3 +61,33 @@ def test_a_replaced_file_is_read_again_and_a_damaged_one_changes_nothing(tmp_pat
 
 def test_without_a_file_no_process_is_known(tmp_path: Path) -> None:
     assert Peers(tmp_path / "none.json").peer("one") is None
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_users_with_each_mechanism(mechanism: str) -> None:
+    from scramp import ScramClient
+
+    known = {"alice": verifier("right", 4096, mechanism)}
+    for user, password, expected in (("alice", "right", True), ("alice", "wrong", False), ("bob", "right", False)):
+        server = SaslServer({mechanism: scram(known.get, mechanism, Unknown())})
+        client = ScramClient([mechanism], user, password)
+        frames: list[Any] = []
+        ended: list[tuple[str | None, bool]] = []
+        server.start(frames.append, lambda user, ok, ended=ended: ended.append((user, ok)))  # type: ignore[misc]
+        server.receive(SaslInit(mechanism=Symbol(mechanism), initial_response=client.get_client_first().encode()))
+        client.set_server_first(bytes(frames.pop().challenge).decode())
+        server.receive(SaslResponse(response=client.get_client_final().encode()))
+        if expected:
+            client.set_server_final(bytes(frames.pop().challenge).decode())
+            server.receive(SaslResponse(response=b""))
+        assert ended == [("alice" if expected else None, expected)]
+
+
+def test_an_unknown_user_has_the_same_salt_each_time_and_another_one_than_others() -> None:
+    unknown = Unknown(15000)
+    one = unknown.verifier("bob", "SCRAM-SHA-512")
+    assert one == unknown.verifier("bob", "SCRAM-SHA-512")
+    assert one.salt != unknown.verifier("bobby", "SCRAM-SHA-512").salt
+    assert one.salt != Unknown(15000).verifier("bob", "SCRAM-SHA-512").salt
+    assert (len(one.salt), one.iterations, len(one.stored_key)) == (32, 15000, 64)
+    assert len(verifier("right").salt) == 32
