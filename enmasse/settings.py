@@ -31,6 +31,16 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """File with the process's own credential (enmasse/identity/credentials.py); None: it authenticates nowhere."""
 
 
+class RoutedSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the services behind the router."""
+
+    router: HostPort
+    """The router's listener for services."""
+    configserv: HostPort
+    router_scram: bool = True
+    """Whether the router authenticates by `credential`. False: another product, which takes anonymous connections."""
+
+
 NAME = "ENMASSE_NAME"
 """The variable of the environment that replaces `name` of the settings: processes that share a file, as the pods of a
 Deployment do, need different names."""

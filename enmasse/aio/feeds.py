@@ -14,6 +14,7 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.sections import Sections
 from enmasse.backoff import ReconnectBackoff
 from enmasse.decoding import decode
+from enmasse.identity.credentials import Credential
 from enmasse.reconnect import keep_connected
 
 MAX_SNAPSHOT = 256 << 20
@@ -64,7 +65,7 @@ class FollowedFeed(Generic[S]):
 class FeedsClient:
     """Follows feeds of the configuration service at host and port, through any loss of it.
 
-    `timeout`: seconds that one attempt to connect or to attach may take.
+    `credential`: that of this process. `timeout`: seconds that one attempt to connect or to attach may take.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class FeedsClient:
         container: str,
         feeds: Sequence[FollowedFeed[Any]],
         *,
+        credential: Credential | None = None,
         timeout: float = 10.0,
     ) -> None:
         self.connected = False
@@ -82,6 +84,7 @@ class FeedsClient:
         self._port = port
         self._container = container
         self._feeds = feeds
+        self._credential = credential
         self._timeout = timeout
         self._log = log.get(peer=f"{host}:{port}")
 
@@ -107,6 +110,7 @@ class FeedsClient:
             host=self._host,
             port=self._port,
             container_id=self._container,
+            credential=self._credential,
             timeout=self._timeout,
             limits=Limits(max_message_size=MAX_SNAPSHOT),
         )

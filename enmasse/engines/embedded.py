@@ -57,5 +57,6 @@ BROKER = BrokerEngine(
     duplicates_by_address=True,
     levels_exist=True,
     limits_subscriptions=True,
+    scram=True,
     blocks_at_capacity=True,
 )

@@ -72,5 +72,7 @@ class BrokerEngine:
     """Levels below a topic (`topic/a/b`) exist with the topic; otherwise each is an address that has to be created."""
     limits_subscriptions: bool
     """Bounds the durable subscriptions of one client (MAX_SUBSCRIPTIONS)."""
+    scram: bool
+    """The broker authenticates the suite's processes by SCRAM-SHA-256 (docs/identity.md)."""
     blocks_at_capacity: bool
     """Can make producers wait when its disk space is used up (STORAGE_CAPACITY with FULL_POLICY BLOCK)."""

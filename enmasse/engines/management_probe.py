@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 
 from enmasse.control import ControlConnection, ControlError, connect
 from enmasse.engines.program import ChildHealth
+from enmasse.identity.credentials import Credential
 from enmasse.settings import host_port
 
 TIMEOUT = 2.0
@@ -15,10 +16,11 @@ TIMEOUT = 2.0
 
 class ManagementProbe(ABC):
     """Probes one program over one connection to `address` (host:port), which is kept open. A product's probe derives
-    from it."""
+    from it. `credential`: the supervisor's, for a product that has SCRAM-SHA-256."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credential: Credential | None = None) -> None:
         self._host, self._port = host_port(address)
+        self._credential = credential
         self._connection: ControlConnection | None = None
 
     @abstractmethod
@@ -51,6 +53,8 @@ class ManagementProbe(ABC):
     async def _ask(self) -> ChildHealth:
         if self._connection is None or self._connection.is_gone:
             self._connection = None
-            self._connection = await connect(self._host, self._port, container="supervisor", timeout=TIMEOUT)
+            self._connection = await connect(
+                self._host, self._port, container="supervisor", credential=self._credential, timeout=TIMEOUT
+            )
             await self.opened(self._connection)
         return await self.seen()

@@ -71,6 +71,9 @@ class BrokerEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     (docs/decisions/0006, 0028)."""
     run: str = ""
     """Different after each start of the broker: older connections may be lost."""
+    scram: bool = False
+    """The broker authenticates the suite's processes by SCRAM-SHA-256, and no other peer. This decides how a process
+    connects, not what the broker offers: a program in its place cannot ask for less."""
 
 
 StoredType = Literal["queue", "topic"]

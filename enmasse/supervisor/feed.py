@@ -8,6 +8,7 @@ from typing import Any
 
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import encode_message, follow
+from enmasse.identity.credentials import Credential
 from enmasse.settings import host_port
 
 MAX_SNAPSHOT = 256 << 20
@@ -16,13 +17,15 @@ FORCE_TIMEOUT = 10.0
 
 
 class StatusFeed:
-    """Follows the status feed of configserv at `address` (host:port), reconnecting after losses."""
+    """Follows the status feed of configserv at `address` (host:port), reconnecting after losses. `credential`: the
+    supervisor's."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credential: Credential | None = None) -> None:
         self.body: dict[str, Any] | None = None
         self.attached = False
         self._addresses: dict[str, dict[str, Any]] = {}
         self._host, self._port = host_port(address)
+        self._credential = credential
         self._connection: ControlConnection | None = None
         self._changed: Callable[[], None] = lambda: None
 
@@ -30,7 +33,12 @@ class StatusFeed:
         """Call `changed` after each snapshot and each loss, until cancelled."""
         self._changed = changed
         await keep_connected(
-            self._host, self._port, self._follow, container="supervisor", max_message_size=MAX_SNAPSHOT
+            self._host,
+            self._port,
+            self._follow,
+            container="supervisor",
+            credential=self._credential,
+            max_message_size=MAX_SNAPSHOT,
         )
 
     async def _follow(self, connection: ControlConnection) -> None:

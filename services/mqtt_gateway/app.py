@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from enmasse import process
 from enmasse.health import Health
+from enmasse.identity.credentials import own
 from enmasse.settings import host_port
 from services.mqtt_gateway import metrics
 from services.mqtt_gateway.amqp.backend import AmqpBackend
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 
 async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     """The gateway before the router. Raises process.Fatal."""
-    backend = AmqpBackend(settings.name, host_port(settings.router), host_port(settings.configserv))
+    backend = AmqpBackend(
+        settings.name,
+        host_port(settings.router),
+        host_port(settings.configserv),
+        own(settings),
+        router_scram=settings.router_scram,
+    )
     backend.start()
     await run(settings, backend, stop)
 

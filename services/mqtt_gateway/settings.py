@@ -9,11 +9,9 @@ from services.mqtt_gateway.network.listeners import ListenerSettings
 from services.mqtt_gateway.protocol.limits import Limits
 
 
-class GatewaySettings(settings.ServiceSettings, frozen=True, kw_only=True):
-    """`name` is its container-id. `router`: the router's listener for services."""
+class GatewaySettings(settings.RoutedSettings, frozen=True, kw_only=True):
+    """`name` is its container-id."""
 
-    router: settings.HostPort
-    configserv: settings.HostPort
     listeners: list[ListenerSettings]
     limits: Limits = field(default_factory=Limits)
     allowed_origins: list[str] = field(default_factory=list)

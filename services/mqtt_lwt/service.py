@@ -13,6 +13,7 @@ import msgspec
 from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import follow
+from enmasse.identity.credentials import Credential, own
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, completed
 from enmasse.model.topics import TopicMap
@@ -35,11 +36,9 @@ AGAIN = 1.0
 """Seconds until a restart of all work after an unexpected error."""
 
 
-class LastWillSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LastWillSettings(settings.RoutedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The service's settings (docs/contracts.md, "A service as a process" and "`$lwt`")."""
 
-    router: settings.HostPort
-    configserv: settings.HostPort
     store: StoreSettings
     grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
 
@@ -49,6 +48,7 @@ class LastWillService:
 
     def __init__(self, config: LastWillSettings, clock: Clock) -> None:
         self._config = config
+        self._credential = own(config)
         self._clock = clock
         self._store = make_store(config.store)
         self._counters = Counters()
@@ -63,7 +63,10 @@ class LastWillService:
         """Serve until cancelled."""
         self._store.start()
         host, port = settings.host_port(self._config.configserv)
-        feeding = process.spawn(keep_connected(host, port, self._feed, container=self._config.name), "feeds")
+        feeding = process.spawn(
+            keep_connected(host, port, self._feed, container=self._config.name, credential=self._credential),
+            "feeds",
+        )
         try:
             while True:
                 await self._store.ready()
@@ -80,7 +83,7 @@ class LastWillService:
             await self._store.close()
 
     async def _live(self) -> None:
-        life = _Life(self._config, Records(self._store), self._counters, self._clock)
+        life = _Life(self._config, self._credential, Records(self._store), self._counters, self._clock)
         try:
             await life.load()
             if self._topics is not None:
@@ -143,12 +146,20 @@ class LastWillService:
 class _Life:
     """The service between a reading of the store and its failure."""
 
-    def __init__(self, config: LastWillSettings, records: Records, counters: Counters, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: LastWillSettings,
+        credential: Credential | None,
+        records: Records,
+        counters: Counters,
+        clock: Clock,
+    ) -> None:
         self.book = WillBook(config.grace_seconds)
         self.publisher = Publisher(self.book, records, self._fail)
         self.reachable = False
         self.unreachable = "no connection to the router"
         self._config = config
+        self._credential = credential
         self._records = records
         self._counters = counters
         self._clock = clock
@@ -170,6 +181,7 @@ class _Life:
                 self._session,
                 container=CONTAINER,
                 prepare=self._prepare,
+                credential=self._credential if self._config.router_scram else None,
                 properties={"product": "mqtt_lwt"},
                 max_links=2 * MAX_LINKS,
             ),

@@ -13,6 +13,7 @@ from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, keep_connected, listen
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import ReadinessReporter
+from enmasse.identity.credentials import Credential, own
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import AddressName
@@ -362,12 +363,15 @@ class RouterAgent:
 
 async def serve(config: RouterAgentSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if a port cannot be opened."""
+    credential = own(config)
     agent = RouterAgent(config)
     agent.lead()  # the only instance; with several, the elected leader calls this
-    await run(agent, config, stop)
+    await run(agent, config, stop, credential)
 
 
-async def run(agent: RouterAgent, config: RouterAgentSettings, stop: asyncio.Event) -> None:
+async def run(
+    agent: RouterAgent, config: RouterAgentSettings, stop: asyncio.Event, credential: Credential | None = None
+) -> None:
     """Connect a leading or standby agent until `stop` is set. Raises process.Fatal if a port cannot be opened."""
     state = health.Health(config.health, agent.metrics)
     state.check = agent.healthy
@@ -383,7 +387,9 @@ async def run(agent: RouterAgent, config: RouterAgentSettings, stop: asyncio.Eve
     )
     state.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}
     host, port = settings.host_port(config.configserv)
-    feeding = asyncio.ensure_future(keep_connected(host, port, agent.configuration.session, container=config.name))
+    feeding = asyncio.ensure_future(
+        keep_connected(host, port, agent.configuration.session, container=config.name, credential=credential)
+    )
     try:
         await stop.wait()
     finally:

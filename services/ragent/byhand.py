@@ -113,6 +113,7 @@ class HandMadeBroker:
         self._changed = changed
         self._log = log.get(broker=name)
         self._seen: tuple[int, int] | None = None
+        # Anonymous: only brokers of other suites and products are managed by hand, and none has our peers.
         self._work = process.spawn(keep_connected(*where, self._session, container=container), f"broker {name}")
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 
 from enmasse import health, process, settings
 from enmasse.control import keep_connected
+from enmasse.identity.credentials import Credential, own
 from services.storage_controller.controller import ControllerSettings, StorageController
 from services.storage_controller.drivers import KubernetesDriver, KubernetesSettings, LocalDriver
 
@@ -18,16 +19,21 @@ async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
     if isinstance(config.driver, KubernetesSettings):
         await _in_cluster(config, config.driver, stop)
         return
+    credential = own(config)
     state = health.Health(config.health)
-    controller = StorageController(config.name, LocalDriver(config.driver))
+    controller = StorageController(config.name, LocalDriver(config.driver), credential)
     await controller.start()
     await state.start()
-    await _serve(config, controller, state, stop)
+    await _serve(config, controller, state, stop, credential)
     await state.close()
 
 
 async def _serve(
-    config: ControllerSettings, controller: StorageController, state: health.Health, stop: asyncio.Event
+    config: ControllerSettings,
+    controller: StorageController,
+    state: health.Health,
+    stop: asyncio.Event,
+    credential: Credential | None,
 ) -> None:
     """Act and report, as the only replica or the one that leads."""
     controller.configuration.start_reporting()
@@ -36,7 +42,8 @@ async def _serve(
     host, port = settings.host_port(config.configserv)
     tasks = [
         process.spawn(
-            keep_connected(host, port, controller.configuration.session, container=config.name), "configserv"
+            keep_connected(host, port, controller.configuration.session, container=config.name, credential=credential),
+            "configserv",
         ),
         process.spawn(controller.run(), "fleet"),
     ]
@@ -53,6 +60,7 @@ async def _in_cluster(config: ControllerSettings, place: KubernetesSettings, sto
     """Run the controller while this replica holds the lease: only the leader manages brokers and reports."""
     from enmasse.kubernetes.member import admitted
 
+    credential = own(config)
     state = health.Health(config.health)
     await state.start()
     try:
@@ -62,9 +70,9 @@ async def _in_cluster(config: ControllerSettings, place: KubernetesSettings, sto
         driver = KubernetesDriver(place, member.api, member.events)
         state.set(False, "reads what there is")
         if await _until(driver.start(), stop):
-            controller = StorageController(config.name, driver)
+            controller = StorageController(config.name, driver, credential)
             await controller.start()
-            await _serve(config, controller, state, stop)
+            await _serve(config, controller, state, stop, credential)
         driver.close()
         await member.close()
     finally:

@@ -10,6 +10,7 @@ from enmasse import log, process, settings
 from enmasse.control import keep_connected
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
+from enmasse.identity.credentials import Credential
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import AddressName
@@ -48,7 +49,7 @@ class ControllerSettings(settings.ServiceSettings, frozen=True, kw_only=True, fo
 class StorageController:
     """The controller's state, and its conversations with the brokers."""
 
-    def __init__(self, name: str, driver: BrokerDriver) -> None:
+    def __init__(self, name: str, driver: BrokerDriver, credential: Credential | None = None) -> None:
         self.placer = Placer(driver.engine)
         self.book = ReadinessBook("it was gone from its broker and has been made again")
         self.readiness = ReadinessReporter(
@@ -65,6 +66,8 @@ class StorageController:
             self.placements,
         )
         self._name = name
+        self._credential = credential if driver.engine.scram else None
+        """By which brokers authenticate this process."""
         self._driver = driver
         self._provisioner = Provisioner(
             driver,
@@ -234,7 +237,9 @@ class StorageController:
         conversation = self._conversations.get(name)
         if conversation is not None and where.port:
             self._stop_talking(name)
-            work = keep_connected(where.host, where.port, conversation.session, container=self._name)
+            work = keep_connected(
+                where.host, where.port, conversation.session, container=self._name, credential=self._credential
+            )
             self._tasks[name] = process.spawn(work, f"broker {name}")
 
     def _stop_talking(self, name: str) -> None:
@@ -320,7 +325,9 @@ class StorageController:
         lists = {entries: list(entries) for entries in set(report.values())}  # thousands share one tuple
         inventory = self.placer.inventory
         brokers = {
-            name: feeds.BrokerEndpoint(host=where.host, port=where.port, run=where.run)
+            name: feeds.BrokerEndpoint(
+                host=where.host, port=where.port, run=where.run, scram=self._credential is not None
+            )
             for name, where in self._running.items()
             if name in inventory.brokers and where.port
         }

@@ -7,6 +7,7 @@ import gc
 
 from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, ControlError, keep_connected
+from enmasse.identity.credentials import Credential, own
 from enmasse.stores import StoreError, StoreSettings, make_store
 from services.subserv.control import SubscriptionControl
 from services.subserv.service import SubscriptionService
@@ -21,11 +22,9 @@ LOAD_AGAIN = 1.0
 """Seconds until a store that could not be read is read again."""
 
 
-class SubservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SubservSettings(settings.RoutedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The service's settings (docs/contracts.md, "A service as a process")."""
 
-    router: settings.HostPort
-    configserv: settings.HostPort
     store: StoreSettings
 
 
@@ -65,14 +64,15 @@ class Routed:
 async def serve(config: SubservSettings, stop: asyncio.Event) -> None:
     """The service: runs until `stop` is set. Raises process.Fatal if a port cannot be had."""
     gc.set_threshold(50_000, 20, 100)  # a collection looks at every session: rarely, because nothing here is circular
+    credential = own(config)
     store = make_store(config.store)
-    service = SubscriptionService(store)
+    service = SubscriptionService(store, credential)
     routed = Routed(service)
     state = health.Health(config.health, service.metrics, counts=service.counts)
     state.check = lambda: service.healthy(routed.serving)
     await state.start()
     store.start()
-    work = process.spawn(_run(service, routed, config), "subscription service")
+    work = process.spawn(_run(service, routed, config, credential), "subscription service")
     try:
         await stop.wait()
     finally:
@@ -83,7 +83,9 @@ async def serve(config: SubservSettings, stop: asyncio.Event) -> None:
         await state.close()
 
 
-async def _run(service: SubscriptionService, routed: Routed, config: SubservSettings) -> None:
+async def _run(
+    service: SubscriptionService, routed: Routed, config: SubservSettings, credential: Credential | None
+) -> None:
     while not service.loaded:
         await service.store.ready()
         try:
@@ -96,6 +98,13 @@ async def _run(service: SubscriptionService, routed: Routed, config: SubservSett
     router, configserv = settings.host_port(config.router), settings.host_port(config.configserv)
     await asyncio.gather(
         service.run(),
-        keep_connected(*configserv, service.follow, container=config.name),
-        keep_connected(*router, routed.session, container=CONTAINER, prepare=routed.prepare, max_links=4096),
+        keep_connected(*configserv, service.follow, container=config.name, credential=credential),
+        keep_connected(
+            *router,
+            routed.session,
+            container=CONTAINER,
+            prepare=routed.prepare,
+            credential=credential if config.router_scram else None,
+            max_links=4096,
+        ),
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
+from enmasse.identity.credentials import Credential
 from enmasse.model.feeds import Placements
 from services.subserv.conversation import BrokerConversation, Owner
 from services.subserv.feed import RetainedFeed, Store
@@ -14,22 +16,37 @@ from services.subserv.names import id_of
 CONTAINER = "subserv"
 
 
+class Endpoint(NamedTuple):
+    """Address of a broker, and whether it takes SCRAM-SHA-256: as the placements say, not as the broker offers."""
+
+    host: str
+    port: int
+    scram: bool
+
+
 class Broker:
     """A broker and the conversation with it. `learned()`: `is_unasked` has changed."""
 
     def __init__(
-        self, name: str, address: tuple[str, int], owner: Owner, store: Store, learned: Callable[[], None]
+        self,
+        name: str,
+        endpoint: Endpoint,
+        owner: Owner,
+        store: Store,
+        learned: Callable[[], None],
+        credential: Credential | None,
     ) -> None:
         self.name = name
-        self.address = address
+        self.endpoint = endpoint
         self.by_hand = False
         self.is_unasked = False
         """True for a broker of another product, without this management."""
         self.connection: ControlConnection | None = None
         self.conversation = BrokerConversation(name, owner, RetainedFeed(name, store))
         self._learned = learned
-        host, port = address
-        self._task = asyncio.ensure_future(keep_connected(host, port, self._session, container=CONTAINER))
+        host, port, scram = endpoint
+        work = keep_connected(host, port, self._session, container=CONTAINER, credential=credential if scram else None)
+        self._task = asyncio.ensure_future(work)
 
     @property
     def heard(self) -> int:
@@ -53,11 +70,14 @@ class Broker:
 class Brokers:
     """All of them, by name."""
 
-    def __init__(self, owner: Owner, store: Store, unasked: Callable[[Iterable[str]], None]) -> None:
-        """`unasked(names)`: these cannot be asked to keep subscriptions."""
+    def __init__(
+        self, owner: Owner, store: Store, unasked: Callable[[Iterable[str]], None], credential: Credential | None
+    ) -> None:
+        """`unasked(names)`: these cannot be asked to keep subscriptions. `credential`: that of this process."""
         self._owner = owner
         self._store = store
         self._unasked = unasked
+        self._credential = credential
         self._brokers: dict[str, Broker] = {}
 
     def follow(self, placements: Placements) -> None:
@@ -68,16 +88,16 @@ class Brokers:
         }
         # People manage it: nothing is made there that no subscriber can need.
         wanted = {
-            name: (broker.host, broker.port)
+            name: Endpoint(broker.host, broker.port, broker.scram)
             for name, broker in placements.brokers.items()
             if name in with_topics or not broker.by_hand
         }
         for name in list(self._brokers):
-            if name not in invalid and self._brokers[name].address != wanted.get(name):
+            if name not in invalid and self._brokers[name].endpoint != wanted.get(name):
                 self._brokers.pop(name).close()
-        for name, address in wanted.items():
+        for name, endpoint in wanted.items():
             if name not in self._brokers:
-                self._brokers[name] = Broker(name, address, self._owner, self._store, self._learned)
+                self._brokers[name] = Broker(name, endpoint, self._owner, self._store, self._learned, self._credential)
             self._brokers[name].by_hand = placements.brokers[name].by_hand
         self._learned()
 

@@ -12,6 +12,7 @@ from enmasse import log
 from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
 from enmasse.decoding import unpack
+from enmasse.identity.credentials import Credential
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import WireName, address_name
@@ -53,12 +54,13 @@ SETTLE = 0.5
 class SubscriptionService:
     """Everything but the connections to the router and to the configuration service."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, credential: Credential | None = None) -> None:
+        """`credential`: that of this process, for brokers."""
         self.store = store
         self.desired = Desired()
         self.sessions = Sessions()
         self.retained = RetainedMessages(store)
-        self.brokers = Brokers(self, self.retained.take, self._on_unasked)
+        self.brokers = Brokers(self, self.retained.take, self._on_unasked, credential)
         self.binder = Binder(self.desired, self.brokers, self.retained)
         self.packets = Packets(self.sessions, store)
         self.returning = Returning(self.sessions.given, store, self._is_queue)

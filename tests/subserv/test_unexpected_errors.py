@@ -139,7 +139,7 @@ async def test_a_store_with_an_unreadable_record_is_reported_and_read_again(
         name="subserv", health="127.0.0.1:1", router="127.0.0.1:1", configserv="127.0.0.1:1",
         store=SqliteSettings(str(path)),
     )  # fmt: skip
-    starting = asyncio.ensure_future(_run(service, app.Routed(service), config))
+    starting = asyncio.ensure_future(_run(service, app.Routed(service), config, None))
     await until(lambda: service.unreadable)
     assert service.healthy(False) == (False, f"reading the store: {service.unreadable}")
     await store.write([Change(records.SESSIONS, "c", None)])

@@ -111,5 +111,6 @@ BROKER = BrokerEngine(
     duplicates_by_address=False,
     levels_exist=False,
     limits_subscriptions=False,
+    scram=False,
     blocks_at_capacity=False,
 )

@@ -11,6 +11,7 @@ from enmasse import process
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
+from enmasse.identity.credentials import Credential
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, completed
 from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged
@@ -38,17 +39,26 @@ TAKING: Final = 1.5
 class AmqpBackend:
     """`name`: of this gateway, in the whole suite. `router`, `configserv`: host and port."""
 
-    def __init__(self, name: str, router: tuple[str, int], configserv: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        router: tuple[str, int],
+        configserv: tuple[str, int],
+        credential: Credential | None = None,
+        *,
+        router_scram: bool = True,
+    ) -> None:
         self.name = name
         self.sessions: dict[str, MqttSession] = {}
         self.control = Control(name, self._held, self._disconnect, self._sources, self._failed)
         self.shared = Shared(self.control)
         self.wills = Wills()
         self._hub = Hub()
-        self._data = Uplink(self._hub, *router, name, self._data_up)
-        self._services = Uplink(self._hub, *router, name, self._services_up)
+        to_router = credential if router_scram else None
+        self._data = Uplink(self._hub, *router, name, self._data_up, to_router)
+        self._services = Uplink(self._hub, *router, name, self._services_up, to_router)
         addresses = FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
-        self._feeds = FeedsClient(*configserv, name, [addresses])
+        self._feeds = FeedsClient(*configserv, name, [addresses], credential=credential)
         self._complete = asyncio.Event()
         self._running: list[asyncio.Task[Any]] = []
 

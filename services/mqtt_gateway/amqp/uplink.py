@@ -16,6 +16,8 @@ from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.sasl import AnonymousClient, SaslClient
 from enmasse.backoff import ReconnectBackoff
+from enmasse.identity.credentials import Credential
+from enmasse.identity.scram import of_process
 from enmasse.reconnect import keep_connected
 
 IDLE = 16.0
@@ -100,15 +102,25 @@ class _Handler(Handler):
 
 class Uplink:
     """The connection to the router at host and port, under this container-id. `up` is called with each new one. `hub`
-    counts the exceptions of its handlers, over all connections."""
+    counts the exceptions of its handlers, over all connections. `credential`: that of this process; None: the router
+    takes anonymous peers."""
 
-    def __init__(self, hub: Hub, host: str, port: int, container: str, up: Callable[[Connection], None]) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        host: str,
+        port: int,
+        container: str,
+        up: Callable[[Connection], None],
+        credential: Credential | None = None,
+    ) -> None:
         self.connected = False
         self._hub = hub
         self._host = host
         self._port = port
         self._container = container
         self._up = up
+        self._mechanism = AnonymousClient() if credential is None else of_process(credential)
         self._open: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
         self._log = log.get(peer=f"{host}:{port}")
@@ -135,7 +147,7 @@ class Uplink:
             container_id=self._container,
             is_client=True,
             hostname=self._host,
-            sasl=SaslClient([AnonymousClient()], self._host),
+            sasl=SaslClient([self._mechanism], self._host),
             idle_timeout_ms=int(IDLE * 1000),
             limits=INNER_LIMITS,
         )
