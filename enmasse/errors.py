@@ -42,6 +42,7 @@ AREAS = {
     "start": "`enmasse up`",
     "subscription": "Subscriptions and MQTT sessions",
     "suite": "The running suite",
+    "user": "Users",
 }
 
 ERRORS = (
@@ -117,6 +118,12 @@ ERRORS = (
     Error("suite.http.unreachable", "The suite does not answer.", "Start it with `enmasse up`, or choose it with --port-offset."),
     Error("suite.scale.refused", "The number of processes is not possible.", "See the reason."),
     Error("suite.status.not-ready", "The suite was not ready in the time of --wait.", "See the reasons above it; `enmasse status` shows all."),
+    Error("user.name.in-use", "There is a user or group of this name already.", "Choose another name, or set its password or permissions."),
+    Error("user.name.unknown", "There is no user or group of this name.", "`enmasse user list` shows the users and groups."),
+    Error("user.operation.denied", "`enmasse user check`: the user may not do this on the address.", "`enmasse user allow` adds a permission; the message names a rule that denies."),
+    Error("user.password.missing", "No password was given.", "Name a file with --password-file, or use --generate."),
+    Error("user.password.not-readable", "The file with the password cannot be read.", "Check its name and permissions."),
+    Error("user.password.unsuitable", "The text cannot be a password.", "Choose another one."),
 )  # fmt: skip
 
 CATALOGUE = {error.id: error for error in ERRORS}

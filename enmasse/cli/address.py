@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
-from enmasse.cli import cluster
+from enmasse.cli import cluster, configfile
 from enmasse.cli.common import UNREACHABLE, end, port_offset, report
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.folders import edited_folder
 from enmasse.text import offset_option
 
+FILE = "addresses.json"
 TYPES = ("queue", "topic", "anycast", "multicast")
 
 
@@ -35,41 +35,11 @@ def _options(function: Any) -> Any:
 
 
 def _read(folder: Path) -> str:
-    from enmasse.files import read_file
-
-    path = folder / "addresses.json"
-    try:
-        return read_file(path).decode()  # not read_text: it would change the ends of lines
-    except FileNotFoundError:
-        end(
-            "configuration.file.missing",
-            f"{path}: no such file. Name the folder with --config DIR; `enmasse init DIR` makes one.",
-        )
-    except OSError as error:
-        end("configuration.file.not-readable", f"{path}: cannot be read: {error.strerror}")
-    except UnicodeDecodeError:
-        end("configuration.file.not-utf8", f"{path}: is not UTF-8; save it as UTF-8.")
+    return configfile.read(folder / FILE)
 
 
 def _entries(folder: Path, text: str) -> dict[str, Any]:
-    from enmasse.cli.jsonfile import parse
-
-    path = folder / "addresses.json"
-    try:
-        found = {entry.key: entry.value for entry in parse(text)}
-    except (ValueError, RecursionError) as error:
-        end(
-            "configuration.file.not-json",
-            f"{path}: is not a JSON object: {error}. Correct it first; nothing was changed.",
-        )
-    try:
-        json.dumps(found, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        end(
-            "configuration.file.not-utf8",
-            f"{path}: has half of a surrogate pair (\\ud800 to \\udfff). Correct it first; nothing was changed.",
-        )
-    return found
+    return configfile.entries(folder / FILE, text)
 
 
 def _running(offset: int, folder: Path) -> dict[str, dict[str, Any]]:
@@ -189,7 +159,7 @@ def add(
         click.echo(f"added {name} to {cluster.add(name, entry, place, config_map)}")
         return
     folder = edited_folder(config, offset)
-    with _locked(folder):
+    with configfile.locked(folder):
         text = _read(folder)
         if name in _entries(folder, text):
             end(
@@ -205,7 +175,7 @@ def add(
             end("configuration.file.not-readable", f"{folder / 'flavors.json'}: cannot be read: {error.strerror}.")
         if problems:
             end("configuration.entry.invalid", "\n".join([*problems, "nothing was changed."]))
-        _write(folder, changed)
+        configfile.write(folder / FILE, changed)
     click.echo(f"added {name} to {folder / 'addresses.json'}")
 
 
@@ -230,7 +200,7 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
             click.echo(f"what {name} holds is thrown away")
         return
     folder = edited_folder(config, offset)
-    with _locked(folder):
+    with configfile.locked(folder):
         text = _read(folder)
         found = name in _entries(folder, text)
         if found:
@@ -241,7 +211,7 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
                 problems = [str(error)]
             for problem in problems:
                 report(f"warning: {problem}")
-            _write(folder, changed)
+            configfile.write(folder / FILE, changed)
     if not found and not (force and name in _running(offset, folder)):
         end("address.name.unknown", f"{folder / 'addresses.json'}: there is no address {name!r}; nothing was changed.")
     if found:
@@ -275,29 +245,3 @@ def _property(text: str) -> tuple[str, Any]:
         return key, json.loads(value)
     except ValueError:
         return key, value
-
-
-def _locked(folder: Path) -> ExitStack:
-    from enmasse.cli.jsonfile import locked
-
-    held = ExitStack()
-    try:
-        if not folder.is_dir():
-            end(
-                "configuration.folder.missing",
-                f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.",
-            )
-        held.enter_context(locked(folder))
-    except OSError as error:
-        end("configuration.folder.not-readable", f"configuration directory {folder}: {error.strerror}.")
-    return held
-
-
-def _write(folder: Path, text: str) -> None:
-    from enmasse.files import write_text
-
-    path = folder / "addresses.json"
-    try:
-        write_text(path.resolve(), text, mode=path.stat().st_mode & 0o777, durable=True)
-    except OSError as error:
-        end("configuration.file.not-written", f"{path}: cannot be written: {error.strerror}; nothing was changed.")

@@ -19,6 +19,7 @@ COMMANDS = {
     "status": "Show whether the running suite is ready.",
     "scale": "Set the number of processes of a service.",
     "address": "List, show, add and remove addresses.",
+    "user": "Add, remove and check users and their permissions.",
     "subscription": "List, show and delete subscriptions and MQTT sessions.",
     "retained": "List and clear retained messages.",
     "mqtt": "List and disconnect MQTT clients.",
@@ -32,6 +33,8 @@ COMMANDS = {
 
 
 PREFIX = "ENMASSE_"
+WITHOUT_VARIABLE = frozenset({"new_password_file"})
+"""Options without an environment variable: a password in the environment is that of the user who runs the command."""
 
 
 class _Lazy(click.Group):
@@ -54,7 +57,7 @@ class _Lazy(click.Group):
 def _name_variables(command: click.Command) -> None:
     """Give each option the environment variable ENMASSE_ and its (first long) name, the same one in all commands."""
     for option in command.params:
-        if isinstance(option, click.Option):
+        if isinstance(option, click.Option) and option.name not in WITHOUT_VARIABLE:
             option.envvar = PREFIX + next(o for o in option.opts if o.startswith("--"))[2:].upper().replace("-", "_")
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():

@@ -31,6 +31,12 @@ def flavors(context: click.Context, _: click.Parameter, incomplete: str) -> list
     return _items({name: kind for name, kind in known.items() if type_ in (None, kind)}, incomplete)
 
 
+def users(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the users and groups in users.json."""
+    found = _entries(_folder(context) / "users.json")
+    return _items({name: "group" if name.startswith("@") else "user" for name in found}, incomplete)
+
+
 def subscriptions(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of subscriptions of the running suite, each with its kind."""
     from enmasse.cli.subctrl import NoAnswer, Refused, request

@@ -75,6 +75,12 @@ def add(text: str, key: str, value: Any) -> str:
     return text[: last.end] + "," + between + _render(key, value, indent) + text[last.end :]
 
 
+def replace(text: str, key: str, value: Any) -> str:
+    """Return `text` with another value of the entry `key`, which it has once."""
+    entry = next(entry for entry in parse(text) if entry.key == key)
+    return text[: entry.start] + _render(key, value, _indent(text, entry.start)).lstrip() + text[entry.end :]
+
+
 def remove(text: str, key: str) -> str:
     """`text` without the entry (or the entries, if it occurs twice) `key`."""
     while True:

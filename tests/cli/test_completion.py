@@ -57,6 +57,11 @@ def test_flavors_of_the_running_suite(up: Up) -> None:
     assert complete(f"{add} --type topic --flavor ") == ["plain,disk-topic"]
 
 
+def test_users_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "users.json").write_text('{"alice": {}, "@ops": {}}')
+    assert complete(f"enmasse user show --config {tmp_path} ") == ["plain,alice", "plain,@ops"]
+
+
 def test_other_shells_show_the_type_too(up: Up) -> None:
     line = f"enmasse send --port-offset {up.offset} n"
     assert complete(line, "zsh") == ["plain", "news", "topic"]

@@ -29,6 +29,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "status": ("--json", "--port-offset", "{offset}"),
     "scale": ("router=1", "--port-offset", "{offset}"),
     "address": ("list", "--config", "{config}", "--json"),
+    "user": ("list", "--config", "{config}", "--json"),
     "subscription": ("list", "--json", "--port-offset", "{operators}"),
     "retained": ("list", "--json", "--port-offset", "{operators}"),
     "mqtt": ("clients", "--json", "--port-offset", "{operators}"),
@@ -86,6 +87,7 @@ def configuration(folder: Path) -> Path:
     config.mkdir()
     (config / "addresses.json").write_text('{"a": {"type": "anycast"}}')
     (config / "flavors.json").write_text("{}")
+    (config / "users.json").write_text('{"alice": {}}')
     return config
 
 
@@ -233,6 +235,21 @@ def listed_from_nowhere(folder: Path) -> int:
 def forced_while_nothing_runs(folder: Path) -> int:
     config = configuration(folder)
     return of("address", "remove", "a", "--force", "--config", config, "--port-offset", free_offset())
+
+
+@case("user", 0)
+def user_added(folder: Path) -> int:
+    return of("user", "add", "bob", "--generate", "--config", configuration(folder))
+
+
+@case("user", 1)
+def user_added_twice(folder: Path) -> int:
+    return of("user", "add", "alice", "--generate", "--config", configuration(folder))
+
+
+@case("user", 1)
+def user_not_allowed(folder: Path) -> int:
+    return of("user", "check", "alice", "send", "a", "--config", configuration(folder))
 
 
 @case("send", 0)
@@ -537,7 +554,7 @@ def interrupted(command: str) -> Case:
         arguments: tuple[str, ...] = OPTIONS[command]
         if command == "init":  # waits for nobody
             return interrupted_at_an_import(["init", str(folder / "new")])
-        if command == "address":
+        if command in ("address", "user"):
             arguments = ("list", "--port-offset", "{offset}")
         with socket.socket() as silent:
             offset = free_offset()
@@ -596,7 +613,8 @@ def waiting_for_a_suite(folder: Path) -> int:
     return process.returncode
 
 
-for name in ("init", "up", "status", "scale", "address", *ASKS, "send", "receive", "publish", "subscribe", "bench"):
+_EACH = ("init", "up", "status", "scale", "address", "user", *ASKS, "send", "receive", "publish", "subscribe", "bench")
+for name in _EACH:
     case(name, 2)(wrong_usage(name))
     if name != "up":
         case(name, 141)(nobody_reads(name))

@@ -73,7 +73,7 @@ def test_users_with_each_mechanism(mechanism: str) -> None:
         client = ScramClient([mechanism], user, password)
         frames: list[Any] = []
         ended: list[tuple[str | None, bool]] = []
-        server.start(frames.append, lambda user, ok, ended=ended: ended.append((user, ok)))  # type: ignore[misc]
+        server.start(frames.append, lambda *outcome, ended=ended: ended.append(outcome))
         server.receive(SaslInit(mechanism=Symbol(mechanism), initial_response=client.get_client_first().encode()))
         client.set_server_first(bytes(frames.pop().challenge).decode())
         server.receive(SaslResponse(response=client.get_client_final().encode()))

@@ -1,0 +1,78 @@
+"""Reading and writing of one file of a configuration folder, for commands that change single entries of it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from enmasse.cli.common import end
+
+
+def read(path: Path, missing: str | None = None) -> str:
+    """Return the text of a file. `missing`: the text if there is no file; None: that ends the command."""
+    from enmasse.files import read_file
+
+    try:
+        return read_file(path).decode()  # not read_text: it would change the ends of lines
+    except FileNotFoundError:
+        if missing is not None and path.parent.is_dir():
+            return missing
+        end(
+            "configuration.file.missing",
+            f"{path}: no such file. Name the folder with --config DIR; `enmasse init DIR` makes one.",
+        )
+    except OSError as error:
+        end("configuration.file.not-readable", f"{path}: cannot be read: {error.strerror}")
+    except UnicodeDecodeError:
+        end("configuration.file.not-utf8", f"{path}: is not UTF-8; save it as UTF-8.")
+
+
+def entries(path: Path, text: str) -> dict[str, Any]:
+    """Return the entries of the object that is the text of a file."""
+    from enmasse.cli.jsonfile import parse
+
+    try:
+        found = {entry.key: entry.value for entry in parse(text)}
+    except (ValueError, RecursionError) as error:
+        end(
+            "configuration.file.not-json",
+            f"{path}: is not a JSON object: {error}. Correct it first; nothing was changed.",
+        )
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        end(
+            "configuration.file.not-utf8",
+            f"{path}: has half of a surrogate pair (\\ud800 to \\udfff). Correct it first; nothing was changed.",
+        )
+    return found
+
+
+def locked(folder: Path) -> ExitStack:
+    """Keep other commands that change files of this folder waiting, while the result is open."""
+    from enmasse.cli.jsonfile import locked
+
+    held = ExitStack()
+    try:
+        if not folder.is_dir():
+            end(
+                "configuration.folder.missing",
+                f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.",
+            )
+        held.enter_context(locked(folder))
+    except OSError as error:
+        end("configuration.folder.not-readable", f"configuration directory {folder}: {error.strerror}.")
+    return held
+
+
+def write(path: Path, text: str, mode: int | None = None) -> None:
+    """Replace a file durably. `mode` None: the file keeps its own."""
+    from enmasse.files import write_text
+
+    try:
+        mode = path.stat().st_mode & 0o777 if mode is None else mode
+        write_text(path.resolve(), text, mode=mode, durable=True)
+    except OSError as error:
+        end("configuration.file.not-written", f"{path}: cannot be written: {error.strerror}; nothing was changed.")

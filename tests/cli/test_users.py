@@ -1,0 +1,188 @@
+"""`enmasse user`: the entries of users.json that it writes, shows and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enmasse.identity.passwords import PasswordChecks
+from tests.cli.running import ENMASSE, enmasse, free_offset
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "addresses.json").write_text("{}")
+    return tmp_path
+
+
+def user(folder: Path, *arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    options = ("--config", folder, "--port-offset", free_offset())
+    return enmasse("user", arguments[0], *options, *arguments[1:], input=stdin, env=environment or None)
+
+
+def written(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "users.json").read_text())
+    return found
+
+
+def accepts(folder: Path, name: str, password: str) -> bool:
+    checks = PasswordChecks(lambda: 0.0)
+    try:
+        return asyncio.run(checks.check(name, written(folder)[name]["password"], password))
+    finally:
+        checks.close()
+
+
+def test_a_user_is_added_with_hashes_in_a_file_of_the_owner(folder: Path) -> None:
+    done = user(folder, "add", "alice", "--password-file", "-", stdin="correct horse\r\nanother line\n")
+    assert (done.returncode, done.stdout) == (0, f"added alice to {folder / 'users.json'}\n")
+    text = (folder / "users.json").read_text()
+    assert "correct horse" not in text + done.stderr
+    assert (folder / "users.json").stat().st_mode & 0o777 == 0o600
+    assert sorted(written(folder)["alice"]["scram"]) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert accepts(folder, "alice", "correct horse")
+    assert sorted(os.listdir(folder)) == ["addresses.json", "users.json"]
+
+
+def test_a_generated_password_is_alone_on_stdout(folder: Path) -> None:
+    done = user(folder, "add", "robot", "--generate")
+    password = done.stdout.removesuffix("\n")
+    assert len(password) == 32
+    assert password not in done.stderr + (folder / "users.json").read_text()
+    assert accepts(folder, "robot", password)
+    changed = user(folder, "password", "robot", "--generate").stdout.removesuffix("\n")
+    assert not accepts(folder, "robot", password)
+    assert accepts(folder, "robot", changed)
+
+
+def test_a_terminal_is_asked_twice_without_echo(folder: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [str(ENMASSE), "user", "add", "alice", "--config", str(folder)]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, text=True, start_new_session=True
+    )
+    os.close(theirs)
+    seen = b""
+    for prompt, times, answer in (
+        (b"Password: ", 1, b"first\n"),
+        (b"confirmation: ", 1, b"second\n"),
+        (b"Password: ", 2, b"third\n"),
+        (b"confirmation: ", 2, b"third\n"),
+    ):
+        while seen.count(prompt) < times:
+            seen += os.read(ours, 1024)
+        os.write(ours, answer)
+    out, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 0, seen
+    assert out.startswith("added alice to")
+    assert not any(word in seen for word in (b"first", b"second", b"third"))
+    assert accepts(folder, "alice", "third")
+
+
+def test_other_entries_keep_every_byte_and_a_wider_mode_is_narrowed(folder: Path) -> None:
+    path = folder / "users.json"
+    text = '{\n   "@ops":  {"permissions" : []},\n   "bob": { }\n}\n'
+    path.write_text(text)
+    path.chmod(0o644)
+    assert user(folder, "allow", "bob", "send,recv", "orders/#").returncode == 0
+    assert path.read_text() == text.replace(
+        '"bob": { }', '"bob": {"permissions": [{"allow": ["send", "recv"], "addresses": ["orders/#"]}]}'
+    )
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_permissions_are_extended_and_decide(folder: Path) -> None:
+    (folder / "users.json").write_text('{"bob": {"groups": ["devices"]}, "@devices": {}}')
+    for _ in range(2):
+        assert user(folder, "allow", "@devices", "send,recv", "devices/${user}/#", "news").returncode == 0
+    assert user(folder, "allow", "@devices", "send,recv", "more").returncode == 0
+    assert user(folder, "deny", "@devices", "send", "devices/${user}/config").returncode == 0
+    assert written(folder)["@devices"]["permissions"] == [
+        {"allow": ["send", "recv"], "addresses": ["devices/${user}/#", "news", "more"]},
+        {"deny": ["send"], "addresses": ["devices/${user}/config"]},
+    ]
+    done = user(folder, "check", "bob", "send", "devices/bob/state")
+    rule = "@devices.permissions.0: allow send,recv on devices/${user}/#, news, more"
+    assert (done.returncode, done.stdout) == (0, f"bob may send devices/bob/state: {rule}\n")
+    done = user(folder, "check", "bob", "send", "devices.bob.config")
+    rule = "@devices.permissions.1: deny send on devices/${user}/config"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"bob may not send devices.bob.config: {rule} [user.operation.denied]\n"
+    done = user(folder, "check", "bob", "manage", "news")
+    assert "bob may not manage news: no permission of bob, nor of @devices allows it" in done.stderr
+    done = user(folder, "check", "bob", "recv", "devices/bob/#", "--json")
+    assert json.loads(done.stdout) == {"allowed": True, "rule": "@devices.permissions.0"}
+    done = user(folder, "check", "bob", "recv", "devices/#", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (1, {"allowed": False, "rule": None})
+
+
+def test_users_are_listed_and_shown_without_hashes(folder: Path) -> None:
+    user(folder, "add", "alice", "--password-file", "-", "--group", "ops", stdin="pw\n")
+    user(folder, "add", "@ops")
+    user(folder, "allow", "alice", "view", "#")
+    shown = json.loads(user(folder, "show", "alice", "--json").stdout)
+    assert shown == {
+        "name": "alice", "password": True, "scram": ["SCRAM-SHA-256", "SCRAM-SHA-512"], "groups": ["ops"],
+        "permissions": [{"allow": ["view"], "addresses": ["#"]}],
+    }  # fmt: skip
+    listed = json.loads(user(folder, "list", "--json").stdout)["users"]
+    assert [row["name"] for row in listed] == ["alice", "@ops"]
+    for done in (user(folder, "list"), user(folder, "show", "alice"), user(folder, "list", "--json")):
+        assert done.returncode == 0
+        assert "argon2" not in done.stdout
+        assert written(folder)["alice"]["scram"]["SCRAM-SHA-256"]["salt"] not in done.stdout
+
+
+def test_a_missing_group_is_a_warning(folder: Path) -> None:
+    done = user(folder, "add", "bob", "--no-password", "--group", "ops")
+    assert done.returncode == 0
+    assert done.stderr == (
+        "warning: users.json: bob.groups: no entry '@ops': add one with its permissions, or remove the group here\n"
+    )
+    user(folder, "add", "@ops")
+    assert "warning: users.json: bob.groups: no entry '@ops'" in user(folder, "remove", "@ops").stderr
+    assert written(folder) == {"bob": {"groups": ["ops"]}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "expected"),
+    [
+        (["add", "bob"], "", "[user.name.in-use]"),
+        (["add", "new"], "", "no password: give --password-file FILE (- for stdin) or --generate"),
+        (["add", "new", "--password-file", "-"], "\n", "it is empty; choose another one; nothing was changed"),
+        (["add", "new", "--password-file", "/nowhere"], "", "/nowhere: cannot be read"),
+        (["add", "new ", "--generate"], "", "must not have control characters, nor white space at its ends"),
+        (["add", "@new", "--generate"], "", "@new takes no password here"),
+        (["add", "anonymous", "--generate"], "", "anonymous takes no password here"),
+        (["add", "@@new"], "", "must not begin with '@'"),
+        (["password", "@g", "--generate"], "", "@g.password: unknown key; a group has permissions"),
+        (["password", "nobody", "--generate"], "", "there is no user or group 'nobody'"),
+        (["remove", "nobody"], "", "[user.name.unknown]"),
+        (["allow", "bob", "write", "a"], "", "'write' is not one of send, recv, view, manage"),
+        (["allow", "bob", "send", "a/#/b"], "", "'a/#/b' may have * (one word) or # (any words) as its last word"),
+        (["check", "nobody", "send", "a"], "", "[user.name.unknown]"),
+        (["check", "wrong", "send", "a"], "", "wrong.color: unknown key"),
+    ],
+)
+def test_refused_and_nothing_changed(arguments: list[str], stdin: str, expected: str, folder: Path) -> None:
+    text = '{"bob": {}, "@g": {}, "wrong": {"color": 1}}'
+    (folder / "users.json").write_text(text)
+    done = user(folder, *arguments, stdin=stdin)
+    assert done.returncode in (1, 2)
+    assert expected in done.stderr
+    assert (folder / "users.json").read_text() == text
+
+
+def test_the_environment_gives_no_new_password(folder: Path) -> None:
+    (folder / "own").write_text("own password")
+    done = user(folder, "add", "new", ENMASSE_PASSWORD_FILE=str(folder / "own"))
+    assert "no password" in done.stderr
+    assert not (folder / "users.json").exists()
