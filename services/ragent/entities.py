@@ -48,7 +48,7 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     ADDRESS: ("prefix", "pattern", "distribution", "waypoint"),
     AUTO_LINK: ("address", "direction", "connection"),
     LINK_ROUTE: ("prefix", "direction", "connection", "containerId"),
-    CONNECTOR: ("host", "port", "role", "sslProfile"),
+    CONNECTOR: ("host", "port", "role", "sslProfile", "saslMechanisms"),
     LISTENER: ("host", "port", "role", "sslProfile"),
     SSL_PROFILE: ("certFile", "privateKeyFile"),
 }
@@ -215,9 +215,12 @@ def connector_name(broker: str) -> str:
     return f"{PREFIX}broker/{broker}"
 
 
-def connector(broker: str, host: str, port: int) -> Entity:
-    """Return the connector of every router to one broker."""
-    attributes = {"host": host, "port": str(port), "role": "route-container", "management": False}
+def connector(broker: str, host: str, port: int, *, authenticated: bool = False) -> Entity:
+    """Return the connector of every router to one broker. `authenticated`: router and broker prove themselves, by the
+    router's own credential."""
+    attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "route-container", "management": False}
+    if authenticated:
+        attributes["saslMechanisms"] = "SCRAM-SHA-256"
     return Entity(CONNECTOR, connector_name(broker), attributes)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from enmasse.aio.transport import Hub
 from enmasse.health import Health
+from enmasse.identity import credentials
+from enmasse.identity.credentials import Peers
 from services.router import config, metrics
 from services.router.config import RouterSettings
 from services.router.management.agent import ManagementAgent
@@ -52,7 +54,9 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     router = config.make_router(attributes, LoopClock(loop))
     hub = Hub(loop)
     hub.per_turn = True
-    sockets = Sockets(router, hub)
+    credentials.own(settings)  # a bad file ends the process; connectors read it each time
+    peers = None if settings.peers is None else Peers(settings.peers)
+    sockets = Sockets(router, hub, peers, settings.credential)
     health = Health(settings.health, lambda: metrics.families(router), endpoints=lambda: open_listeners(sockets))
     tables = all_tables(router, sockets, attributes)
     ManagementAgent(router, tables)

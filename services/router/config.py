@@ -22,10 +22,12 @@ from services.router.routing.router import Router
 
 class RouterSettings(ServiceSettings, frozen=True, kw_only=True):
     """`entities`: `[["router", {"id": …}], ["listener", {…}], …]`. `client_ports`: ports of the listeners that the
-    agent creates; the router is ready while all of them are open."""
+    agent creates; the router is ready while all of them are open. `peers`: file of the processes that may connect to
+    listeners with `access`."""
 
     entities: list[tuple[str, dict[str, Any]]]
     client_ports: tuple[int, ...] = ()
+    peers: str | None = None
 
 
 def router_attributes(settings: RouterSettings) -> dict[str, Any]:

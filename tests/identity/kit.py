@@ -18,7 +18,7 @@ import msgspec
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
+from enmasse.amqp.message import AmqpValue, Message
 from enmasse.amqp.performatives import Rejected
 from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
 from enmasse.identity.roles import Role
@@ -171,3 +171,22 @@ def answer_to(port: int, *sent: bytes) -> bytes:
 
 def refused_events(log: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [dict(line) for line in log if line.get("event") == EVENT]
+
+
+async def query(c: Client, kind: str, *names: str) -> list[Any]:
+    """Return these attributes of a router's entities."""
+    properties = {"operation": "QUERY", "entityType": f"org.apache.qpid.dispatch.{kind}"}
+    body = AmqpValue({"attributeNames": list(names)})
+    reply: Any = await c.request(Message(application_properties=properties, body=body), "$management")
+    assert reply.application_properties["statusCode"] == 200, reply
+    return [list(row) for row in reply.body["results"]]
+
+
+async def manage_broker(c: Client, operation: str, *parameters: Any) -> Any:
+    """Return the result of an operation of the broker."""
+    properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation}
+    reply = await c.request(
+        Message(application_properties=properties, body=json.dumps(parameters)), "activemq.management"
+    )
+    assert reply.application_properties is not None and reply.application_properties["_AMQ_OperationSucceeded"], reply
+    return json.loads(str(reply.body))[0] if reply.body else None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from enmasse.aio.client import Client
-from enmasse.amqp.message import Message
 from enmasse.amqp.termini import passed_on_name
 from enmasse.identity import roles
 from enmasse.identity.credentials import Credential
@@ -24,6 +22,7 @@ from tests.identity.kit import (
     answer_to,
     attach_refused,
     dial,
+    manage_broker,
     message_refused,
     name_of,
     offered,
@@ -52,13 +51,6 @@ def port() -> int:
 def broker(suite: Suite, port: int) -> Iterator[Service]:
     with Service("broker", listen=f"127.0.0.1:{port}", peers=str(suite.file)) as process:
         yield process
-
-
-async def manage(c: Client, operation: str, *parameters: Any) -> Any:
-    properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation}
-    reply = await c.request(Message(application_properties=properties, body=json.dumps(parameters)), MANAGEMENT)
-    assert reply.application_properties is not None and reply.application_properties["_AMQ_OperationSucceeded"], reply
-    return json.loads(str(reply.body))[0] if reply.body else None
 
 
 @pytest.mark.parametrize("role", Role)
@@ -105,11 +97,11 @@ async def test_product_and_link_name_give_no_identity(broker: Service, suite: Su
     link = passed_on_name("news", "victim")
     product = {"product": "qpid-dispatch-router"}
     async with dial(port, suite.credential(Role.OPERATOR), container_id="me", properties=product) as operator:
-        await manage(operator, "createAddress", "events", "MULTICAST")
+        await manage_broker(operator, "createAddress", "events", "MULTICAST")
         subscription = await operator.receiver("events", durable_name=link)
         async with dial(port, suite.credential(Role.ROUTER), container_id="r1") as router:
             passed_on = await router.receiver("events", durable_name=link)
-            listed = json.loads(await manage(operator, "listQueues", "", 1, 1000))["data"]
+            listed = json.loads(await manage_broker(operator, "listQueues", "", 1, 1000))["data"]
             names = {row["name"] for row in listed if row["address"] == "events"}
             assert names == {"victim.news", f"me.{link}"}
             await passed_on.close()
@@ -119,8 +111,8 @@ async def test_product_and_link_name_give_no_identity(broker: Service, suite: Su
 @asyncio_test
 async def test_management_knows_who_asks(broker: Service, suite: Suite, port: int) -> None:
     async with dial(port, suite.credential(Role.STORAGE_CONTROLLER)) as c:
-        await manage(c, "createQueue", json.dumps({"name": "made", "routing-type": "ANYCAST"}))
-        listed = json.loads(await manage(c, "listQueues", "", 1, 1000))["data"]
+        await manage_broker(c, "createQueue", json.dumps({"name": "made", "routing-type": "ANYCAST"}))
+        listed = json.loads(await manage_broker(c, "listQueues", "", 1, 1000))["data"]
         assert [row["user"] for row in listed if row["name"] == "made"] == [name_of(Role.STORAGE_CONTROLLER)]
 
 
@@ -170,6 +162,6 @@ async def test_refusals_are_logged_with_who_and_from_where(broker: Service, suit
     assert not [secret for secret in secrets if secret in str(broker.log())]
 
 
-def test_a_broker_without_peers_logs_it(tmp_path: Any) -> None:
+def test_a_broker_without_peers_logs_it(tmp_path: Path) -> None:
     with Service("broker", listen=f"127.0.0.1:{free_port()}") as process:
         assert [line for line in process.log() if line.get("event") == "broker.peers.absent"]

@@ -24,6 +24,7 @@ from services.ragent.entities import (
     ClientListener,
     RouterWork,
 )
+from services.ragent.table import same
 
 
 def placed(broker: str, state: Any, type_: Any = None) -> Placement:
@@ -205,3 +206,23 @@ def test_an_unchanged_address_is_not_touched() -> None:
 def test_a_body_that_is_no_snapshot_is_refused(kind: type[Any], body: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"addresses|flavors|brokers|Object missing"):
         msgspec.convert(body, kind)
+
+
+def test_routers_authenticate_at_brokers_of_the_suite_and_at_no_other() -> None:
+    brokers = {
+        "b0": feeds.BrokerEndpoint(host="h", port=1),
+        "mine": feeds.BrokerEndpoint(host="h", port=2, by_hand=True),
+    }
+    for authenticated, expected in ((False, [None, None]), (True, ["SCRAM-SHA-256", None])):
+        desired = Desired((), authenticated=authenticated)
+        desired.set_placements(feeds.Placements(revision=1, brokers=brokers, addresses={}))
+        connectors = desired.connectors("r1")
+        assert [each.attributes.get("saslMechanisms") for each in connectors] == expected
+        for each in connectors:
+            assert desired.expected("r1", each.type, each.name) == each
+
+
+def test_a_connector_is_made_again_to_authenticate() -> None:
+    before, after = (entities.connector("b", "h", 1, authenticated=each) for each in (False, True))
+    row = {"name": before.name, **dict(zip(entities.COMPARED[before.type], before.row(), strict=True))}
+    assert same(row, before) and not same(row, after)

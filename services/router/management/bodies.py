@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from enmasse.identity.roles import Listener
 from services.router.management.schema import BAD_REQUEST, VHOST_GROUP, ManagementError, coerce
 from services.router.network.configuration import ConnectorConfig, ListenerConfig, SslProfile
 from services.router.routing.configuration import (
@@ -200,6 +201,7 @@ def listener_config(name: str, body: Body) -> ListenerConfig:
         handshake_timeout=body["initialHandshakeTimeoutSeconds"],
         failover_urls=body["failoverUrls"] or "",
         policy_vhost=body["policyVhost"],
+        access=None if body["access"] is None else Listener(body["access"]),
         http=body["http"],
         healthz=body["healthz"],
         metrics=body["metrics"],

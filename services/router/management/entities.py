@@ -130,7 +130,8 @@ class ListenerTable(EntityTable):
         where = f"listener '{entity.name}' on {body['host'] or '*'}:{body['port']}"
         check_role(where, body, self._mode)
         try:
-            check_listener(self.type, where, body, self._sockets.profile)
+            profile, knows_peers = self._sockets.profile, self._sockets.knows_peers
+            check_listener(self.type, where, body, profile, knows_peers=knows_peers)
         except ProfileError as error:
             raise ManagementError(INTERNAL, f"{where}: {error}") from None
         entity.listener = self._sockets.new_listener(listener_config(entity.name, body))
@@ -183,7 +184,7 @@ class ConnectorTable(EntityTable):
         entity = ConnectorEntity(self.type, self._identifier(body), body)
         where = f"connector '{entity.name}' to {body['host']}:{body['port']}"
         check_role(where, body, self._mode)
-        check_connector(self.type, where, body)
+        check_connector(self.type, where, body, has_credential=self._sockets.has_credential)
         return entity
 
     def add(self, name: str | None, body: Any) -> ConnectorEntity:

@@ -8,7 +8,7 @@ from typing import Any
 
 from services.router.management.bodies import listener_config
 from services.router.management.schema import BAD_REQUEST, NOT_IMPLEMENTED, EntityType, ManagementError
-from services.router.network.configuration import ANONYMOUS, EXTERNAL, NEIGHBOURS, PLAIN, SslProfile
+from services.router.network.configuration import ANONYMOUS, EXTERNAL, NEIGHBOURS, PLAIN, SCRAM, SslProfile
 from services.router.network.listeners import offered_mechanisms
 
 Body = Mapping[str, Any]
@@ -94,14 +94,18 @@ def check_role(where: str, body: Body, mode: str) -> None:
         raise _wrong(where, text)
 
 
-def check_listener(kind: EntityType, where: str, body: Body, profile: Callable[[str], SslProfile]) -> None:
+def check_listener(
+    kind: EntityType, where: str, body: Body, profile: Callable[[str], SslProfile], *, knows_peers: bool = False
+) -> None:
     """Check a listener. Raises ManagementError: 400 for contradictions, 501 for unsupported features. `profile` finds
-    an SSL profile; its error for an unknown one is passed on."""
+    an SSL profile; its error for an unknown one is passed on. `knows_peers`: the router has a file of peers."""
     _supported(_LISTENER, where, body)
     _numbers(kind, where, body)
     _open_properties(where, body)
     if body["requireSsl"] and not body["sslProfile"]:
         raise _wrong(where, "requireSsl needs an sslProfile")
+    if _is_for_peers(where, body, knows_peers):
+        return
     wanted = _known_mechanisms(
         where, body, (ANONYMOUS, EXTERNAL), "; names and passwords come with an authentication service"
     )
@@ -116,17 +120,33 @@ def check_listener(kind: EntityType, where: str, body: Body, profile: Callable[[
         )
 
 
-def check_connector(kind: EntityType, where: str, body: Body) -> None:
-    """As check_listener. Raises ManagementError."""
+def _is_for_peers(where: str, body: Body, knows_peers: bool) -> bool:
+    """Return whether a listener is for processes of the suite: then nothing but SCRAM-SHA-256 is offered."""
+    wanted = (body["saslMechanisms"] or "").split()
+    if SCRAM not in wanted and body["access"] is None:
+        return False
+    if wanted != [SCRAM] or not body["authenticatePeer"] or body["access"] is None or body["http"]:
+        text = f"saslMechanisms {SCRAM} (alone), authenticatePeer true and access belong together, without http"
+        raise _wrong(where, text)
+    if not knows_peers:
+        raise _wrong(where, f"saslMechanisms {SCRAM} needs the setting peers of this router's configuration file")
+    return True
+
+
+def check_connector(kind: EntityType, where: str, body: Body, *, has_credential: bool = False) -> None:
+    """As check_listener. Raises ManagementError. `has_credential`: the router has a name and a secret of its own."""
     _supported(_CONNECTOR, where, body)
     _numbers(kind, where, body)
     _open_properties(where, body)
-    wanted = _known_mechanisms(where, body, (ANONYMOUS, EXTERNAL, PLAIN))
+    wanted = _known_mechanisms(where, body, (ANONYMOUS, EXTERNAL, PLAIN, SCRAM))
+    if SCRAM in wanted and not body["saslUsername"] and not has_credential:
+        text = f"saslMechanisms {SCRAM} needs saslUsername and saslPassword, or the setting credential of this router"
+        raise _wrong(where, text)
     if PLAIN in wanted and not body["saslUsername"]:
         raise _wrong(where, "saslMechanisms PLAIN needs saslUsername and saslPassword")
     if EXTERNAL in wanted and not body["sslProfile"]:
         raise _wrong(where, "saslMechanisms EXTERNAL needs an sslProfile with certFile")
-    if body["saslUsername"] and wanted and PLAIN not in wanted:
+    if body["saslUsername"] and wanted and PLAIN not in wanted and SCRAM not in wanted:
         raise _wrong(where, f"saslUsername has no use with saslMechanisms {' '.join(wanted)}")
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from enmasse.identity.roles import Listener
 from services.router.routing.connection import DEFAULT_CAPACITY, NORMAL
 
-ANONYMOUS, EXTERNAL, PLAIN = "ANONYMOUS", "EXTERNAL", "PLAIN"
+ANONYMOUS, EXTERNAL, PLAIN, SCRAM = "ANONYMOUS", "EXTERNAL", "PLAIN", "SCRAM-SHA-256"
 NEIGHBOURS = ("inter-router", "edge")
 """Roles of connections between routers."""
 
@@ -40,12 +41,15 @@ class EndpointConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerConfig(EndpointConfig):
     """A port. `http`: it serves /healthz and /metrics (each if enabled) instead of AMQP. `handshake_timeout` 0: the
-    engine's default. `policy_vhost`: the vhost of all connections, regardless of the host name in their Open."""
+    engine's default. `policy_vhost`: the vhost of all connections, regardless of the host name in their Open. `access`:
+    the listener is for processes of the suite, which authenticate and have the rights of their roles there; vhosts do
+    not apply to them."""
 
     authenticate_peer: bool = False
     handshake_timeout: int = 0
     failover_urls: str = ""
     policy_vhost: str | None = None
+    access: Listener | None = None
     http: bool = False
     healthz: bool = True
     metrics: bool = True
@@ -53,7 +57,7 @@ class ListenerConfig(EndpointConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorConfig(EndpointConfig):
-    """A connection that the router makes."""
+    """A connection that the router makes. `sasl_password`: see secrets.py."""
 
     verify_hostname: bool = True
     sasl_username: str | None = None
@@ -62,8 +66,9 @@ class ConnectorConfig(EndpointConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SslProfile:
-    """Certificate files and TLS options. `password`: see tls.py. `protocols` empty: TLS 1.2 and newer. `uid_format`:
-    letters that select the parts of a certificate that form the user's name; None: its distinguished name."""
+    """Certificate files and TLS options. `password`: see secrets.py. `protocols` empty: TLS 1.2 and newer.
+    `uid_format`: letters that select the parts of a certificate that form the user's name; None: its distinguished
+    name."""
 
     name: str
     ca_cert_file: str | None = None

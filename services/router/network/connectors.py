@@ -11,10 +11,13 @@ from enmasse.aio.transport import dial
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.backoff import ReconnectBackoff
+from enmasse.identity.credentials import read_credential
+from enmasse.identity.scram import ScramClient, of_process
 from enmasse.reconnect import keep_connected
 from services.router.network import hosts, tls
-from services.router.network.configuration import NEIGHBOURS, ConnectorConfig
+from services.router.network.configuration import NEIGHBOURS, SCRAM, ConnectorConfig
 from services.router.network.maker import ConnectionMaker
+from services.router.network.secrets import password
 from services.router.routing.connection import RouterConnection
 
 
@@ -95,7 +98,7 @@ class Connector:
         )
 
     async def _dial(self, record: RouterConnection) -> None:
-        """Open the socket, with TLS if configured."""
+        """Open the socket, with TLS if configured. Files with passwords and certificates are read each time."""
         config = self.config
         port = hosts.port_number(config.port)
         host = await hosts.address(config.host, config.family)
@@ -114,7 +117,10 @@ class Connector:
         if config.ssl_profile and self._maker.profile(config.ssl_profile).cert_file:
             mechanisms.append(ExternalClient())
         if config.sasl_username:
-            mechanisms.append(PlainClient(config.sasl_username, config.sasl_password or ""))
+            secret = password(config.sasl_password)
+            mechanisms += [ScramClient(config.sasl_username, secret), PlainClient(config.sasl_username, secret)]
+        elif self._maker.credential is not None and SCRAM in config.sasl_mechanisms:
+            mechanisms.append(of_process(read_credential(self._maker.credential)))
         mechanisms.append(AnonymousClient())
         if config.sasl_mechanisms:
             mechanisms = [m for m in mechanisms if m.name in config.sasl_mechanisms]

@@ -11,12 +11,16 @@ from enmasse.aio.renewal import Renewal
 from enmasse.aio.transport import Peer, Server, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer, anonymous, external
+from enmasse.identity.admission import Admission
+from enmasse.identity.roles import Listener as PeersListener
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from services.router import metrics
 from services.router.network import hosts, tls
 from services.router.network.configuration import ANONYMOUS, EXTERNAL, ListenerConfig, SslProfile
 from services.router.network.maker import ConnectionMaker
+from services.router.routing.connection import RouterConnection
+from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router
 
 if TYPE_CHECKING:
@@ -93,8 +97,29 @@ class Listener:
         record = self._maker.record(self.config, peer.address)
         record.denied = not self._maker.router.policy.socket_accepted()
         record.tls = tls.protection(peer.ssl)
+        if self.config.access is not None:
+            return self._maker.accepted(record, self.config, self._admission(record, self.config.access))
         user = tls.user_of(peer.ssl, None if self._profile is None else self._profile.uid_format)
         return self._maker.accepted(record, self.config, self._sasl(user))
+
+    def _admission(self, record: RouterConnection, access: PeersListener) -> SaslServer:
+        """Return the SASL layer of a process of the suite, which gets the rights of its role."""
+        router, peers = self._maker.router, self._maker.peers
+        assert peers is not None  # or the listener would have been refused
+        admission = Admission(access, peers, record.host)
+
+        def admit(user: str) -> PeerRights:
+            admission.opened(user)
+            return PeerRights(admission, router.id, router.policy.config.max_message_size)
+
+        record.admit = admit
+
+        def closed() -> None:
+            record.on_closed = None  # it refers to the record
+            admission.ended(record.amqp.transport_error)
+
+        record.on_closed = closed
+        return admission.sasl()
 
     def _sasl(self, user: str | None) -> SaslServer:
         """Return the server's side of SASL. `user`: named by the client's certificate."""

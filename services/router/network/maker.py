@@ -9,6 +9,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import INNER_LIMITS, Limits
 from enmasse.amqp.sasl import SaslClient, SaslServer
 from enmasse.amqp.sole import SOLE_CONNECTION
+from enmasse.identity.credentials import Peers
 from enmasse.model.names import RELAYS_TO_TOPICS
 from services.router import PRODUCT, SIMULATES
 from services.router.network.configuration import ConnectorConfig, EndpointConfig, ListenerConfig, SslProfile
@@ -27,11 +28,14 @@ OFFERED = (*CAPABILITIES, SOLE_CONNECTION, RELAYS_TO_TOPICS)
 
 
 class ConnectionMaker:
-    """Connects sockets to the router. `profiles`: SSL profiles by name."""
+    """Connects sockets to the router. `profiles`: SSL profiles by name. `peers`: the processes of the suite;
+    `credential`: the file with the router's own credential. Either may be absent."""
 
-    def __init__(self, router: Router, hub: Hub) -> None:
+    def __init__(self, router: Router, hub: Hub, peers: Peers | None = None, credential: str | None = None) -> None:
         self.router = router
         self.hub = hub
+        self.peers = peers
+        self.credential = credential
         self.profiles: dict[str, SslProfile] = {}
         self._handler = RouterHandler(router)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from enmasse import process
 from enmasse.aio.transport import Hub
+from enmasse.identity.credentials import Peers
 from services.router.network.configuration import ConnectorConfig, ListenerConfig, SslProfile
 from services.router.network.connectors import Connector
 from services.router.network.listeners import Listener, ListenError
@@ -17,11 +18,22 @@ from services.router.routing.router import Router
 class Sockets:
     """All open listeners, all dialling connectors, and the SSL profiles they use."""
 
-    def __init__(self, router: Router, hub: Hub) -> None:
+    def __init__(self, router: Router, hub: Hub, peers: Peers | None = None, credential: str | None = None) -> None:
+        """`peers`, `credential`: see ConnectionMaker."""
         self.listeners: set[Listener] = set()
         self.connectors: set[Connector] = set()
-        self._maker = ConnectionMaker(router, hub)
+        self._maker = ConnectionMaker(router, hub, peers, credential)
         self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def knows_peers(self) -> bool:
+        """True if listeners can authenticate processes of the suite."""
+        return self._maker.peers is not None
+
+    @property
+    def has_credential(self) -> bool:
+        """True if connectors can authenticate as this router."""
+        return self._maker.credential is not None
 
     def profile(self, name: str) -> SslProfile:
         """Return the profile of this name. Raises tls.ProfileError if it does not exist."""

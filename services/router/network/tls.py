@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 
 from enmasse.aio.renewal import Renewal
 from services.router.network.configuration import SslProfile
+from services.router.network.secrets import password
 from services.router.routing.connection import Protection
 
 _SHORT = {
@@ -36,16 +35,6 @@ _UID_DIGESTS = {"1": hashlib.sha1, "2": hashlib.sha256, "5": hashlib.sha512}
 
 class ProfileError(Exception):
     """Raised for an unusable profile; names profile, attribute and reason."""
-
-
-def _password(given: str | None) -> str:
-    """Return the private key's password from `env:VAR`, `file:PATH`, `literal:`/`pass:` text, or the text itself."""
-    kind, colon, rest = (given or "").partition(":")
-    if colon and kind == "env":
-        return os.environ.get(rest, "")
-    if colon and kind == "file":
-        return Path(rest).read_text().strip()
-    return rest if colon and kind in ("literal", "pass") else given or ""
 
 
 def _context(profile: SslProfile, context: ssl.SSLContext, load: Callable[[ssl.SSLContext], object]) -> ssl.SSLContext:
@@ -79,7 +68,7 @@ def server_context(profile: SslProfile, *, authenticate: bool) -> tuple[ssl.SSLC
         raise ProfileError(f"sslProfile '{profile.name}': a listener needs certFile")
 
     def load(context: ssl.SSLContext) -> None:
-        made.append(Renewal(context, cert, profile.private_key_file, lambda: _password(profile.password)))
+        made.append(Renewal(context, cert, profile.private_key_file, lambda: password(profile.password)))
 
     try:
         context = _context(profile, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), load)
@@ -101,7 +90,7 @@ def client_context(profile: SslProfile, *, verify_hostname: bool) -> ssl.SSLCont
 
     def load(context: ssl.SSLContext) -> None:
         assert profile.cert_file is not None
-        context.load_cert_chain(profile.cert_file, profile.private_key_file, lambda: _password(profile.password))
+        context.load_cert_chain(profile.cert_file, profile.private_key_file, lambda: password(profile.password))
 
     return _context(profile, context, load)
 

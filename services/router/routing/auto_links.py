@@ -93,6 +93,8 @@ class AutoLinks:
 
     def _activate(self, auto_link: AutoLink, connection: RouterConnection) -> None:
         config = auto_link.config
+        if not connection.may_serve(config.address):
+            return
         live = LiveAutoLink(config, connection, lambda: self._addresses.for_auto_link(config))
         auto_link.live[connection] = live
         self._on.setdefault(connection, {})[auto_link] = None

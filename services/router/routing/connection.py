@@ -13,6 +13,7 @@ from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
 from services.router.routing.clock import Clock
 from services.router.routing.names import tokens
+from services.router.routing.peers import PeerRights
 from services.router.routing.policy import Policy, Rights
 
 NORMAL = "normal"
@@ -204,7 +205,10 @@ class RouterConnection:
         self.authenticated = False
         self.mechanism: str | None = None  # SASL mechanism
         self.policy_vhost: str | None = None
-        self.rights: Rights | None = None  # None: no restrictions
+        self.admit: Callable[[str], PeerRights] | None = (
+            None  # of a listener for peers: rights of an authenticated user
+        )
+        self.rights: Rights | PeerRights | None = None  # None: no restrictions
         self.amqp: Connection
         self.abort: Callable[[], None] | None = None  # closes the socket
         self.on_opened: Callable[[], None] | None = None
@@ -254,6 +258,10 @@ class RouterConnection:
             raise AmqpError("amqp:unauthorized-access", f"{name}: services of EnMasse talk to each other there")
         if parts[0] == SUBSCRIBERS and len(parts) > 2 and parts[2] in OF_SERVICES:
             raise AmqpError("amqp:unauthorized-access", f"{name}: MQTT clients receive from it through a gateway")
+
+    def may_serve(self, pattern: str) -> bool:
+        """Return True if links of others, to addresses that match, may be passed on to this container."""
+        return self.rights is None or self.rights.may_serve(pattern)
 
     @property
     def is_container(self) -> bool:

@@ -42,9 +42,12 @@ class RouterHandler(Handler):
             try:
                 if connection.denied:
                     raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "connection disallowed by local policy")
-                hostname = connection.policy_vhost or remote.hostname or ""
-                admit = self.router.policy.admit
-                connection.rights = admit(connection.identity, connection.host, hostname, c.user or "")
+                if connection.admit is not None:
+                    connection.rights = connection.admit(c.user or "")
+                else:
+                    hostname = connection.policy_vhost or remote.hostname or ""
+                    admit = self.router.policy.admit
+                    connection.rights = admit(connection.identity, connection.host, hostname, c.user or "")
                 if wants_sole(remote) and self.router.is_known(connection.container):
                     raise refuse_second(c, remote)
             except AmqpError as error:

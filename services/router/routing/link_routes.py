@@ -59,7 +59,8 @@ class LinkRoutes:
             tree.add(config.matched, pattern)
         pattern.routes.append(route)
         self._index.add(route, config.container_id, config.connection)
-        route.connections = tuple(self._containers.find(config.container_id, config.connection))
+        found = self._containers.find(config.container_id, config.connection)
+        route.connections = tuple(connection for connection in found if connection.may_serve(config.matched))
         return route
 
     def remove(self, route: LinkRoute) -> None:
@@ -79,7 +80,7 @@ class LinkRoutes:
     def connection_opened(self, connection: RouterConnection) -> None:
         """Make the link routes that name this connection lead to it."""
         self.generation += 1
-        for route in self._index.wanted_by(connection):
+        for route in self._wanted_by(connection):
             route.connections += (connection,)
 
     def connection_closed(self, connection: RouterConnection) -> None:
@@ -90,7 +91,11 @@ class LinkRoutes:
 
     def to_broker(self, connection: RouterConnection) -> bool:
         """Return True if the peer is the container of a link route of an address."""
-        return any(_of_address(route) for route in self._index.wanted_by(connection))
+        return any(_of_address(route) for route in self._wanted_by(connection))
+
+    def _wanted_by(self, connection: RouterConnection) -> list[LinkRoute]:
+        """Return the link routes that name this connection, and that its peer may serve."""
+        return [route for route in self._index.wanted_by(connection) if connection.may_serve(route.config.matched)]
 
     @property
     def any_broker(self) -> bool:

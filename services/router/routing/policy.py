@@ -70,6 +70,10 @@ class Rights:
     def may_receive(self, address: str) -> bool:
         return self._sources.allow(strip(address))
 
+    def may_serve(self, pattern: str) -> bool:
+        """Return True: vhosts do not restrict which links are passed on to a container."""
+        return True
+
     def check_attach(self, links: int, *, incoming: bool, address: str | None, dynamic: bool, waypoint: bool) -> None:
         """Raise AmqpError unless a further link may be attached. `links`: the client's links of that direction;
         `incoming`: the client sends; `waypoint`: it requests a phase."""

@@ -1,0 +1,56 @@
+"""Rights of processes of the suite: by the table of roles, on listeners with `access`.
+
+They are asked in the places of the rights of users (policy.py): at an attach, and for the address of a message without
+a link of its own, before that address is remembered.
+"""
+
+from __future__ import annotations
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.identity.admission import Admission
+from services.router.routing.names import LOCAL, MOBILE, parse, strip, tokens
+from services.router.routing.policy import Denials
+
+MANAGEMENT = "$management"
+
+
+class PeerRights:
+    """Rights of one connection. `max_message_size`: bytes, 0: no limit."""
+
+    close_connections = True
+    """Management itself is a right."""
+
+    def __init__(self, admission: Admission, router_id: str, max_message_size: int) -> None:
+        self.max_message_size = max_message_size
+        self.denials = Denials()
+        self._admission = admission
+        self._router_id = router_id
+
+    def may_send(self, address: str) -> bool:
+        """Return whether messages may be sent to `address`."""
+        try:
+            self._check(address, incoming=True)
+        except AmqpError:
+            return False
+        return True
+
+    def may_serve(self, pattern: str) -> bool:
+        """Return whether links to addresses of a pattern, `name` or `name/#`, may be passed on to this peer."""
+        return self._admission.may_serve(pattern.removesuffix("/#"))
+
+    def check_attach(self, links: int, *, incoming: bool, address: str | None, dynamic: bool, waypoint: bool) -> None:
+        """Raise AmqpError unless the peer may attach this link. `incoming`: the peer sends. Neither a temporary address
+        of its own nor a sender without address needs a right."""
+        if not dynamic and not (incoming and address is None):
+            self._check(address or "", incoming=incoming)
+
+    def _check(self, address: str, *, incoming: bool) -> None:
+        kind, name = parse(address, self._router_id)
+        if name == MANAGEMENT and kind in (MOBILE, LOCAL):
+            self._admission.check_manage(MANAGEMENT)
+            return
+        plain = "/".join(tokens(strip(address)))  # as link routes read it
+        if incoming:
+            self._admission.check_send(plain)
+        else:
+            self._admission.check_receive(plain)
