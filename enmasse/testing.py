@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -193,9 +194,14 @@ class Suite:
         component: dict[str, Any] = found[0]
         return component
 
-    def kill(self, component: dict[str, Any]) -> None:
-        """Kill the process of a component (SIGKILL)."""
-        os.kill(component["pid"], signal.SIGKILL)
+    def kill(self, *components: dict[str, Any]) -> None:
+        """Kill the processes of components (SIGKILL). Return when they have ended: before, the suite may still report
+        that it is ready. Raises TimeoutError.
+        """
+        for component in components:
+            os.kill(component["pid"], signal.SIGKILL)
+        for component in components:
+            wait_for(f"the end of {component['name']}", partial(_has_ended, component["pid"]))
 
     def wait_ready(self, seconds: int = 120) -> None:
         """Return when everything is ready. Raises TimeoutError after `seconds`."""
@@ -213,6 +219,14 @@ class Suite:
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 @contextlib.contextmanager

@@ -65,8 +65,7 @@ def test_everything_killed_while_it_is_configured(suite: Suite) -> None:
         suite.edit("addresses.json", more)
         wait_for("the first of them", partial(any_of, suite, more))
         processes = [c for c in status(suite)["components"] if c["kind"] in kinds]
-        for process in processes:
-            suite.kill(process)
+        suite.kill(*processes)
         for process in processes:
             wait_process(suite, process["name"], process["pid"])
         ours |= more
