@@ -100,9 +100,10 @@ class Installation:
         return set(re.findall(rf"^(amqps?)://\S+: 'round trip' came back from '{address or '.+'}'", said, re.MULTILINE))
 
     def uninstall(self) -> None:
-        """Returns when no Pod is left."""
+        """Returns when no Pod is left but that of `helm test`: Helm leaves hooks."""
         self.node.helm("uninstall", RELEASE, "--namespace", self.namespace)
-        wait_for("its pods end", lambda: not self.node.get("pods", namespace=self.namespace), PATIENCE)
+        others = {"namespace": self.namespace, "selector": "app.kubernetes.io/component!=test"}
+        wait_for("its pods end", lambda: not self.node.get("pods", **others), PATIENCE)
 
     def restart(self, workload: str) -> None:
         """A rolling restart of `deployment/NAME` or `statefulset/NAME`; returns when it is complete."""
