@@ -18,10 +18,16 @@ from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse, shown
 from enmasse.model.merged import MergedDocument, Source, fingerprint, kept
 from enmasse.model.names import AddressName
+from enmasse.model.users import User, parse_users, unknown_groups
 
-ADDRESSES, FLAVORS, BROKERS = "addresses.json", "flavors.json", "brokers.json"
-FILES = (ADDRESSES, FLAVORS, BROKERS)
+ADDRESSES, FLAVORS, BROKERS, USERS = "addresses.json", "flavors.json", "brokers.json", "users.json"
+FILES = (ADDRESSES, FLAVORS, BROKERS, USERS)
 SCHEMA = 1
+
+
+_WITHOUT = {BROKERS: "placements go on without it", USERS: "no client is let in before it can be used"}
+"""File → consequence of the file being unusable, if no content of it has ever applied."""
+_NO_USERS = "Put it back; the entry 'anonymous' lets in clients without credentials"
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -37,13 +43,14 @@ Content = bytes | Unreadable | tuple[Source, ...] | None
 
 class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration in force. `config`: file → SHA-256 (hex) of the content it comes from. `brokers` None: no
-    brokers.json."""
+    brokers.json. `users` None: there has never been a valid users.json."""
 
     schema: int = SCHEMA
     config: dict[str, str] = {}
     addresses: dict[AddressName, Address] = {}
     flavors: dict[str, Flavor] = {}
     brokers: dict[str, HandMade] | None = None
+    users: dict[str, User] | None = None
 
     @property
     def complete(self) -> bool:
@@ -66,6 +73,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     failed: dict[AddressName, Failed] = {}
     failed_brokers: list[str] = []
     """Entries of brokers.json that have no valid version."""
+    users_known: bool = False
+    """Whether `state.users` may be published: None means no users.json, and not one that cannot be used."""
     problems: list[Problem] = []
     origins: dict[AddressName, str] = {}
     """Address → the name of its source, if there are several sources."""
@@ -88,11 +97,13 @@ def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
         problems += unknown_names(document, brokers or {}, known, flavors)
     if brokers is not None:
         problems += _unplaced(brokers, flavors, documents[FLAVORS])
-    state = AppliedState(config=config, addresses=addresses, flavors=flavors, brokers=brokers)
+    users = _users(documents[USERS], last, problems)
+    state = AppliedState(config=config, addresses=addresses, flavors=flavors, brokers=brokers, users=users)
     return Applied(
         state=state,
         failed=failed,
         failed_brokers=failed_brokers,
+        users_known=users is not None or contents.get(USERS) is None,
         problems=problems,
         origins=_origins(documents[ADDRESSES]),
     )
@@ -117,7 +128,7 @@ def sha256(data: bytes) -> str:
 
 
 def _document(file: str, content: Content, config: dict[str, str], problems: list[Problem]) -> Document | None:
-    missing = "placements go on without it" if file == BROKERS else "nothing is served before it is there"
+    missing = _WITHOUT.get(file, "nothing is served before it is there")
     kept = "what applied before stays" if file in config else missing
     if isinstance(content, bytes):
         try:
@@ -131,6 +142,9 @@ def _document(file: str, content: Content, config: dict[str, str], problems: lis
         return _merged(file, content, config, problems, missing)
     if isinstance(content, Unreadable):
         problems.append(Problem(file=file, reason=f"cannot be read: {content.reason}; {kept}"))
+    elif file == USERS:
+        if file in config:
+            problems.append(Problem(file=file, reason=f"is missing; {kept}. {_NO_USERS}"))
     elif file != BROKERS:
         problems.append(Problem(file=file, reason=f"is missing; {kept}"))
     return None
@@ -161,6 +175,19 @@ def _brokers(
     before = last.brokers or {}
     found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
     return {**found, **kept(document, before)}
+
+
+def _users(document: Document | None, last: AppliedState, problems: list[Problem]) -> dict[str, User] | None:
+    """Return the users; a file that is gone or cannot be used takes none away."""
+    if document is None:
+        return last.users
+    good, wrong = parse_users(document)
+    problems += wrong
+    before = last.users or {}
+    found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
+    found |= kept(document, before)
+    problems += unknown_groups(document, found)
+    return found
 
 
 def _unplaced(

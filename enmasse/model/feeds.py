@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from typing import Annotated, Final, Literal, Protocol, TypeVar
 
@@ -10,6 +11,7 @@ import msgspec
 from enmasse.model.addresses import Address, AddressType
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName
+from enmasse.model.users import Granted, User
 
 SCHEMA: Final = 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -59,6 +61,40 @@ class Flavors(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal[1] = SCHEMA
     revision: Count = 0
     flavors: dict[str, Flavor]
+
+
+class Users(msgspec.Struct, frozen=True, kw_only=True):
+    """Feed `users`: entries of users.json with hashes; names of groups begin with `@`. Only the authentication service
+    may follow it. `anonymous`: there is no users.json, clients need no credentials."""
+
+    schema: Literal[1] = SCHEMA
+    revision: Count = 0
+    anonymous: bool = False
+    users: dict[str, User] = {}
+
+
+class GrantedUser(Granted, frozen=True, kw_only=True, omit_defaults=True):
+    """Groups and permissions of a user. `credentials`: a text that differs after a change of the password, and that
+    reveals neither password nor hash; empty without a password."""
+
+    credentials: str = ""
+
+
+class Permissions(msgspec.Struct, frozen=True, kw_only=True):
+    """Feed `permissions`: the feed `users` without hashes. `anonymous`: there is no users.json, everything is
+    allowed."""
+
+    schema: Literal[1] = SCHEMA
+    revision: Count = 0
+    anonymous: bool = False
+    users: dict[str, GrantedUser] = {}
+
+
+def granted(user: User) -> GrantedUser:
+    """Return an entry of the feed `permissions`."""
+    secret = msgspec.json.encode((user.password, user.scram)) if user.password or user.scram else b""
+    credentials = hashlib.sha256(secret).hexdigest()[:16] if secret else ""
+    return GrantedUser(groups=user.groups, permissions=user.permissions, credentials=credentials)
 
 
 class BrokerEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

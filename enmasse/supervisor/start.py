@@ -230,7 +230,7 @@ def check_config(options: Options) -> None:
     from enmasse.model.configuration import ADDRESSES, FILES, FLAVORS, AppliedState, apply
 
     applied = apply({name: _content(folder / name) for name in FILES}, AppliedState())
-    if not all(name in applied.state.config for name in (ADDRESSES, FLAVORS)):
+    if not (applied.users_known and all(name in applied.state.config for name in (ADDRESSES, FLAVORS))):
         lines = [f"{folder}/{problem}" for problem in applied.problems if problem.entry is None]
         raise StartError(
             "configuration.file.invalid",

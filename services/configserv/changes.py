@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from enmasse import log
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, AppliedState
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, USERS, AppliedState
 
 MAX_NAMES = 100
 """Names in one list of an event at most; `more` counts the others of all lists."""
@@ -23,6 +23,7 @@ def log_changes(was: AppliedState, now: AppliedState) -> None:
         (ADDRESSES, was.addresses, now.addresses),
         (FLAVORS, was.flavors, now.flavors),
         (BROKERS, was.brokers or {}, now.brokers or {}),
+        (USERS, was.users or {}, now.users or {}),
     ):
         if old != new:
             log.get().info("configserv.configuration.changed", file=file, **_differences(old, new))

@@ -10,8 +10,10 @@ import msgspec
 
 from enmasse import process, settings
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender
-from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
+from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS
 from enmasse.health import Health
+from enmasse.identity import roles
+from enmasse.identity.roles import Peer
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.configuration import Applied, AppliedState
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
 STATUS_INTERVAL, CHANGES_INTERVAL = 0.2, 0.05
 DISK_INTERVAL = 2.0
 """Seconds between two checks of the data directory for failed saves and removed files."""
+
+
+USERS = "users"
+"""The feed with hashes of passwords."""
 
 
 class ConfigservSettings(DriverSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +81,8 @@ class ConfigService:
                 PublishedFeed("flavors", "enmasse.flavors", self._flavors),
                 PublishedFeed("placements", "enmasse.placements", self._placements),
                 self._placement_feed,
+                PublishedFeed(USERS, "enmasse.users", self._users),
+                PublishedFeed("permissions", "enmasse.permissions", self._permissions),
                 PublishedFeed("status", "enmasse.status", self._status, STATUS_INTERVAL),
                 self._status_feed,
                 PublishedFeed("maas", None, self._maas),
@@ -152,6 +160,9 @@ class ConfigService:
             feed = self._feeds.get(link.remote_source or "")
             if feed is None:
                 link.refuse(NOT_FOUND, f"no feed {link.remote_source!r}; there are {', '.join(self._feeds)}")
+                return
+            if feed.address == USERS and not _may_follow(link.connection.identity, USERS):
+                link.refuse(UNAUTHORIZED_ACCESS, "users have hashes of passwords, which only authserv may receive")
                 return
             link.accept()
             feed.subscribe(link)
@@ -240,6 +251,26 @@ class ConfigService:
         revision = self._revisions.of("flavors")
         return msgspec.json.encode(feeds.Flavors(revision=revision, flavors=self._applied.state.flavors))
 
+    def _users(self) -> bytes | None:
+        applied = self._applied.now
+        if not applied.users_known:
+            return None
+        users = applied.state.users
+        revision = self._revisions.of(USERS)
+        return msgspec.json.encode(feeds.Users(revision=revision, anonymous=users is None, users=users or {}))
+
+    def _permissions(self) -> bytes | None:
+        applied = self._applied.now
+        if not applied.users_known:
+            return None
+        users = applied.state.users
+        body = feeds.Permissions(
+            revision=self._revisions.of("permissions"),
+            anonymous=users is None,
+            users={name: feeds.granted(user) for name, user in (users or {}).items()},
+        )
+        return msgspec.json.encode(body)
+
     def _placements(self) -> bytes | None:
         if self._placed.now is None:
             return None
@@ -321,6 +352,9 @@ class ConfigService:
         if first or now.flavors != was.flavors:
             revised.append("flavors")
             self._changed("flavors")
+        if self._applied.now.users_known and (not before.users_known or now.users != was.users):
+            revised += [USERS, "permissions"]
+            self._changed(USERS, "permissions")
         placed, moved = self._placed.now, Moves([], [])
         if self._placed.configure(self._applied.now, before):
             revised.append("placements")
@@ -352,6 +386,11 @@ class ConfigService:
         else:
             reasons = [str(problem) for problem in self._applied.now.problems if problem.entry is None]
             self._health.set(False, "; ".join(reasons) or "no configuration yet")
+
+
+def _may_follow(peer: Peer | None, feed: str) -> bool:
+    access = None if peer is None else roles.access(roles.Listener.CONFIGSERV, peer)
+    return access is not None and roles.may_receive(access, feed)
 
 
 V = TypeVar("V")

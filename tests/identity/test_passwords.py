@@ -103,7 +103,7 @@ async def test_remembered_successes_and_waiting_checks_are_bounded(
     assert await first
 
 
-@pytest.mark.parametrize("hash", [None, HASH, CHEAP])
+@pytest.mark.parametrize("hash", [None, HASH, CHEAP], ids=["unknown", "chosen", "generated"])
 @runs
 async def test_unknown_users_cost_what_wrong_passwords_cost(
     hash: str | None, checks: PasswordChecks, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,103 @@
+"""users.json in the configuration service: the feeds `users` and `permissions`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from proton.utils import LinkDetached
+
+from enmasse.identity.passwords import hashed
+from enmasse.model.configuration import USERS, Applied, AppliedState, Unreadable, apply
+from enmasse.model.feeds import granted
+from enmasse.model.users import User
+from tests.configserv.running import Client, Configserv
+
+HASHES = hashed("right", random=True)
+
+
+def applied(users: Any, last: AppliedState | None = None) -> Applied:
+    return apply({USERS: json.dumps(users).encode() if isinstance(users, dict) else users}, last or AppliedState())
+
+
+def reasons(now: Applied) -> list[str]:
+    return [str(problem) for problem in now.problems if problem.file == USERS]
+
+
+def test_without_a_file_there_are_no_users_and_nothing_is_wrong() -> None:
+    now = applied(None)
+    assert (now.state.users, now.users_known, reasons(now)) == (None, True, [])
+
+
+@pytest.mark.parametrize("content", [b"{", Unreadable("Permission denied"), b""])
+def test_a_first_file_that_cannot_be_used_is_not_an_anonymous_suite(content: Any) -> None:
+    now = applied(content)
+    assert (now.state.users, now.users_known) == (None, False)
+    assert "no client is let in before it can be used" in reasons(now)[0]
+
+
+@pytest.mark.parametrize("content", [None, b"{", Unreadable("Permission denied")])
+def test_a_file_that_is_gone_or_wrong_leaves_the_users_in_force(content: Any) -> None:
+    before = applied({"alice": {}}).state
+    now = applied(content, before)
+    assert (now.state.users, now.users_known) == ({"alice": User()}, True)
+    assert "what applied before stays" in reasons(now)[0]
+    assert USERS in now.state.config
+
+
+def test_an_invalid_entry_keeps_its_last_good_version_and_others_apply() -> None:
+    before = applied({"alice": {"groups": ["g"]}, "bob": {}, "@g": {}}).state
+    now = applied({"alice": {"color": 1}, "carol": {"color": 1}, "dave": {}, "@g": {}}, before)
+    assert now.state.users == {"alice": User(groups=("g",)), "dave": User(), "@g": User()}
+    assert [reason.split(": ")[1] for reason in reasons(now)] == ["alice.color", "carol.color"]
+
+
+def test_an_empty_file_has_no_users_and_is_not_anonymous() -> None:
+    now = applied({})
+    assert (now.state.users, now.users_known) == ({}, True)
+
+
+def test_credentials_differ_after_a_change_and_reveal_no_hash() -> None:
+    user = User(password=HASHES.password, scram=HASHES.scram, groups=("g",))
+    other = User(password=hashed("right", random=True).password)
+    assert granted(user).credentials != granted(other).credentials
+    assert granted(user) == granted(User(password=HASHES.password, scram=HASHES.scram, groups=("g",)))
+    assert granted(User()).credentials == ""
+    assert "argon2" not in repr(granted(user))
+
+
+def test_permissions_are_published_live_and_without_hashes(service: Configserv, connect: Callable[[], Client]) -> None:
+    service.start()
+    client = connect()
+    first = client.next("permissions")
+    assert (first["anonymous"], first["users"]) == (True, {})
+    entry = {"password": HASHES.password, "groups": ["g"]}
+    rule = {"allow": ["send"], "addresses": ["a/#"]}
+    service.write(USERS, {"alice": entry, "@g": {"permissions": [rule]}})
+    now = client.find("permissions", lambda body: body["users"])
+    assert now["anonymous"] is False
+    assert now["revision"] > first["revision"]
+    assert now["users"] == {
+        "alice": {"groups": ["g"], "credentials": granted(User(password=HASHES.password)).credentials},
+        "@g": {"permissions": [{"effect": "allow", "operations": ["send"], "addresses": ["a/#"]}]},
+    }
+    service.write(USERS, {"alice": {**entry, "passwd": "hunter2"}})
+    status = client.find("status", lambda body: body["errors"])
+    error = status["errors"][0]
+    assert (error["file"], error["entry"], error["field"]) == (USERS, "alice", "passwd")
+    assert "hunter2" not in json.dumps(status) + service.log.read_text()
+    (service.config / USERS).unlink()
+    client.find("status", lambda body: any("is missing" in error["reason"] for error in body["errors"]))
+    service.kill()
+    service.start()
+    after = connect().next("permissions")
+    assert (after["anonymous"], list(after["users"])) == (False, ["alice"])
+    assert (service.data / "configuration.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_users_are_refused_to_peers_without_credentials(service: Configserv, connect: Callable[[], Client]) -> None:
+    service.start()
+    with pytest.raises(LinkDetached, match="amqp:unauthorized-access"):
+        connect().next("users")
