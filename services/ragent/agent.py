@@ -66,8 +66,6 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
     listeners: tuple[ClientListener, ...] = ()
     mqtt: bool = False
     """Whether routers have the nodes of the MQTT services and the queues of sessions (`$sub/<broker>`)."""
-    authenticated: bool = False
-    """Whether routers authenticate at the brokers by their own credentials (SCRAM-SHA-256). Both must be embedded."""
     static: tuple[str, ...] = ("ragent",)
     """Names of entities in the routers' own configuration: they are not reported as foreign."""
 
@@ -89,7 +87,7 @@ class RouterAgent:
             )
             for each in config.listeners
         )
-        self.desired = Desired(listeners, mqtt=config.mqtt, authenticated=config.authenticated)
+        self.desired = Desired(listeners, mqtt=config.mqtt)
         self.routers: dict[str, ManagedRouter] = {}
         self.by_hand = ByHand(config.name, self._contents_changed)
         self.book = ReadinessBook("what was missing on a router has been made again")

@@ -30,7 +30,6 @@ class Desired:
         listeners: Iterable[ClientListener],
         *,
         mqtt: bool = False,
-        authenticated: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sources = Sources(("addresses", "placements"))
@@ -41,7 +40,6 @@ class Desired:
         self.mesh = Mesh(clock)
         self._listeners = tuple(listeners)
         self._mqtt = mqtt
-        self._authenticated = authenticated
         self._types: dict[AddressName, str] = {}
         self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._brokers: Mapping[str, feeds.BrokerEndpoint] = {}
@@ -134,7 +132,7 @@ class Desired:
     def connectors(self, router: str) -> list[Entity]:
         """Return the router's connectors to brokers, and to the routers that it dials."""
         return [
-            *(self._connector(name, broker) for name, broker in self.brokers(router).items()),
+            *(entities.connector(name, broker) for name, broker in self.brokers(router).items()),
             *(entities.neighbour(other, endpoint) for other, endpoint in self.mesh.dials(router).items()),
         ]
 
@@ -179,16 +177,11 @@ class Desired:
             return self.mesh.may_come(owner.subject)
         return owner.subject in self._invalid or owner.broker in self._invalid_brokers
 
-    def _connector(self, name: str, broker: feeds.BrokerEndpoint) -> Entity:
-        """Return the connector to a broker. Brokers managed by hand know no processes of the suite."""
-        authenticated = self._authenticated and not broker.by_hand
-        return entities.connector(name, broker.host, broker.port, authenticated=authenticated)
-
     def _connectors_to(self, router: str, owner: entities.Owner) -> Iterable[Entity]:
         """Return the connector to a broker or to another router."""
         broker, endpoint = self.brokers(router).get(owner.broker), self.mesh.dials(router).get(owner.subject)
         if broker is not None:
-            yield self._connector(owner.broker, broker)
+            yield entities.connector(owner.broker, broker)
         if endpoint is not None:
             yield entities.neighbour(owner.subject, endpoint)
 

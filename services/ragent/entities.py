@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from enmasse.model.feeds import Placement
+from enmasse.model.feeds import BrokerEndpoint, Placement
 from enmasse.model.names import AddressName, session_prefix, wire_name
 from services.ragent.mesh import Endpoint
 
@@ -215,13 +215,17 @@ def connector_name(broker: str) -> str:
     return f"{PREFIX}broker/{broker}"
 
 
-def connector(broker: str, host: str, port: int, *, authenticated: bool = False) -> Entity:
-    """Return the connector of every router to one broker. `authenticated`: router and broker prove themselves, by the
-    router's own credential."""
-    attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "route-container", "management": False}
-    if authenticated:
+def connector(name: str, broker: BrokerEndpoint) -> Entity:
+    """Return the connector of every router to one broker."""
+    attributes: dict[str, Any] = {
+        "host": broker.host,
+        "port": str(broker.port),
+        "role": "route-container",
+        "management": False,
+    }
+    if broker.scram:  # by the router's own credential, which the agent does not know
         attributes["saslMechanisms"] = "SCRAM-SHA-256"
-    return Entity(CONNECTOR, connector_name(broker), attributes)
+    return Entity(CONNECTOR, connector_name(name), attributes)
 
 
 def neighbour(router: str, endpoint: Endpoint) -> Entity:

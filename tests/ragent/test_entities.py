@@ -94,7 +94,7 @@ def test_entities_of_each_type() -> None:
         (LINK_ROUTE, {"prefix": "a/b", "direction": "in", "connection": connection}),
         (LINK_ROUTE, {"prefix": "a/b", "direction": "out", "connection": connection}),
     ]
-    assert entities.connector("b", "::1", 5).name == connection
+    assert entities.connector("b", feeds.BrokerEndpoint(host="::1", port=5)).name == connection
 
 
 def test_listeners_come_with_their_tls_profile() -> None:
@@ -208,21 +208,18 @@ def test_a_body_that_is_no_snapshot_is_refused(kind: type[Any], body: dict[str, 
         msgspec.convert(body, kind)
 
 
-def test_routers_authenticate_at_brokers_of_the_suite_and_at_no_other() -> None:
-    brokers = {
-        "b0": feeds.BrokerEndpoint(host="h", port=1),
-        "mine": feeds.BrokerEndpoint(host="h", port=2, by_hand=True),
-    }
-    for authenticated, expected in ((False, [None, None]), (True, ["SCRAM-SHA-256", None])):
-        desired = Desired((), authenticated=authenticated)
-        desired.set_placements(feeds.Placements(revision=1, brokers=brokers, addresses={}))
-        connectors = desired.connectors("r1")
-        assert [each.attributes.get("saslMechanisms") for each in connectors] == expected
-        for each in connectors:
-            assert desired.expected("r1", each.type, each.name) == each
+def test_routers_authenticate_at_brokers_that_want_it() -> None:
+    brokers = {"a": feeds.BrokerEndpoint(host="h", port=1, scram=True), "b": feeds.BrokerEndpoint(host="h", port=2)}
+    desired = Desired(())
+    desired.set_placements(feeds.Placements(revision=1, brokers=brokers, addresses={}))
+    connectors = desired.connectors("r1")
+    assert [each.attributes.get("saslMechanisms") for each in connectors] == ["SCRAM-SHA-256", None]
+    for each in connectors:
+        assert desired.expected("r1", each.type, each.name) == each
 
 
 def test_a_connector_is_made_again_to_authenticate() -> None:
-    before, after = (entities.connector("b", "h", 1, authenticated=each) for each in (False, True))
+    endpoints = (feeds.BrokerEndpoint(host="h", port=1, scram=scram) for scram in (False, True))
+    before, after = (entities.connector("b", each) for each in endpoints)
     row = {"name": before.name, **dict(zip(entities.COMPARED[before.type], before.row(), strict=True))}
     assert same(row, before) and not same(row, after)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enmasse.model.feeds import BrokerEndpoint
 from services.ragent import entities
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR, LISTENER, Entity
 from services.ragent.table import (
@@ -73,7 +74,10 @@ def test_difference_creates_deletes_and_replaces() -> None:
 
 def test_connectors_are_made_before_links_and_deleted_after_them_and_listeners_last() -> None:
     table = EntityTable()
-    connector, listener = entities.connector("b", "h", 1), entities.listeners([entities.ClientListener("l", "h", 2)])[0]
+    connector, listener = (
+        entities.connector("b", BrokerEndpoint(host="h", port=1)),
+        entities.listeners([entities.ClientListener("l", "h", 2)])[0],
+    )
     made = difference(table, [listener, LINK, ANY, connector], [])
     assert [operation.type for operation in made] == [CONNECTOR, ADDRESS, AUTO_LINK, LISTENER]
     for operation in made:
