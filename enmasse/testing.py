@@ -21,6 +21,7 @@ from typing import IO, Any
 from enmasse.cli.http import NotRunning, get_status
 from enmasse.cli.init import write
 from enmasse.cli.status import EMPTY, fetch
+from enmasse.identity.operator import BEARER, read_secret
 from enmasse.supervisor.ports import INTERNAL
 
 PORTS = (5671, 5672, 5673, 8080, 1883, 8883, 8083, 8084)
@@ -87,6 +88,12 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = 120) -> A
         time.sleep(0.05)
 
 
+def operator_headers(data: Path) -> dict[str, str]:
+    """Return the headers with the operator's secret of the suite with this data folder; without the secret, none."""
+    secret = read_secret(data)
+    return {} if secret is None else {"Authorization": f"{BEARER}{secret}"}
+
+
 class Suite:
     """A running `enmasse up`."""
 
@@ -123,6 +130,11 @@ class Suite:
     def operators(self) -> str:
         """Host and port of the listener for operators of the router."""
         return f"127.0.0.1:{5673 + self.offset}"
+
+    @property
+    def operator_headers(self) -> dict[str, str]:
+        """Return the headers of requests to the suite's HTTP endpoint; without a running suite, no header."""
+        return operator_headers(self.data)
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run an `enmasse` command to its end and return its outcome."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 from typing import Any
 
 from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end
+from enmasse.identity.operator import BEARER, read_secret, secret_file
 from enmasse.text import offset_option
 
 MAX_ANSWER = 256 << 20
@@ -18,7 +20,30 @@ class NotRunning(Exception):
     """No suite answers at this port offset; the text has the reason."""
 
 
+class NotAllowed(NotRunning):
+    """A suite runs, but this user cannot read the operator's secret."""
+
+
 def request(offset: int, method: str, path: str, body: Any = None, timeout: float = ANSWER_SECONDS) -> tuple[int, Any]:
+    """(HTTP status, decoded JSON), asked with the operator's secret. Raises NotRunning."""
+    return _exchange(offset, method, path, body, timeout, operator_secret(offset, timeout))
+
+
+def operator_secret(offset: int, timeout: float = ANSWER_SECONDS) -> str:
+    """Return the operator's secret of the running suite, which is in its data folder. Raises NotRunning."""
+    folder = Path(suite_info(offset, timeout)["data_dir"])
+    secret = read_secret(folder)
+    if secret is None:
+        raise NotAllowed(
+            f"EnMasse is running, but this user cannot read {secret_file(folder)}: run the command as the user of "
+            "`enmasse up`"
+        )
+    return secret
+
+
+def _exchange(
+    offset: int, method: str, path: str, body: Any, timeout: float, secret: str | None = None
+) -> tuple[int, Any]:
     """(HTTP status, decoded JSON). Raises NotRunning.
 
     HTTP/1.0 by hand: http.client costs each command 32 ms and 3.4 MiB to import, aiohttp 250 ms and 14 MiB.
@@ -26,6 +51,8 @@ def request(offset: int, method: str, path: str, body: Any = None, timeout: floa
     port = HTTP_PORT + offset
     content = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n"
+    if secret is not None:
+        head += f"Authorization: {BEARER}{secret}\r\n"
     if body is not None:
         head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
     try:
@@ -57,8 +84,8 @@ def get_status(offset: int, timeout: float = ANSWER_SECONDS, *, brief: bool = Fa
 
 def suite_info(offset: int, timeout: float = ANSWER_SECONDS) -> dict[str, Any]:
     """{"pid", "config_dir", "data_dir", "ports", …} of the running suite. Raises NotRunning."""
-    _, info = request(offset, "GET", "/api/suite", timeout=timeout)
-    if not isinstance(info, dict) or "config_dir" not in info:
+    _, info = _exchange(offset, "GET", "/api/suite", None, timeout)
+    if not isinstance(info, dict) or not {"config_dir", "data_dir"} <= info.keys():
         raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{HTTP_PORT + offset}")
     return info
 

@@ -18,12 +18,12 @@ from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 class DesiredBrokers(ChildGroup[str]):
     """Name → child. `make_child(spec)` makes one; `changed` is called after every change; `report` gets a line for
-    users.
+    users; `gone` gets the name of a process that has left the suite.
     """
 
     def __init__(
         self, options: Options, data: DataDir, ports: InternalPorts, make_child: Callable[[Spec], Child],
-        changed: Callable[[], None], report: Callable[[str], None],
+        changed: Callable[[], None], report: Callable[[str], None], gone: Callable[[str], None],
     ) -> None:  # fmt: skip
         super().__init__()
         self._options = options
@@ -32,6 +32,7 @@ class DesiredBrokers(ChildGroup[str]):
         self._make_child = make_child
         self._changed = changed
         self._report = report
+        self._gone = gone
         self._desired: dict[str, tuple[Spec, dict[str, Any]]] = {}
         """Name → spec of the started child, and the settings in its file."""
         self._seen: desired.Mark | None = None
@@ -100,6 +101,7 @@ class DesiredBrokers(ChildGroup[str]):
             if forget_ports:
                 self._ports.release(f"{name}/health")
                 self._ports.release(f"{name}/amqp")
+                self._gone(name)
             self._seen = None  # read again: the process may be desired with other settings
 
         self._leave(name, ended)

@@ -53,11 +53,12 @@ def now() -> str:
 
 
 class Child:
-    """A process of the suite. `changed` is called when pid or readiness changed; `say` gets a line for users."""
+    """A process of the suite. `issue` is called before each start (it writes the credential, or raises OSError),
+    `changed` when pid or readiness changed; `say` gets a line for users."""
 
     def __init__(
         self, spec: Spec, program: Program, launch: Launch, run_dir: Path, log_dir: Path,
-        changed: Callable[[], None], say: Callable[[str], None],
+        issue: Callable[[], None], changed: Callable[[], None], say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.spec = spec
         self.pid: int | None = None
@@ -72,6 +73,7 @@ class Child:
         self._run_dir = run_dir
         self._log_file = log_dir / f"{spec.name}.log"
         self._log = log.get(component=spec.name)
+        self._issue = issue
         self._changed = changed
         self._say = say
         self._stopping = asyncio.Event()
@@ -160,6 +162,7 @@ class Child:
     async def _run_once(self) -> str:
         """Run one process until its end. Return how it ended."""
         try:
+            self._issue()
             command = self._program.prepare(self.spec, self._run_dir)
             output = logfile.open_log(self._log_file)
         except OSError as error:

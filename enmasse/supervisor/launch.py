@@ -98,7 +98,7 @@ CAN_FORK = sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
 class ForkServer:
-    """A server process that forks services (forkserver.py). The first launch starts it, and the first after its end.
+    """A server process that forks services (forkserver.py). The first launch after its end starts another one.
 
     `modules`: the modules it imports; commands that run another module or program are executed.
     """
@@ -108,6 +108,12 @@ class ForkServer:
         self._turn = asyncio.Lock()
         self._socket: socket.socket | None = None
         self._server: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start the server process, which imports the modules meanwhile. If that fails, the first launch repeats it."""
+        if CAN_FORK:
+            with contextlib.suppress(OSError):
+                self._socket = await self._start()
 
     async def _start(self) -> socket.socket:
         """Start the server process, which imports the modules after this returns. Raises OSError."""

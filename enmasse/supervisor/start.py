@@ -100,6 +100,7 @@ def run(
 
 async def _run(suite: Supervisor, forks: ForkServer, listening: socket.socket) -> None:
     try:
+        await forks.start()
         await suite.run(_http(listening))
     finally:
         await forks.close()

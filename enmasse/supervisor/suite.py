@@ -9,14 +9,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from enmasse import log
+from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS
 from enmasse.engines.program import Program, Spec
 from enmasse.files import NO_ROOM, write_json
+from enmasse.identity.roles import Role
 from enmasse.supervisor import desired, mqtt, status, welcome
 from enmasse.supervisor.brokers import DesiredBrokers
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.group import STOP_WITHIN
+from enmasse.supervisor.issuer import Issuer
 from enmasse.supervisor.launch import Launch
 from enmasse.supervisor.lines import error_lines
 from enmasse.supervisor.plan import GATEWAY, ROUTER_KIND, Options, fixed_services, forget_router, router
@@ -79,9 +82,12 @@ class Supervisor:
         self._make_feed = make_feed
         self._out = out
         self._say = say
+        self._issuer = Issuer(data.run)
         self._news = asyncio.Event()
         self._fixed: dict[str, Child] = {}
-        self._brokers = DesiredBrokers(options, data, ports, self._child, self._news.set, self._say_once)
+        self._brokers = DesiredBrokers(
+            options, data, ports, self._child, self._news.set, self._say_once, self._withdraw
+        )
         self._routers = Replicas(
             ROUTER_KIND, options.most_routers, data.path / "scale-router.json",
             self._router, self._forget_router, self._news.set,
@@ -98,6 +104,11 @@ class Supervisor:
         self._logged_config: dict[str, str] = {}
         self._log = log.get()
         self._written_actual: list[dict[str, Any]] | None = None
+
+    @property
+    def operator_secret(self) -> str:
+        """The secret that requests of operators carry."""
+        return self._issuer.operator_secret
 
     # Queries and commands
 
@@ -145,6 +156,7 @@ class Supervisor:
         Raises OSError if its files cannot be written, other than for lack of room.
         """
         self._catch_signals()
+        self._issuer.begin()
         specs = fixed_services(self.options, self.data, self._ports)
         specs += mqtt.keepers(self.options, self.data, self._ports)
         self._fixed = {spec.name: self._child(spec) for spec in specs}
@@ -173,6 +185,7 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._stop_children()
+            self._issuer.end()
             if self._web is not None:
                 self._web.close()
             self._ports.close()
@@ -200,19 +213,33 @@ class Supervisor:
 
     def _child(self, spec: Spec) -> Child:
         program = self._programs[spec.engine]
-        return Child(spec, program, self._launch, self.data.run, self.data.logs, self._news.set, self._say)
+
+        def issue() -> None:
+            if spec.engine == EMBEDDED:
+                self._issuer.issue(spec.name, Role(spec.kind))
+
+        return Child(spec, program, self._launch, self.data.run, self.data.logs, issue, self._news.set, self._say)
+
+    def _withdraw(self, name: str) -> None:
+        """Withdraw the credential of a process that has left the suite."""
+        try:
+            self._issuer.withdraw(name)
+        except OSError as error:
+            self._say_once(f"{error.filename or self.data.run}: {error.strerror}")
 
     def _router(self, name: str) -> Child:
         return self._child(router(self.options, self._ports, name))
 
     def _forget_router(self, name: str) -> None:
         forget_router(self._ports, name)
+        self._withdraw(name)
 
     def _gateway(self, name: str) -> Child:
         return self._child(mqtt.gateway(self.options, self._ports, name))
 
     def _forget_gateway(self, name: str) -> None:
         mqtt.forget_ports(self._ports, name)
+        self._withdraw(name)
 
     def _children(self) -> list[Child]:
         return [*self._fixed.values(), *self._routers.children, *self._gateways.children, *self._brokers.children]
@@ -233,9 +260,11 @@ class Supervisor:
     # The local driver
 
     async def _follow_desired(self) -> None:
-        """Keep exactly the processes of the folder `desired` running."""
+        """Keep exactly the processes of the folder `desired` running, and the files with secrets where they are."""
         while True:
             self._look_at_desired()
+            with contextlib.suppress(OSError):
+                self._issuer.restore()
             settled = self.is_ready and self._brokers.settled
             await asyncio.sleep(POLL_SETTLED if settled else POLL_UNSETTLED)
 

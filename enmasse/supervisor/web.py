@@ -1,13 +1,15 @@
 """HTTP of the suite, on loopback: health, status, metrics, and the two orders `scale` and `force`.
 
-A web page in a browser on this machine must be able neither to read nor to change anything here. So the Host header
-must name loopback (a page whose name resolves to 127.0.0.1 fails), an Origin must be loopback too, and commands must be
-declared as JSON, which a foreign page cannot do without a CORS preflight request, which is not answered.
+Requests other than those for health and `/api/suite` need the operator's secret (`Authorization: Bearer …`). A web page
+in a browser on this machine must be able neither to read nor to change anything here. So the Host header must name
+loopback (a page whose name resolves to 127.0.0.1 fails), an Origin must be loopback too, and commands must be declared
+as JSON, which a foreign page cannot do without a CORS preflight request, which is not answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import socket
 from collections.abc import Callable, Coroutine
@@ -17,8 +19,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 import enmasse
+from enmasse import log
 from enmasse.decoding import decode_any
 from enmasse.health import Heartbeat
+from enmasse.identity.operator import BEARER, SECRET_FILE
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.supervisor import metrics
 from enmasse.supervisor.suite import Supervisor
@@ -27,6 +31,8 @@ from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer,
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+OPEN = frozenset({"/livez", "/readyz", "/healthz", "/api/suite"})
+"""Paths that are answered without the operator's secret; the last one shows commands where its file is."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_NAMES = 10_000
 BOUNDS = Bounds(
@@ -49,7 +55,7 @@ def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) 
         return list(metrics.families(suite.status())), suite.brokers()
 
     def answer(request: Request) -> Response:
-        refusal = _refusal(request)
+        refusal = _refusal(request, suite.operator_secret)
         if refusal is not None:
             return refusal
         if request.path == "/livez":
@@ -128,8 +134,8 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
     }
 
 
-def _refusal(request: Request) -> Response | None:
-    """Return the refusal of a request that may come from a web page; None if it is acceptable."""
+def _refusal(request: Request, secret: str) -> Response | None:
+    """Return the refusal of a request that is not an operator's, or may come from a web page; None for the others."""
     origin = request.headers.get("Origin")
     if not _is_loopback(f"//{request.headers.get('Host', '')}"):
         return _refused("the Host header must name loopback: localhost, 127.0.0.1 or [::1]", 403)
@@ -137,6 +143,14 @@ def _refusal(request: Request) -> Response | None:
         return _refused("requests from other web sites are not answered", 403)
     if request.method == "POST" and request.headers.get_content_type() != "application/json":
         return _refused("the Content-Type must be application/json", 415)
+    if request.path not in OPEN and not hmac.compare_digest(
+        request.headers.get("Authorization", "").encode("utf-8", "replace"), f"{BEARER}{secret}".encode()
+    ):
+        log.get().warning("suite.request.refused", method=request.method, path=request.path[:100])
+        return _refused(
+            f"needs the header `Authorization: {BEARER}SECRET`; the secret is in run/{SECRET_FILE} in the data folder",
+            401,
+        )
     return None
 
 

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any, TypeVar
 
-from enmasse.testing import free_offset
+from enmasse.testing import free_offset, operator_headers
 from tests.kit import processes
 from tests.kit.waiting import wait_for
 
@@ -143,17 +143,22 @@ class Up:
         return status
 
     def http(self, path: str, body: Any = None, method: str | None = None, **headers: str) -> tuple[int, Any]:
-        """(status, decoded JSON or text) of a request to the suite."""
+        """(status, decoded JSON or text) of a request to the suite, with the operator's secret."""
         import http.client
 
+        asked = operator_headers(self.data)
         connection = http.client.HTTPConnection("127.0.0.1", 8080 + self.offset, timeout=60)
         data = None if body is None else body if isinstance(body, str) else json.dumps(body)
-        sent = {"Content-Type": "application/json"} if data is not None else {}
+        sent = dict(asked)
+        if data is not None:
+            sent["Content-Type"] = "application/json"
         sent.update({key.replace("_", "-"): value for key, value in headers.items()})
         connection.request(method or ("GET" if body is None else "POST"), path, data, sent)
         answer = connection.getresponse()
         text = answer.read().decode()
         connection.close()
+        if answer.status == 401 and asked != operator_headers(self.data) and "Authorization" not in headers:
+            return self.http(path, body, method, **headers)  # the suite was still starting
         return answer.status, json.loads(text) if "json" in (answer.getheader("Content-Type") or "") else text
 
     def status(self) -> dict[str, Any]:

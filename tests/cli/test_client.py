@@ -121,7 +121,7 @@ def suite_with_port(name: str, port: int, offset: int) -> Iterator[threading.Eve
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(json.dumps({"config_dir": "/", "ports": {name: port}}).encode())
+            self.wfile.write(json.dumps({"config_dir": "/", "data_dir": "/", "ports": {name: port}}).encode())
             asked.set()
 
         def log_message(self, format: str, *arguments: object) -> None:

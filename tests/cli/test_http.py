@@ -18,12 +18,18 @@ from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-ORDER = b"POST /api/scale HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+ORDER = (
+    b"POST /api/scale HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Authorization: Bearer secret\r\nContent-Length: 100\r\n\r\n"
+)
+SECRET = "secret"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Quiet:
     """A suite that only says that it is not ready."""
+
+    operator_secret = SECRET
 
     def __init__(self, size: int = 0) -> None:
         self.size = size
@@ -91,7 +97,7 @@ async def test_an_answer_that_nobody_reads_is_given_up() -> None:
     size = 64 << 20
     async with serving(Quiet(size), answer_seconds=0.2) as server:
         with socket.create_connection(("127.0.0.1", server.port)) as slow:
-            slow.sendall(b"GET /api/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            slow.sendall(b"GET /api/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n")
             await until(lambda: server.connections)
             assert b"503" in await rest(await connect(server.port, HEAD + b"\r\n"))
             slow.settimeout(60)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from enmasse.cli.status import file_hashes
+from enmasse.identity.operator import secret_file
 from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, wait_for
 
 FIELDS = ["schema", "ready", "config", "components", "addresses", "errors"]
@@ -70,10 +71,13 @@ def test_a_suite_that_answers_late_is_not_taken_for_none(tmp_path: Path) -> None
     """However short the wait: its machine is loaded."""
     status = {**{key: [] for key in FIELDS}, "schema": 1, "ready": False, "config": {}}
     given_up: list[str] = []
+    secret_file(tmp_path).parent.mkdir()
+    secret_file(tmp_path).write_text("secret\n")
 
     class Late(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            answer = {"config_dir": str(tmp_path)} if self.path == "/api/suite" else status
+            folders = {"config_dir": str(tmp_path), "data_dir": str(tmp_path)}
+            answer = folders if self.path == "/api/suite" else status
             if answer is status and select.select([self.connection], [], [], 2)[0]:
                 given_up.append(self.path)
             self.send_response(200)

@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from enmasse.identity.credentials import Peers, read_credential
+from enmasse.identity.operator import OPERATOR, SECRET_FILE, secret_file
+from enmasse.identity.roles import Peer, Role
 from tests.cli.running import Up, address, alive, enmasse, order_before, wait_for
 
 FIXED = ["configserv", "ragent", "storage_controller", "router-0"]
@@ -95,6 +98,7 @@ def test_files_deleted_by_hand_are_made_again(empty_config: Path, tmp_path: Path
         wait_for(lambda: up.facts().get("broker-a", {}).get("ready") and up.status()["ready"])
         shutil.rmtree(up.data / "run")
         shutil.rmtree(up.data / "logs")
+        wait_for(secret_file(up.data).exists)
         pids = up.pids()
         for name in ("storage_controller", "broker-a"):
             os.kill(pids[name], signal.SIGKILL)
@@ -397,6 +401,61 @@ def test_web_pages_cannot_order_or_read_anything(empty_config: Path, tmp_path: P
         assert up.http("/api/scale", order, Origin=f"http://localhost:{port}")[0] == 200
         assert up.http("/api/scale", method="OPTIONS", Origin="http://evil.example")[0] == 403
         assert up.http("/api/scale", "x" * 2_000_000)[0] == 413
+
+
+def test_only_who_has_the_operators_secret_reads_and_orders(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        secret = secret_file(up.data).read_text().strip()
+        assert secret_file(up.data).stat().st_mode & 0o777 == 0o600
+        wrong = (
+            "",
+            "Bearer",
+            "Bearer ",
+            f"Bearer {secret}x",
+            f"Bearer {secret[:-1]}",
+            f"Basic {secret}",
+            "Bearer \xff",
+        )
+        for sent in wrong:
+            for path in ("/api/status", "/api/ready", "/metrics", "/nothing"):
+                assert up.http(path, Authorization=sent)[0] == 401, (path, sent)
+            assert up.http("/api/scale", {"service": "router", "count": 1}, Authorization=sent)[0] == 401
+            assert up.http("/api/force", {"addresses": ["a"]}, Authorization=sent)[0] == 401
+        for path in ("/livez", "/readyz", "/healthz", "/api/suite"):
+            assert up.http(path, Authorization="")[0] == 200
+        assert up.http("/api/status", Authorization=f"Bearer {secret}")[0] == 200
+        files = [file for file in up.data.rglob("*") if file.is_file()]
+        holding = {file.name for file in files if secret in file.read_text(errors="replace")}
+        assert holding == {SECRET_FILE}  # in no log, settings file or list of peers
+        assert secret not in "".join((*up.lines, *up.errors))
+        done = enmasse("status", "--port-offset", up.offset)
+        assert done.returncode == 0, done.stderr
+        secret_file(up.data).chmod(0)
+        if os.geteuid() != 0:  # root reads it in any case
+            done = enmasse("status", "--port-offset", up.offset)
+            assert done.returncode == 4 and "cannot read" in done.stderr
+        up.end()
+        assert not secret_file(up.data).exists()
+
+
+def test_each_start_of_a_process_has_a_secret_of_its_own(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        folder = up.data / "run"
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert {file.stat().st_mode & 0o777 for file in folder.iterdir() if file.is_file()} == {0o600}
+        before = read_credential(folder / "ragent.credential")
+        assert (before.name, before.role) == ("ragent", Role.AGENT)
+        peers = Peers(folder / "peers.verifiers")
+        assert peers.peer("ragent") == Peer("ragent", Role.AGENT)
+        assert peers.peer(OPERATOR) == Peer(OPERATOR, Role.OPERATOR)
+        pid = up.pids()["ragent"]
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: up.runs("ragent", after=pid))
+        assert read_credential(folder / "ragent.credential").secret != before.secret
 
 
 def test_metrics(empty_config: Path, tmp_path: Path) -> None:

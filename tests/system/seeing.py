@@ -10,7 +10,8 @@ from enmasse.testing import Suite, wait_for
 
 
 def status(suite: Suite) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{8080 + suite.offset}/api/status", timeout=60) as answer:
+    url = f"http://127.0.0.1:{8080 + suite.offset}/api/status"
+    with urllib.request.urlopen(urllib.request.Request(url, headers=suite.operator_headers), timeout=60) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
 

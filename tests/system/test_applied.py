@@ -59,7 +59,8 @@ async def settings(broker: Artemis, address: str) -> dict[str, Any]:
 async def poll(suite: Suite, path: str, condition: Callable[[dict[str, Any]], bool], seconds: float) -> None:
     """Asks again and again, without a pause, until the condition holds for the answer."""
     deadline = time.monotonic() + seconds
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{8080 + suite.offset}") as session:
+    url = f"http://127.0.0.1:{8080 + suite.offset}"
+    async with aiohttp.ClientSession(url, headers=suite.operator_headers) as session:
         while True:
             async with session.get(path) as answer:
                 found = await answer.json()
