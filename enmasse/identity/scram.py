@@ -124,11 +124,10 @@ def of_peers(peers: Peers) -> dict[str, Callable[[], _Server]]:
 
 
 class ScramClient:
-    """SCRAM-SHA-256 of a client. It demands the server's proof that it knows the verifier of this user."""
+    """SCRAM of a client. It demands the server's proof that it knows the verifier of this user."""
 
-    name = SCRAM
-
-    def __init__(self, user: str, password: str) -> None:
+    def __init__(self, user: str, password: str, mechanism: str = SCRAM) -> None:
+        self.name = mechanism
         self._user = user
         self._password = password
         self._exchange: Any = None
@@ -136,7 +135,7 @@ class ScramClient:
 
     def start(self) -> bytes | None:
         """Return client-first-message."""
-        self._exchange = Client([SCRAM], self._user, self._password)
+        self._exchange = Client([self.name], self._user, self._password)
         self._next = self._final
         return bytes(self._exchange.get_client_first().encode())
 
@@ -146,14 +145,14 @@ class ScramClient:
         try:
             return self._next(challenge.decode())
         except (ScramException, ValueError) as error:
-            raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"the server's part of {SCRAM} is wrong: {error}") from None
+            raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"the server's part of {self.name} is wrong: {error}") from None
 
     def finish(self, additional: bytes | None) -> None:
         """Take the server's acceptance, with its signature unless that was a challenge. Raises AmqpError."""
         if additional is not None and self._next == self._verify:
             self.respond(additional)
         if self._next != self._end:
-            raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"the server's part of {SCRAM} is wrong: no signature")
+            raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"the server's part of {self.name} is wrong: no signature")
 
     def _final(self, text: str) -> bytes:
         rounds = next((part[2:] for part in text.split(",") if part.startswith("i=")), "")

@@ -42,6 +42,7 @@ STOP_ORDER = (
     ("subserv", "mqtt_lwt"),
     ("router",),
     ("broker",),
+    ("authserv",),
     ("configserv",),
 )
 """Order of the end: watching services first, so that they do not react to the end of the others; clients are closed

@@ -1,0 +1,1 @@
+"""The authentication service: see README.md."""

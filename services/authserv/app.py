@@ -1,0 +1,213 @@
+"""The process: follows the users, listens, and answers SASL for routers, gateways and brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from enmasse import log, process, settings
+from enmasse.aio.feeds import FeedsClient, FollowedFeed
+from enmasse.aio.transport import Hub
+from enmasse.aio.transport import serve as serve_amqp
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.limits import Limits
+from enmasse.amqp.sasl import SaslServer
+from enmasse.health import Health
+from enmasse.identity.credentials import own
+from enmasse.identity.failures import Failures
+from enmasse.identity.passwords import PasswordChecks
+from enmasse.identity.permissions import Rights
+from enmasse.identity.principal import Principal
+from enmasse.identity.scram import USER_ITERATIONS, Unknown
+from enmasse.metrics import counter, gauge, single
+from enmasse.model import feeds
+from enmasse.model.users import Verifier
+from services.authserv.login import Login
+from services.authserv.sources import Users
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+CONTAINER = "authserv"
+Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"]
+DELAY = 1.0
+"""Seconds until a failure is answered whose address is not known, or has to wait."""
+LIMITS = Limits(max_sessions=1, max_links=1, max_sasl_frame=16384, handshake_timeout_ms=20_000)
+
+
+class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings (docs/contracts.md, "A service as a process"). `cert`, `key`: files in PEM for TLS; None: without.
+    `relays`: networks of routers and gateways, whose clients' addresses count and not their own."""
+
+    listen: settings.HostPort
+    configserv: settings.HostPort
+    mechanisms: tuple[Mechanism, ...] = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+    cert: str | None = None
+    key: str | None = None
+    relays: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
+    threads: int = 2
+    """Passwords that are checked at a time."""
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("cert and key belong together: give both, or neither")
+        for network in self.relays:
+            ipaddress.ip_network(network)
+
+
+class AuthService:
+    """Logins of all clients."""
+
+    def __init__(self, config: AuthservSettings, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._mechanisms: tuple[str, ...] = config.mechanisms
+        self._relays = [ipaddress.ip_network(network) for network in config.relays]
+        self._checks = PasswordChecks(loop.time, config.threads)
+        self._failures = Failures(loop.time)
+        self._unknown = Unknown(USER_ITERATIONS)
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.users = Users(self._checks)
+
+    def connection(self, peer: Any) -> Connection:
+        """Return the engine's side of a new connection."""
+        host = str(peer.address).rpartition(":")[0].strip("[]")
+        login = Login(self, host, relayed=self._is_relay(host))
+        return Connection(
+            login,
+            container_id=CONTAINER,
+            is_client=False,
+            sasl=SaslServer(self._offered(login), required=True),
+            properties={"product": "enmasse-authserv"},
+            limits=LIMITS,
+        )
+
+    def close(self) -> None:
+        """End what runs beside the connections."""
+        for task in self._tasks:
+            task.cancel()
+        self._checks.close()
+
+    def metrics(self) -> Iterator[Metric]:
+        """Metrics of logins (docs/metrics.md)."""
+        counts = [({"mechanism": name, "outcome": outcome}, n) for (name, outcome), n in sorted(self._counts.items())]
+        yield counter("enmasse_logins", "Logins by mechanism and outcome.", counts)
+        yield counter("enmasse_password_checks", "Passwords checked by argon2.", single(self._checks.computed))
+        yield gauge("enmasse_users", "Users in users.json.", single(len(self.users)))
+
+    def _offered(self, login: Login) -> dict[str, Any]:
+        if not self.users.known:
+            return login.unready(self._mechanisms)
+        if self.users.anonymous:
+            return login.open_to_all()
+        extra = ("ANONYMOUS",) if self.users.allows_anonymous() else ()
+        return login.mechanisms((*self._mechanisms, *extra), self._unknown)
+
+    def _is_relay(self, host: str) -> bool:
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return any(address in network for network in self._relays)
+
+    # --- for logins ---------------------------------------------------------------------------------------------------
+
+    def may_try(self, user: str, address: str | None) -> bool:
+        """Return whether this user may try now."""
+        return address is None or self._failures.wait(user, address) == 0
+
+    def failed(self, mechanism: str, user: str, address: str | None, answer: Callable[[], None]) -> None:
+        """Count a failed login, and answer it: later if the address is not known or has to wait."""
+        self._counts[mechanism, "refused"] += 1
+        known = self.users.knows(user)  # a name that is unknown may be a password
+        log.get().info("authserv.login.refused", user=user if known else None, peer=address, mechanism=mechanism)
+        late = not self.may_try(user, address) or address is None
+        if address is not None:
+            self._failures.failed(user, address)
+        if late:
+            self._loop.call_later(DELAY, answer)
+        else:
+            answer()
+
+    def succeeded(self, mechanism: str, user: str, address: str | None) -> None:
+        """Count a login."""
+        self._counts[mechanism, "accepted"] += 1
+        if address is not None:
+            self._failures.succeeded(user, address)
+
+    def verifier(self, user: str, mechanism: str) -> Verifier | None:
+        """Return the verifier of a user for a SCRAM mechanism."""
+        return self.users.verifier(user, mechanism)
+
+    async def check(self, user: str, password: str) -> Principal | None:
+        """Return the identity of the user with this password. Raises Busy."""
+        return await self.users.check(user, password)
+
+    def principal(self, user: str) -> Principal | None:
+        """Return the identity of a user, after the proof by SCRAM."""
+        return self.users.principal(user)
+
+    def rights(self, principal: Principal) -> Rights:
+        """Return what a principal may do."""
+        return self.users.rights(principal)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work beside the connection."""
+        task = process.spawn(work, "check of a password")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call in the next turn of the loop."""
+        self._loop.call_soon(call)
+
+
+async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
+    """Run the service until `stop` is set. Raises process.Fatal if its port or certificate cannot be used."""
+    loop = asyncio.get_running_loop()
+    service = AuthService(config, loop)
+    users: FollowedFeed[feeds.Users] = FollowedFeed("users", feeds.Users, service.users.replace)
+    client = FeedsClient(*settings.host_port(config.configserv), config.name, [users], credential=own(config))
+    health = Health(config.health, service.metrics, check=lambda: _state(service.users, client))
+    await health.start()
+    hub = Hub(loop)
+    host, port = settings.host_port(config.listen)
+    try:
+        listener = await serve_amqp(hub, host, port, service.connection, _tls(config))
+    except OSError as error:
+        raise process.cannot_listen(config.listen, error, "listen") from None
+    health.endpoints = lambda: {"amqp" if config.cert is None else "amqps": f"{host}:{listener.port}"}
+    following = process.spawn(client.run(), "feed of users")
+    await stop.wait()
+    health.check = None
+    health.set(False, "stopping")
+    following.cancel()
+    listener.close()
+    service.close()
+    await health.close()
+
+
+def _state(users: Users, client: FeedsClient) -> tuple[bool, str]:
+    if not users.known:
+        return False, "the configuration service has not delivered users yet"
+    if not client.connected:
+        return True, "the configuration service cannot be reached: changes of users.json have no effect meanwhile"
+    return True, "anonymous: there is no users.json, every client is let in" if users.anonymous else ""
+
+
+def _tls(config: AuthservSettings) -> ssl.SSLContext | None:
+    if config.cert is None or config.key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(config.cert, config.key)
+    except (OSError, ssl.SSLError) as error:
+        raise process.Fatal(
+            "service.setting.invalid", f"authserv {config.name}: cert, key: {config.cert}: {error}; correct the files"
+        ) from None
+    return context

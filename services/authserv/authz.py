@@ -1,0 +1,42 @@
+"""The property `address-authz` of the delegation contract: permissions for routers that enforce them themselves
+(docs/contracts.md, "authserv"). Pure.
+
+Qpid Dispatch compares a key with an address as text; a last character `*` stands for any text. Permissions that cannot
+be expressed so are narrowed: nothing is allowed that `Rights` would refuse, but for the names of the suite under `*`.
+"""
+
+from __future__ import annotations
+
+from enmasse.amqp.types import Array
+from enmasse.identity.permissions import Rights, expanded
+from enmasse.model.users import OPERATIONS, Operation
+
+
+def address_authz(rights: Rights, user: str) -> dict[str, Array]:
+    """Return key → array of operations, for the Open of Qpid Dispatch. Left out: patterns with `*` for one word, and
+    those of which a part is denied."""
+    found: dict[str, list[Operation]] = {}
+    for rule in rights.rules:
+        permission = rule.permission
+        if permission.effect != "allow":
+            continue
+        for pattern in permission.addresses:
+            name = expanded(pattern, user)
+            for key in _keys(name):
+                operations = found.setdefault(key, [])
+                operations += [
+                    operation
+                    for operation in OPERATIONS
+                    if operation in permission.operations
+                    and operation not in operations
+                    and rights.covers(operation, name).allowed
+                ]
+    return {key: Array(str, operations) for key, operations in found.items() if operations}
+
+
+def _keys(pattern: str) -> list[str]:
+    if pattern == "#":
+        return ["*"]
+    if pattern.endswith(("/#", ".#")):
+        return [pattern[:-2], f"{pattern[:-2]}/*", f"{pattern[:-2]}.*"]
+    return [] if pattern.endswith("*") else [pattern]

@@ -1,0 +1,207 @@
+"""One client: its SASL exchange, then an Open that states the identity (docs/contracts.md, "authserv")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from enmasse.amqp import errors
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.performatives import SASL_AUTH
+from enmasse.amqp.sasl import TEMPORARY, Exchange, ServerMechanism, anonymous, plain
+from enmasse.amqp.types import Symbol
+from enmasse.identity.passwords import Busy
+from enmasse.identity.principal import Principal
+from enmasse.identity.scram import Unknown, scram
+from enmasse.model.users import ANONYMOUS, Verifier, prepared
+from services.authserv.authz import address_authz
+
+if TYPE_CHECKING:
+    from enmasse.amqp.connection import Connection
+    from enmasse.identity.permissions import Rights
+
+AUTHZ = "ADDRESS-AUTHZ"
+CLIENT = "?client="
+"""In the host name of sasl-init: what follows is the address of the client for which a router or gateway asks."""
+
+
+class Outcomes(Protocol):
+    """Decisions and effects that connections share."""
+
+    def may_try(self, user: str, address: str | None) -> bool:
+        """Return whether this user may try now; the address is None if it is not known."""
+
+    def failed(self, mechanism: str, user: str, address: str | None, answer: Callable[[], None]) -> None:
+        """Count a failed login, and call `answer` in due time."""
+
+    def succeeded(self, mechanism: str, user: str, address: str | None) -> None:
+        """Count a login."""
+
+    def verifier(self, user: str, mechanism: str) -> Verifier | None:
+        """Return the verifier of a user for a SCRAM mechanism."""
+
+    async def check(self, user: str, password: str) -> Principal | None:
+        """Return the identity of the user with this password. Raises Busy."""
+
+    def principal(self, user: str) -> Principal | None:
+        """Return the identity of a user, after the proof by SCRAM."""
+
+    def rights(self, principal: Principal) -> Rights:
+        """Return what a principal may do."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work beside the connection."""
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call in the next turn of the loop."""
+
+
+class Login(Handler):
+    """Login of one client. `address`: its host; `relayed`: it may state another one."""
+
+    def __init__(self, outcomes: Outcomes, address: str, *, relayed: bool) -> None:
+        self._outcomes = outcomes
+        self._peer = address
+        self._relayed = relayed
+        self._address: str | None = None
+        self._user = ""
+        """The name that the client states."""
+        self._principal: Principal | None = None
+
+    def mechanisms(self, names: tuple[str, ...], unknown: Unknown) -> dict[str, Callable[[], ServerMechanism]]:
+        """Return the mechanisms of these names for SaslServer."""
+        return {name: self._watched(self._mechanism(name, unknown)) for name in names}
+
+    def open_to_all(self) -> dict[str, Callable[[], ServerMechanism]]:
+        """Return mechanisms that let in everyone as the anonymous user, whatever the password."""
+        everyone = plain(lambda exchange, user, password: exchange.succeed(ANONYMOUS))
+        return {"PLAIN": self._watched(everyone), "ANONYMOUS": self._watched(anonymous)}
+
+    def unready(self, names: tuple[str, ...]) -> dict[str, Callable[[], ServerMechanism]]:
+        """Return mechanisms that fail for now."""
+        return dict.fromkeys(names, _Unready)
+
+    # --- engine -------------------------------------------------------------------------------------------------------
+
+    def on_open(self, c: Connection) -> None:
+        """State the identity, then close."""
+        principal = self._principal
+        if principal is None:
+            c.close(AmqpError(errors.UNAUTHORIZED_ACCESS, "the user was removed"))
+            return
+        properties: dict[Any, Any] = {
+            Symbol("authenticated-identity"): {"sub": principal.name, "preferred_username": principal.name},
+            Symbol("groups"): list(principal.groups),
+        }
+        wanted = c.remote_open.desired_capabilities if c.remote_open is not None else None
+        if AUTHZ in map(str, wanted or ()):
+            authz = address_authz(self._outcomes.rights(principal), principal.name)
+            properties[Symbol("address-authz")] = authz
+            c.open_fields.offered_capabilities = (Symbol(AUTHZ),)
+        c.open_fields.properties = {**(c.open_fields.properties or {}), **properties}
+        self._outcomes.soon(c.close)
+
+    # --- mechanisms ---------------------------------------------------------------------------------------------------
+
+    def _mechanism(self, name: str, unknown: Unknown) -> Callable[[], ServerMechanism]:
+        if name == "PLAIN":
+            return plain(self._check)
+        if name == ANONYMOUS.upper():
+            return anonymous
+        return scram(lambda user: self._verifier(user, name), name, unknown)
+
+    def _watched(self, factory: Callable[[], ServerMechanism]) -> Callable[[], ServerMechanism]:
+        return lambda: _Watched(factory(), self)
+
+    def _verifier(self, user: str, mechanism: str) -> Verifier | None:
+        self._user = user
+        return self._outcomes.verifier(user, mechanism) if self._outcomes.may_try(user, self._address) else None
+
+    def _check(self, exchange: Exchange, user: str, password: str) -> None:
+        self._user = prepared(user) or user
+        if self._outcomes.may_try(self._user, self._address):
+            self._outcomes.spawn(self._checked(exchange, self._user, password))
+        else:
+            exchange.fail()
+
+    async def _checked(self, exchange: Exchange, user: str, password: str) -> None:
+        try:
+            self._principal = await self._outcomes.check(user, password)
+        except Busy:
+            exchange.fail(TEMPORARY)
+            return
+        if self._principal is None:
+            exchange.fail()
+        else:
+            exchange.succeed(user)
+
+    # --- for _Watched -------------------------------------------------------------------------------------------------
+
+    def begun(self, hostname: str | None) -> None:
+        """Take the address that a router or gateway states for its client."""
+        stated = (hostname or "").partition(CLIENT)[2]
+        self._address = (stated or None) if self._relayed else self._peer
+
+    def ended(self, mechanism: str, user: str | None, answer: Callable[[], None]) -> None:
+        """Answer the client: `user` None if the login has failed."""
+        if user is None:
+            self._outcomes.failed(mechanism, self._user, self._address, answer)
+            return
+        if self._principal is None:
+            self._principal = self._outcomes.principal(user)
+        self._outcomes.succeeded(mechanism, user, self._address)
+        answer()
+
+
+class _Unready:
+    """A mechanism while there are no users yet."""
+
+    def start(self, exchange: Exchange, initial: bytes | None) -> None:
+        exchange.fail(TEMPORARY)
+
+    def respond(self, exchange: Exchange, response: bytes) -> None:
+        exchange.fail(TEMPORARY)
+
+
+class _Watched:
+    """A mechanism whose outcome passes through the login."""
+
+    def __init__(self, mechanism: ServerMechanism, login: Login) -> None:
+        self._mechanism = mechanism
+        self._login = login
+
+    def start(self, exchange: Exchange, initial: bytes | None) -> None:
+        self._login.begun(exchange.hostname)
+        self._mechanism.start(_Answer(exchange, self._login), initial)
+
+    def respond(self, exchange: Exchange, response: bytes) -> None:
+        self._mechanism.respond(_Answer(exchange, self._login), response)
+
+
+class _Answer(Exchange):
+    """An exchange whose outcome the login sends."""
+
+    def __init__(self, exchange: Exchange, login: Login) -> None:
+        self.hostname = exchange.hostname
+        self.mechanism = exchange.mechanism
+        self._exchange = exchange
+        self._login = login
+        self._decided = False
+
+    def challenge(self, data: bytes) -> None:
+        self._exchange.challenge(data)
+
+    def succeed(self, user: str | None) -> None:
+        if not self._decided:
+            self._decided = True
+            self._login.ended(self.mechanism, user or ANONYMOUS, lambda: self._exchange.succeed(user))
+
+    def fail(self, code: int = SASL_AUTH) -> None:
+        if self._decided:
+            return
+        self._decided = True
+        if code == SASL_AUTH:
+            self._login.ended(self.mechanism, None, self._exchange.fail)
+        else:
+            self._exchange.fail(code)

@@ -1,0 +1,178 @@
+"""An authentication service on a loop of its own, and clients of its contract: python-qpid-proton, and our engine for
+SCRAM, which Proton has not without Cyrus SASL."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Coroutine
+from typing import Any, Self
+
+import msgspec
+from proton import Connection, Event, SSLDomain
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+from enmasse.aio.transport import Hub
+from enmasse.aio.transport import serve as serve_amqp
+from enmasse.amqp.connection import Connection as Engine
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.sasl import ClientMechanism, SaslClient
+from enmasse.identity.passwords import hashed
+from enmasse.model import feeds
+from enmasse.model.users import User
+from services.authserv import app
+from services.authserv.app import AuthService, AuthservSettings
+from tests.kit.waiting import DEADLINE
+
+
+def user(password: str, **more: Any) -> User:
+    """Return a user with this password."""
+    hashes = hashed(password, random=True)
+    return User(password=hashes.password, scram=hashes.scram, **more)
+
+
+class Running:
+    """The service without its process: users are given to it directly."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = AuthservSettings(
+            name="authserv", health="127.0.0.1:0", listen="127.0.0.1:0", configserv="127.0.0.1:1", **settings
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self.service: AuthService
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._run(self._start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE)
+
+    async def _replace(self, body: feeds.Users) -> None:
+        self.service.users.replace(body)
+
+    def users(self, entries: dict[str, User] | None = None) -> None:
+        """Put these entries in force; None: there is no users.json."""
+        self._run(self._replace(feeds.Users(anonymous=entries is None, users=entries or {})))
+
+    async def _start(self) -> None:
+        self.service = AuthService(self._settings, asyncio.get_running_loop())
+        self._listener = await serve_amqp(Hub(), "127.0.0.1", 0, self.service.connection, app._tls(self._settings))
+        self.port = self._listener.port
+
+    async def _stop(self) -> None:
+        self._listener.close()
+        self.service.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+
+class Answer(msgspec.Struct):
+    """What a client got: an Open, or a reason."""
+
+    opened: bool = False
+    properties: dict[Any, Any] = {}
+    capabilities: list[str] = []
+    container: str | None = None
+    mechanism: str | None = None
+    outcome: int | None = None
+    error: str = ""
+
+
+class _Client(MessagingHandler):
+    def __init__(self, url: str, desired: str | None, **options: Any) -> None:
+        super().__init__()
+        self._url = url
+        self._options = options
+        self._desired = desired
+        self.answer = Answer()
+
+    def on_start(self, event: Event) -> None:
+        container = event.container
+        if self._url.startswith("amqps"):
+            domain = SSLDomain(SSLDomain.MODE_CLIENT)
+            self._options["ssl_domain"] = domain
+        self._connection: Connection = container.connect(
+            self._url, reconnect=False, heartbeat=20, desired_capabilities=self._desired, **self._options
+        )
+
+    def on_connection_opened(self, event: Event) -> None:
+        connection, answer = event.connection, self.answer
+        answer.opened = True
+        answer.properties = connection.remote_properties
+        offered = connection.remote_offered_capabilities
+        answer.capabilities = [] if offered is None else [str(each) for each in offered]
+        answer.container = connection.remote_container
+        self._note(event)
+
+    def on_connection_closed(self, event: Event) -> None:
+        event.connection.close()
+
+    def on_transport_error(self, event: Event) -> None:
+        self.answer.error = str(event.transport.condition)
+        self._note(event)
+        event.connection.close()
+
+    def _note(self, event: Event) -> None:
+        sasl = event.transport.sasl()
+        self.answer.mechanism, self.answer.outcome = sasl.mech, sasl.outcome
+
+
+def ask(
+    port: int, name: str | None = None, password: str | None = None, mechanism: str = "PLAIN", *,
+    authz: bool = False, scheme: str = "amqp",
+) -> Answer:  # fmt: skip
+    """Log in as a router does for its client, and return what the service states."""
+    client = _Client(
+        f"{scheme}://127.0.0.1:{port}",
+        "ADDRESS-AUTHZ" if authz else None,
+        user=name,
+        password=password,
+        allowed_mechs=mechanism,
+        allow_insecure_mechs=True,
+        sasl_enabled=True,
+    )
+    Container(client).run()
+    return client.answer
+
+
+class _Opened(Handler):
+    def __init__(self) -> None:
+        self.answer = Answer()
+
+    def on_open(self, c: Engine) -> None:
+        assert c.remote_open is not None
+        self.answer.opened = True
+        self.answer.properties = dict(c.remote_open.properties or {})
+
+    def on_close(self, c: Engine, error: AmqpError | None) -> None:
+        self.answer.error = str(error)
+
+
+def ask_engine(port: int, mechanism: ClientMechanism, hostname: str | None = None) -> Answer:
+    """Log in with our engine. `hostname`: of sasl-init."""
+    handler = _Opened()
+    sasl = SaslClient([mechanism], hostname)
+    client = Engine(handler, container_id="test", is_client=True, sasl=sasl)
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as connection:
+        client.open()
+        while not client.finished:
+            connection.sendall(client.take_output())
+            data = connection.recv(65536)
+            if not data:
+                client.transport_closed()
+                break
+            client.receive(data)
+    return handler.answer

@@ -1,0 +1,150 @@
+"""The SASL delegation contract, asked by python-qpid-proton."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from proton import Array, Data, symbol
+
+from enmasse.amqp.sasl import PlainClient
+from enmasse.identity.scram import ScramClient
+from enmasse.model.users import Permission, User
+from services.authserv import app
+from tests.authserv.running import Running, ask, ask_engine, user
+
+ALICE = user(
+    "right",
+    groups=("staff", "gone"),
+    permissions=(Permission(effect="allow", operations=("send", "recv"), addresses=("orders", "own/${user}/#")),),
+)
+STAFF = User(
+    permissions=(
+        Permission(effect="allow", operations=("recv",), addresses=("news", "one/*", "half/#")),
+        Permission(effect="deny", operations=("recv",), addresses=("half/secret",)),
+    )
+)
+
+USERS = {"alice": ALICE, "@staff": STAFF}
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Running]:
+    with Running() as running, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app, "DELAY", 0.0)
+        running.users(USERS)
+        yield running
+
+
+def test_a_right_password_gets_the_identity(service: Running) -> None:
+    answer = ask(service.port, "alice", "right")
+    assert (answer.opened, answer.mechanism, answer.outcome) == (True, "PLAIN", 0)
+    identity = answer.properties[symbol("authenticated-identity")]
+    assert identity == {"sub": "alice", "preferred_username": "alice"}
+    assert {type(text) for pair in identity.items() for text in pair} == {str}
+    groups = answer.properties[symbol("groups")]
+    assert (type(groups), groups) == (list, ["staff", "gone"])
+    assert symbol("address-authz") not in answer.properties
+    assert {type(key) for key in answer.properties} == {symbol}
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_proves_both_sides(mechanism: str, service: Running) -> None:
+    answer = ask_engine(service.port, ScramClient("alice", "right", mechanism))
+    assert answer.properties["authenticated-identity"]["sub"] == "alice"
+
+
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("bob", "right"), ("@staff", "right")])
+def test_a_wrong_password_and_an_unknown_user_are_refused_alike(name: str, password: str, service: Running) -> None:
+    answer = ask(service.port, name, password)
+    assert (answer.opened, answer.outcome) == (False, 1)
+    assert "amqp:unauthorized-access" in answer.error
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        answer = ask_engine(service.port, ScramClient(name, password, mechanism))
+        assert (answer.opened, answer.error) == (
+            False,
+            f"amqp:unauthorized-access: authentication by {mechanism} failed: wrong credentials",
+        )
+
+
+def test_permissions_if_they_are_desired(service: Running) -> None:
+    answer = ask(service.port, "alice", "right", authz=True)
+    assert answer.capabilities == ["ADDRESS-AUTHZ"]
+    authz = answer.properties[symbol("address-authz")]
+    assert {type(key) for key in authz} == {str}
+    assert all(isinstance(value, Array) and value.type == Data.STRING for value in authz.values())
+    assert {key: list(value.elements) for key, value in authz.items()} == {
+        "orders": ["send", "recv"],
+        "own/alice": ["send", "recv"],
+        "own/alice/*": ["send", "recv"],
+        "own/alice.*": ["send", "recv"],
+        "news": ["recv"],
+    }
+
+
+def test_an_anonymous_client_needs_the_entry(service: Running) -> None:
+    assert not ask(service.port, mechanism="ANONYMOUS").opened
+    service.users({**USERS, "anonymous": User()})
+    try:
+        answer = ask(service.port, mechanism="ANONYMOUS", authz=True)
+        assert answer.properties[symbol("authenticated-identity")]["sub"] == "anonymous"
+        assert answer.properties[symbol("address-authz")] == {}
+        assert not ask(service.port, "anonymous", "anonymous", "PLAIN").opened
+    finally:
+        service.users(USERS)
+
+
+def test_without_users_everybody_is_anonymous() -> None:
+    with Running() as running:
+        assert ask(running.port, "alice", "right").outcome != 0  # there are no users yet
+        running.users()
+        for mechanism in ("ANONYMOUS", "PLAIN"):
+            answer = ask(running.port, "alice", "anything", mechanism)
+            assert answer.properties[symbol("authenticated-identity")]["sub"] == "anonymous"
+        running.users({})
+        assert not ask(running.port, "alice", "anything").opened
+
+
+def test_a_changed_password_and_a_removed_user_take_effect_at_once() -> None:
+    with Running(relays=()) as running:
+        running.users({"alice": user("old")})
+        assert ask(running.port, "alice", "old").opened
+        running.users({"alice": user("new")})
+        assert not ask(running.port, "alice", "old").opened
+        assert ask(running.port, "alice", "new").opened
+        running.users({})
+        assert not ask(running.port, "alice", "new").opened
+
+
+def test_mechanisms_that_are_not_configured_are_refused() -> None:
+    with Running(mechanisms=("SCRAM-SHA-512",)) as running:
+        running.users({"alice": ALICE})
+        assert not ask(running.port, "alice", "right", "PLAIN").opened
+        assert ask_engine(running.port, ScramClient("alice", "right", "SCRAM-SHA-512")).opened
+
+
+def test_an_address_with_many_failures_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "DELAY", 0.0)
+    with Running(relays=()) as running:
+        running.users({"alice": ALICE, "bob": user("bob's")})
+        for _ in range(8):
+            assert not ask(running.port, "alice", "wrong").opened
+        assert not ask(running.port, "alice", "right").opened
+        assert not ask_engine(running.port, ScramClient("alice", "right")).opened
+        assert ask(running.port, "bob", "bob's").opened
+
+
+def test_a_router_that_states_no_address_locks_nobody_out(service: Running) -> None:
+    for _ in range(8):
+        assert not ask(service.port, "alice", "wrong").opened
+    assert ask(service.port, "alice", "right").opened
+
+
+def test_the_address_that_a_router_states_counts(service: Running) -> None:
+    def attempt(password: str, address: str) -> bool:
+        return ask_engine(service.port, PlainClient("alice", password), f"default?client={address}").opened
+
+    for _ in range(8):
+        assert not attempt("wrong", "192.0.2.7")
+    assert not attempt("right", "192.0.2.7")
+    assert attempt("right", "192.0.2.8")
