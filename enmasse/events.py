@@ -56,7 +56,7 @@ AREAS = {
 EVENTS = (
     Event("agent.auto-links.doubled", "info", "router connections", "Auto-links of a router have two links each; their connections are closed before the auto-links are deleted.", NOTHING),
     Event("agent.listing.failed", "warning", "reason", "A broker that is managed by hand cannot be asked for its queues.", "Check the broker and the management access of the router's connector to it."),
-    Event("agent.peer.rejected", "warning", "peer product", "A program that is not a router connected to the agent.", "Find the program at `peer` and correct the address it connects to."),
+    Event("agent.peer.rejected", "warning", "peer product", "A program that does not state to be a router connected to an agent without the setting `peers`.", "Find the program at `peer` and correct the address it connects to."),
     Event("agent.router.duplicated", "error", "router peer", "Routers with the same id replace each other repeatedly.", "Give each router its own id."),
     Event("agent.router.replaced", "warning", "router peer", "A router with the id of a connected one connected; the older connection was closed.", "Nothing after a restart of the router; otherwise look for two routers with one id."),
     Event("amqp.accept.failed", "error", "error", "No connection can be accepted: descriptors or memory are used up. Reported once until one is accepted.", "Raise the limit of open files, or reduce the number of clients."),

@@ -20,11 +20,12 @@ from cproton import (
 from proton import Endpoint, Event, Terminus, Transport
 
 from enmasse import log
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handshake import AMQP_HEADER
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, ConnectionLost, LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 from enmasse.control.login import Login
-from enmasse.identity.refusals import log_refusal
+from enmasse.identity.admission import Admission
 from enmasse.identity.roles import Peer
 
 MAX_FRAME = 65536
@@ -80,7 +81,8 @@ class ControlConnection(asyncio.Protocol):
     Set before or when it opens: `on_open()`, `on_attach(link)` (accept or refuse it, now or later; unset, every attach
     is refused), `on_closed(error)` (once).
 
-    `login` authenticates by SCRAM-SHA-256; otherwise proton does it, by PLAIN with a `user`, else by ANONYMOUS.
+    `login(address of the peer)` makes the login by SCRAM-SHA-256; otherwise proton does it, by PLAIN with a `user`,
+    else by ANONYMOUS.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class ControlConnection(asyncio.Protocol):
         hostname: str | None = None,
         user: str | None = None,
         password: str | None = None,
-        login: Login | None = None,
+        login: Callable[[str], Login] | None = None,
         idle: float = IDLE,
         max_message_size: int = MAX_MESSAGE,
         max_links: int = MAX_LINKS,
@@ -105,6 +107,8 @@ class ControlConnection(asyncio.Protocol):
         """host:port of the other end, for logs."""
         self.identity: Peer | None = None
         """The process at the other end of an accepted connection; None: the listener does not authenticate."""
+        self.admission: Admission | None = None
+        """Rights of that process."""
         self.is_open = False
         self.error: ConnectionLost | None = None
         self.blocked = False
@@ -112,7 +116,8 @@ class ControlConnection(asyncio.Protocol):
         self.max_message_size = max_message_size
         self.max_links = max_links
         self._server = server
-        self._login = login
+        self._make_login = login
+        self._login: Login | None = None
         """None once it has succeeded."""
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._gone: asyncio.Future[None] = self.loop.create_future()
@@ -123,6 +128,7 @@ class ControlConnection(asyncio.Protocol):
         self._pumping = False
         self._closing = False
         self._link_number = 0
+        self._user: str | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
 
@@ -287,6 +293,8 @@ class ControlConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")
         self._close_timer = self.loop.call_later(HANDSHAKE, self._handshake_failed)
+        if self._make_login is not None:
+            self._login = self._make_login(self.peer)
         self._turn()
 
     def data_received(self, data: bytes) -> None:
@@ -322,11 +330,9 @@ class ControlConnection(asyncio.Protocol):
             self.error = error
         self._write([login.output()])
         if self.error is not None and self._socket is not None:
-            if self._server:
-                log_refusal(None, self.peer, str(self.error), claimed=login.claimed)
             self._socket.close()
         if rest is not None:
-            self._login, self.identity = None, login.identity
+            self._login, self._user, self.admission = None, login.user, login.admission
             self._receive(AMQP_HEADER)  # both headers have been exchanged
             self._transport.pending()
             self._transport.pop(len(AMQP_HEADER))
@@ -474,16 +480,30 @@ class ControlConnection(asyncio.Protocol):
         self.is_open = True
         if self._server:
             self._connection.open()
+            if not self._is_admitted():
+                return
         if not self._opened.done():
             self._opened.set_result(None)
         if self.on_open is not None:
             self.on_open()
         self.loop.call_soon(self._tick)
 
+    def _is_admitted(self) -> bool:
+        """Set the peer's identity; False: its role is refused here."""
+        if self.admission is not None:
+            try:
+                self.identity = self.admission.opened(self._user)
+            except AmqpError as error:
+                self.close(error.condition, error.description)
+                return False
+        return True
+
     def _on_attach(self, link: Any) -> None:
         known = self._links.get(addressof(link._impl))
         if known is not None:
             known.remote_opened()
+            return
+        if self._closing:
             return
         if len(self._links) >= self.max_links:
             self.close(RESOURCE_LIMIT, f"at most {self.max_links} links on a connection")

@@ -14,6 +14,8 @@ from enmasse.backoff import ReconnectBackoff
 from enmasse.control.connection import MAX_FRAME, ControlConnection
 from enmasse.control.errors import UNAUTHORIZED_ACCESS, ConnectionLost, ControlError
 from enmasse.control.login import Login
+from enmasse.identity import roles
+from enmasse.identity.admission import Admission
 from enmasse.identity.credentials import Credential, Peers
 
 MAX_CONNECTIONS = 1024
@@ -41,7 +43,7 @@ async def connect(
 
     def make() -> ControlConnection:
         nonlocal connection
-        login = None if credential is None else Login(credential)
+        login = None if credential is None else lambda _: Login(credential)
         connection = ControlConnection(container=container, server=False, hostname=host, login=login, **options)
         if prepare is not None:
             prepare(connection)
@@ -155,7 +157,7 @@ async def listen(
     accepted: Callable[[ControlConnection], None],
     *,
     container: str,
-    peers: Peers | None = None,
+    peers: tuple[roles.Listener, Peers] | None = None,
     tls: ssl.SSLContext | None = None,
     setting: str = "listen",
     max_connections: int = MAX_CONNECTIONS,
@@ -163,8 +165,9 @@ async def listen(
 ) -> Listener:
     """Listens; `accepted(connection)` sets the callbacks of each new connection. Further options are Connection's.
 
-    `peers`: the processes that may connect. Each has to prove itself by SCRAM-SHA-256 before its open, and is then the
-    connection's `identity`. None: any peer may connect, and none has an identity.
+    `peers`: the listener in the table of roles, and the processes that may connect. Each has to prove itself by
+    SCRAM-SHA-256 before its open, and is then the connection's `identity`. None: any peer may connect, and none has an
+    identity.
 
     Raises process.Fatal when the port cannot be had (`setting`: where it is configured).
     """
@@ -173,7 +176,7 @@ async def listen(
     def make() -> asyncio.Protocol:
         if len(connections) >= max_connections:
             return _TooMany()
-        login = None if peers is None else Login(peers)
+        login = None if peers is None else lambda address: Login(Admission(*peers, address))
         connection = ControlConnection(container=container, server=True, login=login, **options)
         connections.add(connection)
         accepted(connection)

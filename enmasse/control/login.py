@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.handshake import Handshake
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.output import Output
-from enmasse.amqp.sasl import SaslClient, SaslServer
-from enmasse.control.errors import UNAUTHORIZED_ACCESS, ConnectionLost
-from enmasse.identity.credentials import Credential, Peers
-from enmasse.identity.roles import Peer
-from enmasse.identity.scram import SCRAM, of_process, scram
-from enmasse.model.users import Verifier
+from enmasse.amqp.sasl import SaslClient
+from enmasse.control.errors import ConnectionLost
+from enmasse.identity.admission import Admission
+from enmasse.identity.credentials import Credential
+from enmasse.identity.scram import SCRAM, of_process
 
 _MAX_FRAME = Limits().max_sasl_frame
 
 
 class Login:
-    """SASL and both protocol headers of one connection: the client's side with a credential, the server's with peers.
+    """SASL and both protocol headers of one connection: the client's side with a credential, the server's with an
+    admission.
 
     Knows no socket: give it what arrives, write what `output` returns.
     """
 
-    def __init__(self, known: Credential | Peers) -> None:
-        self.claimed = ""
-        """Server: the name that the client has stated, proved or not."""
-        self.identity: Peer | None = None
-        """Server: who the client is, once it has proved that."""
+    def __init__(self, known: Credential | Admission) -> None:
+        self.admission = known if isinstance(known, Admission) else None
+        self.user: str | None = None
+        """Server: the name of the client, which has proved it."""
         self._data = b""
         self._refused = False
         self._output = Output(_MAX_FRAME)
-        sasl: SaslClient | SaslServer
-        if isinstance(known, Credential):
-            sasl = SaslClient([of_process(known)])
-        else:
-            self._peers = known
-            sasl = SaslServer({SCRAM: scram(self._find)})
-        is_client = isinstance(known, Credential)
+        sasl = known.sasl() if isinstance(known, Admission) else SaslClient([of_process(known)])
+        is_client = self.admission is None
         self._handshake = Handshake(self._output, sasl, is_client=is_client, max_frame=_MAX_FRAME)
         if is_client:
             self._handshake.start()
@@ -52,24 +46,17 @@ class Login:
         """
         data, pos, again = self._data + data, 0, True
         try:
-            while again and not self._handshake.done and not self._refused:
+            while again and not self._handshake.done:
                 pos, again = self._handshake.read(data, pos, self._authenticated)
+                if self._refused:
+                    raise AmqpError(UNAUTHORIZED_ACCESS, f"{SCRAM} has failed: unknown name or wrong secret")
         except AmqpError as error:
+            if self.admission is not None:
+                self.admission.ended(error)
             raise ConnectionLost(error.condition, error.description) from None
         self._data = data[pos:]
-        if self._refused:
-            raise ConnectionLost(UNAUTHORIZED_ACCESS, f"{SCRAM} has failed: unknown name or wrong secret")
         return self._data if self._handshake.done else None
 
-    def _find(self, name: str) -> Verifier | None:
-        self.claimed = name
-        entry = self._peers.find(name)
-        if entry is None:
-            return None
-        self.identity = Peer(name, entry.role)
-        return entry.verifier
-
-    def _authenticated(self, _: str | None, ok: bool) -> None:
+    def _authenticated(self, user: str | None, ok: bool) -> None:
         self._handshake.authenticated(ok)
-        if not ok:
-            self._refused, self.identity = True, None
+        self._refused, self.user = not ok, user

@@ -48,11 +48,11 @@ class Admission:
         is not for its role."""
         peer = self._found
         if peer is None or peer.name != user:
-            raise self._refusal("has not authenticated")
+            raise self.refusal("has not authenticated")
         self._peer = peer
         access = roles.access(self._listener, peer)
         if access is None:
-            raise self._refusal("may not connect here")
+            raise self.refusal("may not connect here")
         self._access = access
         return peer
 
@@ -79,9 +79,10 @@ class Admission:
 
     def _check(self, allowed: Callable[[Access, str], bool], what: str, address: str) -> None:
         if not allowed(self._access, address):
-            raise self._refusal(f"may not {what} {address}")
+            raise self.refusal(f"may not {what} {address}")
 
-    def _refusal(self, reason: str) -> AmqpError:
+    def refusal(self, reason: str) -> AmqpError:
+        """Return the error that refuses something, and log it."""
         self._log(reason)
         who = f"{self._peer.name} ({self._peer.role})" if self._peer is not None else "an unknown peer"
         return AmqpError(UNAUTHORIZED_ACCESS, f"{who} {reason}")

@@ -7,6 +7,8 @@ import asyncio
 from enmasse import settings
 from enmasse.control import listen
 from enmasse.health import Health
+from enmasse.identity.credentials import Peers
+from enmasse.identity.roles import Listener
 from enmasse.model.configuration import Applied
 from services.configserv.drivers import Driver, FilesDriver, KubernetesDriver, KubernetesSettings
 from services.configserv.intake import Intake
@@ -55,6 +57,7 @@ async def _serve(
         port,
         service.accepted,
         container=CONTAINER,
+        peers=None if config.peers is None else (Listener.CONFIGSERV, Peers(config.peers)),
         max_connections=MAX_CONNECTIONS,
         max_links=MAX_LINKS,
         max_message_size=MAX_REPORT,

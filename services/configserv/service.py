@@ -10,16 +10,15 @@ import msgspec
 
 from enmasse import process, settings
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender
-from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS
+from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
 from enmasse.health import Health
-from enmasse.identity import roles
-from enmasse.identity.roles import Peer
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.configuration import Applied, AppliedState
 from enmasse.model.names import AddressName
 from enmasse.text import counted
 from services.configserv import v1
+from services.configserv.admitting import USERS, admitted
 from services.configserv.applied import AppliedConfiguration
 from services.configserv.changes import log_changes
 from services.configserv.drivers import Contents, DriverSettings
@@ -41,14 +40,12 @@ DISK_INTERVAL = 2.0
 """Seconds between two checks of the data directory for failed saves and removed files."""
 
 
-USERS = "users"
-"""The feed with hashes of passwords."""
-
-
 class ConfigservSettings(DriverSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings (docs/contracts.md, "A service as a process")."""
 
     listen: settings.HostPort
+    peers: str | None = None
+    """File of the processes that may connect; None: any peer may, and may do everything."""
     reporters: tuple[str, ...] = ("ragent", "storage_controller")
 
 
@@ -161,16 +158,16 @@ class ConfigService:
             if feed is None:
                 link.refuse(NOT_FOUND, f"no feed {link.remote_source!r}; there are {', '.join(self._feeds)}")
                 return
-            if feed.address == USERS and not _may_follow(link.connection.identity, USERS):
-                link.refuse(UNAUTHORIZED_ACCESS, "users have hashes of passwords, which only authserv may receive")
-                return
-            link.accept()
-            feed.subscribe(link)
+            if admitted(link, feed.address):
+                link.accept()
+                feed.subscribe(link)
         elif isinstance(link, ControlReceiver):
             name = link.remote_target or ""
             target = self._targets.get(name)
             if target is None:
                 link.refuse(NOT_FOUND, f"no target {link.remote_target!r}; there are {', '.join(self._targets)}")
+                return
+            if not admitted(link, name):
                 return
             reporters = {"readiness": self._reporters, "placements": self._placers}.get(name)
             if reporters is not None and not reporters.add(link):
@@ -386,11 +383,6 @@ class ConfigService:
         else:
             reasons = [str(problem) for problem in self._applied.now.problems if problem.entry is None]
             self._health.set(False, "; ".join(reasons) or "no configuration yet")
-
-
-def _may_follow(peer: Peer | None, feed: str) -> bool:
-    access = None if peer is None else roles.access(roles.Listener.CONFIGSERV, peer)
-    return access is not None and roles.may_receive(access, feed)
 
 
 V = TypeVar("V")

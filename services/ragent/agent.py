@@ -13,7 +13,8 @@ from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, keep_connected, listen
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import ReadinessReporter
-from enmasse.identity.credentials import Credential, own
+from enmasse.identity.credentials import Credential, Peers, own
+from enmasse.identity.roles import Listener
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import AddressName
@@ -62,6 +63,8 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
     """The agent's settings (docs/contracts.md, "A service as a process")."""
 
     listen: settings.HostPort
+    peers: str | None = None
+    """File of the processes that may connect; None: any peer that states to be a router."""
     configserv: settings.HostPort
     listeners: tuple[ClientListener, ...] = ()
     mqtt: bool = False
@@ -161,15 +164,18 @@ class RouterAgent:
     # routers
 
     def accepted(self, connection: ControlConnection) -> None:
-        """Accept a peer that has dialled in; its Open must identify it as a router."""
+        """Accept a peer that has dialled in. Its credential makes it a router; where the listener asks for none, its
+        Open does."""
         connection.on_open = lambda: self._opened(connection)
 
     def _opened(self, connection: ControlConnection) -> None:
-        product = connection.remote_properties.get("product")
         name = connection.remote_container
-        if product != ROUTER_PRODUCT or not name:
-            _LOG.warning("agent.peer.rejected", peer=connection.peer, product=str(product)[:100])
-            connection.close("amqp:not-allowed", f"only routers (product {ROUTER_PRODUCT}) are managed here")
+        if connection.identity is not None and connection.admission is not None:
+            if name != connection.identity.name:
+                error = connection.admission.refusal(f"may not be router {name[:100]!r}")
+                connection.close(error.condition, error.description)
+                return
+        elif not self._states_to_be_router(connection):
             return
         if not self.leads:
             self._waiting = [other for other in self._waiting if not other.is_gone]
@@ -185,6 +191,14 @@ class RouterAgent:
         self.routers[name] = router
         self.evaluate(self.desired.addresses)
         process.spawn(self._manage(router), f"router {name}")
+
+    def _states_to_be_router(self, connection: ControlConnection) -> bool:
+        product = connection.remote_properties.get("product")
+        if product == ROUTER_PRODUCT and connection.remote_container:
+            return True
+        _LOG.warning("agent.peer.rejected", peer=connection.peer, product=str(product)[:100])
+        connection.close("amqp:not-allowed", f"only routers (product {ROUTER_PRODUCT}) are managed here")
+        return False
 
     def _meshed(self) -> None:
         """Reconcile the other routers after a router's endpoint has changed."""
@@ -383,6 +397,7 @@ async def run(
         agent.accepted,
         container=config.name,
         properties={"product": "ragent"},
+        peers=None if config.peers is None else (Listener.AGENT, Peers(config.peers)),
         max_connections=4 * MAX_ROUTERS,
     )
     state.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}

@@ -17,6 +17,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import SaslOutcome
 from enmasse.control import ConnectionLost, ControlConnection, ControlReceiver, Delivery, Listener, connect, listen
 from enmasse.control import connection as connection_module
+from enmasse.identity import roles
 from enmasse.identity.credentials import Credential, PeerEntry, Peers, peers_text
 from enmasse.identity.roles import Peer, Role
 from enmasse.identity.scram import verifier
@@ -25,13 +26,13 @@ from tests.kit.running import asyncio_test, uvloop_test
 from tests.kit.waiting import until
 
 AGENT = Credential("agent", Role.AGENT, "secret of the agent")
-BROKER = Credential("broker-1", Role.BROKER, "secret of the broker")
+GATEWAY = Credential("gateway-1", Role.GATEWAY, "secret of the gateway")
 
 
 @pytest.fixture
 def peers(tmp_path: Path) -> Peers:
     path = tmp_path / "peers.json"
-    path.write_text(peers_text({each.name: PeerEntry(each.role, verifier(each.secret)) for each in (AGENT, BROKER)}))
+    path.write_text(peers_text({each.name: PeerEntry(each.role, verifier(each.secret)) for each in (AGENT, GATEWAY)}))
     return Peers(path)
 
 
@@ -56,7 +57,13 @@ async def serving(peers: Peers | None, into: list[Any] | None = None) -> AsyncIt
         connection.on_open = lambda: opened.append(connection)
         connection.on_attach = attach
 
-    listener = await listen("127.0.0.1", 0, accepted, container="server", peers=peers)
+    listener = await listen(
+        "127.0.0.1",
+        0,
+        accepted,
+        container="server",
+        peers=None if peers is None else (roles.Listener.CONFIGSERV, peers),
+    )
     try:
         yield listener, opened
     finally:
@@ -77,8 +84,8 @@ async def test_both_ends_prove_themselves(peers: Peers) -> None:
     got: list[Any] = []
     async with serving(peers, got) as (listener, opened):
         await _talk(listener.port, AGENT)
-        await _talk(listener.port, BROKER)
-        assert [each.identity for each in opened] == [Peer("agent", Role.AGENT), Peer("broker-1", Role.BROKER)]
+        await _talk(listener.port, GATEWAY)
+        assert [each.identity for each in opened] == [Peer("agent", Role.AGENT), Peer("gateway-1", Role.GATEWAY)]
         assert got == [*range(30)] * 2
 
 
@@ -92,8 +99,8 @@ async def test_on_uvloop(peers: Peers) -> None:
 @asyncio_test
 async def test_the_engine_of_the_data_plane_authenticates_too(peers: Peers) -> None:
     async with serving(peers) as (listener, opened):
-        client = await aio_connect(host="127.0.0.1", port=listener.port, credential=BROKER).open()
-        assert opened[0].identity == Peer("broker-1", Role.BROKER)
+        client = await aio_connect(host="127.0.0.1", port=listener.port, credential=GATEWAY).open()
+        assert opened[0].identity == Peer("gateway-1", Role.GATEWAY)
         await client.close()
 
 
@@ -109,7 +116,7 @@ async def test_without_peers_nobody_has_an_identity() -> None:
 @pytest.mark.parametrize(
     "credential",
     [
-        Credential("agent", Role.AGENT, BROKER.secret),
+        Credential("agent", Role.AGENT, GATEWAY.secret),
         Credential("agent", Role.AGENT, ""),
         Credential("nobody", Role.AGENT, AGENT.secret),
         Credential("Agent", Role.AGENT, AGENT.secret),
@@ -125,10 +132,38 @@ async def test_a_wrong_secret_and_an_unknown_name_are_refused_alike(peers: Peers
 
 
 @asyncio_test
+async def test_a_role_that_the_listener_does_not_list_is_refused_with_its_links(peers: Peers) -> None:
+    attached: list[Any] = []
+
+    def accepted(connection: ControlConnection) -> None:
+        connection.on_open = lambda: attached.append("open")
+        connection.on_attach = attached.append
+
+    listener = await listen("127.0.0.1", 0, accepted, container="server", peers=(roles.Listener.AGENT, peers))
+    lost: list[ConnectionLost] = []
+
+    def prepare(connection: ControlConnection) -> None:
+        connection.on_closed = lost.append
+        connection.sender("here")
+
+    connection = await connect(
+        "127.0.0.1",
+        listener.port,
+        container="gateway-1",
+        credential=GATEWAY,
+        prepare=prepare,
+    )
+    await connection.wait_closed()
+    assert [str(error) for error in lost] == ["amqp:unauthorized-access: gateway-1 (mqtt_gateway) may not connect here"]
+    assert attached == []
+    await listener.close()
+
+
+@asyncio_test
 async def test_the_role_is_that_of_the_listeners_file(peers: Peers) -> None:
     async with serving(peers) as (listener, opened):
-        await _talk(listener.port, Credential("broker-1", Role.SUPERVISOR, BROKER.secret))
-        assert opened[0].identity == Peer("broker-1", Role.BROKER)
+        await _talk(listener.port, Credential("gateway-1", Role.SUPERVISOR, GATEWAY.secret))
+        assert opened[0].identity == Peer("gateway-1", Role.GATEWAY)
 
 
 @pytest.mark.parametrize("user", [None, "agent"])
