@@ -21,7 +21,8 @@ from typing import IO, Any
 from enmasse.cli.http import NotRunning, get_status
 from enmasse.cli.init import write
 from enmasse.cli.status import EMPTY, fetch
-from enmasse.identity.operator import BEARER, read_secret
+from enmasse.identity.credentials import Credential
+from enmasse.identity.operator import BEARER, OPERATOR, credential, read_secret
 from enmasse.supervisor.ports import INTERNAL
 
 PORTS = (5671, 5672, 5673, 8080, 1883, 8883, 8083, 8084)
@@ -130,6 +131,17 @@ class Suite:
     def operators(self) -> str:
         """Host and port of the listener for operators of the router."""
         return f"127.0.0.1:{5673 + self.offset}"
+
+    @property
+    def operators_url(self) -> str:
+        """Return the AMQP URL of that listener, with the operator's secret. The suite must be running."""
+        return f"amqp://{OPERATOR}:{read_secret(self.data)}@{self.operators}"
+
+    @property
+    def operator(self) -> Credential | None:
+        """Return the operator's credential; without a running suite, None."""
+        secret = read_secret(self.data)
+        return None if secret is None else credential(secret)
 
     @property
     def operator_headers(self) -> dict[str, str]:

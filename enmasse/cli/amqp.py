@@ -14,13 +14,16 @@ from enmasse.cli.opening import opened
 from enmasse.cli.remedy import remedy
 from enmasse.cli.remote import RemoteAddress
 from enmasse.errors import marked
+from enmasse.identity.credentials import Credential
 from enmasse.text import offset_option
 
 CONNECT_SECONDS = 10.0
 
 
 @asynccontextmanager
-async def connected(remote: RemoteAddress, container: str | None = None) -> AsyncIterator[Client]:
+async def connected(
+    remote: RemoteAddress, container: str | None = None, credential: Credential | None = None
+) -> AsyncIterator[Client]:
     """Open a connection to the server of `remote`, and close it at the end. A restart of the suite's router is waited
     for. Raises OSError, TimeoutError or AmqpError.
     """
@@ -31,6 +34,7 @@ async def connected(remote: RemoteAddress, container: str | None = None) -> Asyn
         password=remote.password,
         ssl=remote.tls or None,
         container_id=container,
+        credential=credential,
         timeout=CONNECT_SECONDS,
     )
     await opened(lambda: client.open(CONNECT_SECONDS), remote.port, remote.offset)

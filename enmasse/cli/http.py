@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end
-from enmasse.identity.operator import BEARER, read_secret, secret_file
+from enmasse.identity.credentials import Credential
+from enmasse.identity.operator import BEARER, credential, read_secret, secret_file
 from enmasse.text import offset_option
 
 MAX_ANSWER = 256 << 20
@@ -31,7 +32,21 @@ def request(offset: int, method: str, path: str, body: Any = None, timeout: floa
 
 def operator_secret(offset: int, timeout: float = ANSWER_SECONDS) -> str:
     """Return the operator's secret of the running suite, which is in its data folder. Raises NotRunning."""
-    folder = Path(suite_info(offset, timeout)["data_dir"])
+    return _secret(suite_info(offset, timeout))
+
+
+def operator_credential(offset: int, timeout: float = ANSWER_SECONDS) -> Credential | None:
+    """Return the operator's credential for the router of the running suite; None if no suite answers, or its router
+    takes anonymous operators. Raises NotAllowed."""
+    try:
+        info = suite_info(offset, timeout)
+    except NotRunning:
+        return None
+    return credential(_secret(info)) if info.get("operators_authenticate") else None
+
+
+def _secret(info: dict[str, Any]) -> str:
+    folder = Path(info["data_dir"])
     secret = read_secret(folder)
     if secret is None:
         raise NotAllowed(

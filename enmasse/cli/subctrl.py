@@ -12,8 +12,10 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Rejected
 from enmasse.cli.amqp import connected, explain
 from enmasse.cli.common import UNREACHABLE, end
+from enmasse.cli.http import NotAllowed, operator_credential
 from enmasse.cli.remote import RemoteAddress, at_operators
 from enmasse.cli.show import plain
+from enmasse.identity.credentials import Credential
 from enmasse.model.sessions import CONTROL
 from enmasse.text import offset_option
 
@@ -53,8 +55,10 @@ def request(offset: int, subject: str, body: Any, reply: type[R], timeout: float
     """Return the reply to a request. Raises NoAnswer, Refused."""
     remote = at_operators(CONTROL, offset)
     try:
-        text = asyncio.run(_request(remote, subject, body, timeout))
+        text = asyncio.run(_request(remote, operator_credential(offset, timeout), subject, body, timeout))
         return msgspec.json.decode(text, type=reply)
+    except NotAllowed as error:
+        raise NoAnswer(str(error)) from None
     except msgspec.MsgspecError as error:
         raise NoAnswer(f"{remote}: unexpected answer to {subject!r}: {error}") from None
     except (AmqpError, TimeoutError) as error:
@@ -65,9 +69,11 @@ def request(offset: int, subject: str, body: Any, reply: type[R], timeout: float
         raise NoAnswer(explain(error, remote)) from None
 
 
-async def _request(remote: RemoteAddress, subject: str, body: Any, timeout: float) -> str:
+async def _request(
+    remote: RemoteAddress, credential: Credential | None, subject: str, body: Any, timeout: float
+) -> str:
     content = None if body is None else msgspec.json.encode(body).decode()
-    async with asyncio.timeout(timeout), connected(remote) as client:
+    async with asyncio.timeout(timeout), connected(remote, credential=credential) as client:
         replies = await client.receiver(None, dynamic=True, credit=1)
         sender = await client.sender(CONTROL)
         message = Message(content, subject=subject, reply_to=replies.address, correlation_id=subject)

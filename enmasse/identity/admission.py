@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from enmasse.amqp import sasl
 from enmasse.amqp.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS, AmqpError
-from enmasse.amqp.sasl import SaslServer
+from enmasse.amqp.sasl import Exchange, SaslServer, ServerMechanism
 from enmasse.identity import roles
 from enmasse.identity.credentials import Peers
 from enmasse.identity.refusals import log_refusal
 from enmasse.identity.roles import Access, Listener, Peer
-from enmasse.identity.scram import SCRAM, scram
+from enmasse.identity.scram import SCRAM, proves, scram
 from enmasse.model.users import Verifier
 
+PLAIN = "PLAIN"
 _MOST_LOGGED = 100
 """Refusals of one connection that are logged; the same one is logged once."""
 
@@ -31,9 +33,20 @@ class Admission:
         self._access = Access()
         self._logged: set[str] = set()
 
-    def sasl(self) -> SaslServer:
-        """Return the SASL layer of the connection: SCRAM-SHA-256 alone, which cannot be skipped."""
-        return SaslServer({SCRAM: scram(self._find)})
+    def sasl(self, *, plain: bool = False) -> SaslServer:
+        """Return the SASL layer of the connection, which cannot be skipped: SCRAM-SHA-256, and if asked for PLAIN, for
+        tools that know no other mechanism."""
+        mechanisms: dict[str, Callable[[], ServerMechanism]] = {SCRAM: scram(self._find)}
+        if plain:
+            mechanisms[PLAIN] = sasl.plain(self._check_plain)
+        return SaslServer(mechanisms)
+
+    def _check_plain(self, exchange: Exchange, name: str, secret: str) -> None:
+        known = self._find(name)
+        if known is not None and proves(secret, known):
+            exchange.succeed(name)
+        else:
+            exchange.fail()
 
     def _find(self, name: str) -> Verifier | None:
         self._claimed = name

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from enmasse.identity.credentials import Credential
+from enmasse.identity.roles import Role
+
 OPERATOR = "operator"
 """User name at the routers' listener for operators."""
 SECRET_FILE = "operator.secret"  # noqa: S105 (its name)
 """The file in the folder `run` of the data folder of a running suite, one line."""
 BEARER = "Bearer "
 """Prefix of the secret in the header `Authorization` of requests to the suite's HTTP endpoint (RFC 6750, 2.1)."""
+
+
+def credential(secret: str) -> Credential:
+    """Return the operator's credential, for AMQP."""
+    return Credential(OPERATOR, Role.OPERATOR, secret)
 
 
 def secret_file(data: Path) -> Path:

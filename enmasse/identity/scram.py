@@ -35,6 +35,15 @@ def verifier(secret: str, iterations: int = ITERATIONS, mechanism: str = SCRAM) 
     return Verifier(salt, rounds, stored_key, server_key)
 
 
+def proves(secret: str, known: Verifier) -> bool:
+    """Return whether `known` is the verifier of this secret."""
+    try:
+        _, stored_key, _, _ = ScramMechanism(SCRAM).make_auth_info(secret, known.iterations, known.salt)
+    except ScramException:
+        return False
+    return hmac.compare_digest(stored_key, known.stored_key)
+
+
 class Unknown:
     """Verifiers of unknown users: for each name always the same salt, and keys that no password has.
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from enmasse.engines import EMBEDDED
 from enmasse.engines.program import Spec
 from enmasse.supervisor import desired
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.group import ChildGroup
-from enmasse.supervisor.plan import Options
+from enmasse.supervisor.plan import PEERS, Options
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 
@@ -114,6 +115,8 @@ class DesiredBrokers(ChildGroup[str]):
             "listen": f"{LOOPBACK}:{self._ports.get(f'{process.name}/amqp')}",
             "log_level": self._options.log_level("broker"),
         }
+        if desired.ENGINES[process.kind] == EMBEDDED:
+            settings["peers"] = str(self._data.run / PEERS)
         for key in ("data_dir", "page_dir"):  # if not absolute: below the data directory of the suite
             if isinstance(settings.get(key), str):
                 settings[key] = str(self._data.path / "brokers" / settings[key])

@@ -14,8 +14,7 @@ from enmasse.files import write_text
 from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
 from enmasse.identity.operator import OPERATOR, SECRET_FILE
 from enmasse.identity.roles import Role
-
-_CREDENTIAL = ".credential"
+from enmasse.supervisor.plan import CREDENTIAL, PEERS
 
 
 class Issuer:
@@ -23,26 +22,18 @@ class Issuer:
 
     def __init__(self, run: Path) -> None:
         self._folder = run
+        self._peers = run / PEERS
         self._operator_file = run / SECRET_FILE
         self._entries: dict[str, PeerEntry] = {}
         self.operator_secret = new_secret()
         self.supervisor = Credential("supervisor", Role.SUPERVISOR, new_secret())
         """The credential of `enmasse up` itself, which is in no file."""
 
-    @property
-    def peers(self) -> Path:
-        """The file from which listeners read the processes of the suite."""
-        return self._folder / "peers.verifiers"
-
-    def file(self, name: str) -> Path:
-        """Return the file with the credential of the process `name`."""
-        return self._folder / f"{name}{_CREDENTIAL}"
-
     def begin(self) -> None:
         """Remove what an earlier suite has left, and write the operator's secret. Raises OSError."""
-        for file in self._folder.glob(f"*{_CREDENTIAL}"):
+        for file in self._folder.glob(f"*{CREDENTIAL}"):
             file.unlink()
-        self.peers.unlink(missing_ok=True)
+        self._peers.unlink(missing_ok=True)
         self._operator_file.unlink(missing_ok=True)
         self._admit(OPERATOR, Role.OPERATOR, self.operator_secret)
         self._admit(self.supervisor.name, self.supervisor.role, self.supervisor.secret)
@@ -50,7 +41,7 @@ class Issuer:
 
     def restore(self) -> None:
         """Write the files for listeners and operators if they have been deleted. Raises OSError."""
-        if not self.peers.exists():
+        if not self._peers.exists():
             self._write_peers()
         if not self._operator_file.exists():
             write_text(self._operator_file, f"{self.operator_secret}\n")
@@ -60,14 +51,14 @@ class Issuer:
         credential = Credential(name, role, new_secret())
         self._admit(name, role, credential.secret)
         self._write_peers()
-        write_text(self.file(name), msgspec.json.encode(credential).decode())
+        write_text(self._folder / f"{name}{CREDENTIAL}", msgspec.json.encode(credential).decode())
 
     def withdraw(self, name: str) -> None:
         """Refuse the process `name` from now on: it has left the suite. Raises OSError."""
         if self._entries.pop(name, None) is not None:
             self._write_peers()
         with contextlib.suppress(FileNotFoundError):
-            self.file(name).unlink()
+            (self._folder / f"{name}{CREDENTIAL}").unlink()
 
     def end(self) -> None:
         """Remove the operator's secret, which is no longer valid."""
@@ -81,4 +72,4 @@ class Issuer:
 
     def _write_peers(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_text(self.peers, peers_text(self._entries))
+        write_text(self._peers, peers_text(self._entries))

@@ -6,7 +6,7 @@ from typing import Any
 
 from enmasse.engines.program import Spec
 from enmasse.supervisor.datadir import DataDir
-from enmasse.supervisor.plan import GATEWAY, LWT, SERVICES, SUBSERV, Options, SettingsMaker
+from enmasse.supervisor.plan import GATEWAY, LWT, SUBSERV, Options, SettingsMaker
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 _SECURE = frozenset({"mqtts", "wss"})
@@ -16,12 +16,8 @@ def keepers(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]
     """Return the two services with a store, one process each. Reserves their ports."""
     if not options.has_mqtt:
         return []
-    settings = SettingsMaker(options, ports)
-    router, configserv = settings.address(SERVICES), settings.configserv
-    return [
-        Spec(name, name, settings(name, router=router, configserv=configserv, store=_store(options, data, name)))
-        for name in (SUBSERV, LWT)
-    ]
+    settings = SettingsMaker(options, data, ports)
+    return [Spec(name, name, settings.routed(name, store=_store(options, data, name))) for name in (SUBSERV, LWT)]
 
 
 def _store(options: Options, data: DataDir, name: str) -> dict[str, Any]:
@@ -31,9 +27,9 @@ def _store(options: Options, data: DataDir, name: str) -> dict[str, Any]:
     return {"kind": "redis", "url": options.store, "prefix": f"{suite}:{name}"}
 
 
-def gateway(options: Options, ports: InternalPorts, name: str) -> Spec:
+def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) -> Spec:
     """Return a gateway, which listens on the shared ports and on one of its own. Reserves its ports."""
-    settings = SettingsMaker(options, ports)
+    settings = SettingsMaker(options, data, ports)
     tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else {}
     listeners: list[dict[str, Any]] = [
         {"kind": kind, "host": LOOPBACK, "port": port, "shared": True, **(tls if kind in _SECURE else {})}
@@ -43,11 +39,9 @@ def gateway(options: Options, ports: InternalPorts, name: str) -> Spec:
     return Spec(
         name,
         GATEWAY,
-        settings(
+        settings.routed(
             name,
             GATEWAY,
-            router=settings.address(SERVICES),
-            configserv=settings.configserv,
             listeners=listeners,
             allowed_origins=list(options.allowed_origins),
         ),

@@ -28,6 +28,11 @@ PARTS = (MQTT_PART,)
 SUPERVISOR = "enmasse"
 """The name of `enmasse up` itself among the components with a log."""
 LOG_LEVEL = "info"
+PEERS = "peers.verifiers"
+"""File in the folder `run` from which listeners read the processes of the suite."""
+CREDENTIAL = ".credential"
+"""Suffix of the file in the folder `run` with the credential of a process."""
+SCRAM = "SCRAM-SHA-256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +100,19 @@ class Options:
 class SettingsMaker:
     """Builds the settings of services and reserves their ports."""
 
-    def __init__(self, options: Options, ports: InternalPorts) -> None:
+    def __init__(self, options: Options, data: DataDir, ports: InternalPorts) -> None:
         self.options = options
         self.ports = ports
+        self._run = data.run
+
+    @property
+    def peers(self) -> str:
+        """The file of the processes that may connect."""
+        return str(self._run / PEERS)
+
+    def credential(self, name: str) -> str:
+        """Return the file with the credential of the process `name`."""
+        return str(self._run / f"{name}{CREDENTIAL}")
 
     def address(self, key: str) -> str:
         """Return host:port of an internal port."""
@@ -111,12 +126,19 @@ class SettingsMaker:
     def __call__(self, name: str, kind: str = "", **more: Any) -> dict[str, Any]:
         """Build the settings common to all services, and `more`."""
         level = self.options.log_level(kind or name)
-        return {"name": name, "health": self.address(f"{name}/health"), "log_level": level, **more}
+        health, credential = self.address(f"{name}/health"), self.credential(name)
+        return {"name": name, "health": health, "log_level": level, "credential": credential, **more}
+
+    def routed(self, name: str, kind: str = "", **more: Any) -> dict[str, Any]:
+        """Build the settings of a service behind the router, and `more`."""
+        router = self.address(SERVICES)
+        scram = authenticates(self.options)
+        return self(name, kind, router=router, configserv=self.configserv, router_scram=scram, **more)
 
 
 def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]:
     """Return the services of which every suite has one, in the order of display. Reserves their ports."""
-    settings = SettingsMaker(options, ports)
+    settings = SettingsMaker(options, data, ports)
     configserv, ragent = settings.configserv, settings.address("ragent/amqp")
     tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else None
     # brokers.json names brokers made by hand; then no storage controller is needed.
@@ -134,6 +156,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             settings(
                 "configserv",
                 listen=configserv,
+                peers=settings.peers,
                 config_dir=str(options.config),
                 data_dir=str(data.path / "configserv"),
                 reporters=reporters,
@@ -145,6 +168,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             settings(
                 "ragent",
                 listen=ragent,
+                peers=settings.peers if authenticates(options) else None,
                 configserv=configserv,
                 listeners=listeners,
                 mqtt=options.has_mqtt,
@@ -165,6 +189,12 @@ def embedded_kinds(options: Options) -> list[str]:
     return kinds
 
 
+def authenticates(options: Options) -> bool:
+    """Return True if the routers and their peers authenticate: routers of other products take and open anonymous
+    connections."""
+    return options.router == EMBEDDED
+
+
 def router_name(number: int) -> str:
     """Return name and id of a router."""
     return f"{ROUTER_KIND}-{number}"
@@ -177,15 +207,19 @@ def router_ports(options: Options, ports: InternalPorts, name: str) -> dict[str,
     return public if name == ROUTER else {listener: ports.get(f"{name}/{listener}") for listener in public}
 
 
-def router(options: Options, ports: InternalPorts, name: str) -> Spec:
+def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> Spec:
     """Return a router of the chosen engine. Reserves its ports."""
-    settings = SettingsMaker(options, ports)
+    settings = SettingsMaker(options, data, ports)
     operators = OPERATORS + options.offset if name == ROUTER else ports.get(f"{name}/operators")
     listening = [*router_ports(options, ports, name).values(), operators]
-    entities = _router_entities(name, settings.address("ragent/amqp"), operators, ports.get(f"{name}/services"))
+    entities = _router_entities(
+        name, settings.address("ragent/amqp"), operators, ports.get(f"{name}/services"), scram=authenticates(options)
+    )
     made = ROUTERS[options.router].settings(
         name, entities, lambda key: settings.address(f"{name}/{key}"), options.log_level(ROUTER_KIND)
     )
+    if authenticates(options):
+        made |= {"credential": settings.credential(name), "peers": settings.peers}
     return Spec(name, ROUTER_KIND, made, frozenset(f"{LOOPBACK}:{port}" for port in listening), options.router)
 
 
@@ -207,14 +241,29 @@ def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir)
     return Spec(name, name, settings(name, configserv=configserv, driver=driver))
 
 
-def _router_entities(name: str, ragent: str, operators: int, services: int) -> list[list[Any]]:
+def _router_entities(name: str, ragent: str, operators: int, services: int, *, scram: bool) -> list[list[Any]]:
     """Return the static entities of a router: a connector to its agent, which configures everything else; a listener
-    for operators, available also without the agent (listeners for clients carry no management); one for MQTT."""
+    for operators, available also without the agent (listeners for clients carry no management); one for MQTT. `scram`:
+    peers on these authenticate."""
     host, _, port = ragent.rpartition(":")
+    own = {"saslMechanisms": SCRAM} if scram else {}
+
+    def for_peers(access: str, mechanisms: str = SCRAM) -> dict[str, Any]:
+        return {"saslMechanisms": mechanisms, "authenticatePeer": True, "access": access} if scram else {}
+
     return [
         ["router", {"id": name, "mode": "standalone", "defaultDistribution": "unavailable"}],
-        ["connector", {"name": "ragent", "host": host, "port": port, "role": "normal"}],
-        ["listener", {"name": "operators", "host": LOOPBACK, "port": str(operators), "role": "normal"}],
+        ["connector", {"name": "ragent", "host": host, "port": port, "role": "normal", **own}],
+        [
+            "listener",
+            {
+                "name": "operators",
+                "host": LOOPBACK,
+                "port": str(operators),
+                "role": "normal",
+                **for_peers("operators", f"{SCRAM} PLAIN"),
+            },
+        ],
         [
             "listener",
             {
@@ -223,6 +272,7 @@ def _router_entities(name: str, ragent: str, operators: int, services: int) -> l
                 "port": str(services),
                 "role": "route-container",
                 "management": False,
+                **for_peers("services"),
             },
         ],
     ]

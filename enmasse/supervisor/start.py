@@ -17,6 +17,7 @@ from enmasse.engines.catalogue import BROKERS, ROUTERS
 from enmasse.engines.engine import BrokerEngine, RouterEngine, Unavailable
 from enmasse.engines.program import Program
 from enmasse.files import read_file
+from enmasse.identity.credentials import Credential
 from enmasse.process import PORT_OFFSET
 from enmasse.supervisor import datadir, desired, limits, logfile
 from enmasse.supervisor.child import Command, Service
@@ -48,10 +49,10 @@ def service_module(kind: str) -> str:
     return f"services.{kind}"
 
 
-async def _configserv_feed(address: str) -> StatusSource:
+async def _configserv_feed(address: str, credential: Credential) -> StatusSource:
     """Return configserv's status feed. Its library is imported in a thread while the children start."""
     module = await asyncio.to_thread(importlib.import_module, "enmasse.supervisor.feed")
-    feed: StatusSource = module.StatusFeed(address)
+    feed: StatusSource = module.StatusFeed(address, credential)
     return feed
 
 
@@ -60,7 +61,7 @@ def run(
     out: TextIO,
     report: Callable[[str], None],
     command: Command = service_command,
-    make_feed: Callable[[str], Awaitable[StatusSource]] = _configserv_feed,
+    make_feed: Callable[[str, Credential], Awaitable[StatusSource]] = _configserv_feed,
 ) -> None:
     """Run the suite until a signal stops it. Raises StartError if it cannot start.
 

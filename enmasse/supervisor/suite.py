@@ -13,6 +13,7 @@ from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS
 from enmasse.engines.program import Program, Spec
 from enmasse.files import NO_ROOM, write_json
+from enmasse.identity.credentials import Credential
 from enmasse.identity.roles import Role
 from enmasse.supervisor import desired, mqtt, status, welcome
 from enmasse.supervisor.brokers import DesiredBrokers
@@ -72,7 +73,7 @@ class Supervisor:
 
     def __init__(
         self, options: Options, data: DataDir, ports: InternalPorts, programs: Mapping[str, Program], launch: Launch,
-        make_feed: Callable[[str], Awaitable[StatusSource]], out: TextIO, say: Callable[[str], None],
+        make_feed: Callable[[str, Credential], Awaitable[StatusSource]], out: TextIO, say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.options = options
         self.data = data
@@ -178,7 +179,7 @@ class Supervisor:
         try:
             await asyncio.sleep(0)  # the children's tasks launch their processes before this one spends time on imports
             self._web = serve_http(self)
-            self._feed = await self._make_feed(specs[0].settings["listen"])
+            self._feed = await self._make_feed(specs[0].settings["listen"], self._issuer.supervisor)
             tasks.append(asyncio.create_task(self._feed.run(self._news.set)))
             await self._until_stopped(tasks)
         finally:
@@ -229,14 +230,14 @@ class Supervisor:
             self._say_once(f"{error.filename or self.data.run}: {error.strerror}")
 
     def _router(self, name: str) -> Child:
-        return self._child(router(self.options, self._ports, name))
+        return self._child(router(self.options, self.data, self._ports, name))
 
     def _forget_router(self, name: str) -> None:
         forget_router(self._ports, name)
         self._withdraw(name)
 
     def _gateway(self, name: str) -> Child:
-        return self._child(mqtt.gateway(self.options, self._ports, name))
+        return self._child(mqtt.gateway(self.options, self.data, self._ports, name))
 
     def _forget_gateway(self, name: str) -> None:
         mqtt.forget_ports(self._ports, name)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from enmasse.engines.program import Spec
+from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.plan import Options, router
 from enmasse.supervisor.ports import InternalPorts
 from tests import one_program
@@ -51,7 +52,7 @@ def test_no_router_to_run(config: Path, tmp_path: Path, script: str | None, said
 def specs(folder: Path, engine: str) -> Spec:
     ports = InternalPorts(folder / f"{engine}.json")
     try:
-        return router(Options(folder, folder, router=engine), ports, "router-0")
+        return router(Options(folder, folder, router=engine), DataDir(folder), ports, "router-0")
     finally:
         ports.close()
 

@@ -7,47 +7,28 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from enmasse.cli.status import fetch, file_hashes, missing_files
-from enmasse.control import Artemis, ControlConnection, Dispatch, connect
-from enmasse.settings import host_port
+from enmasse.control import Artemis, ControlConnection, Dispatch
 from enmasse.testing import Suite, wait_for
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR
+from tests.broker.harness import BrokerProcess
 from tests.load import receive, send
 from tests.system.conftest import ADDRESSES, QUEUE, TOPIC
 from tests.system.exchange import exchange
+from tests.system.operating import managed, talk
 from tests.system.seeing import carrier, component, find, status, wait_address, wait_gone, wait_message
 
 ROUNDS = 10
 STAGES = ("written", "read", "applied")
-T = TypeVar("T")
-
-
-def talk(where: str, work: Callable[[ControlConnection], Coroutine[Any, Any, T]]) -> T:
-    """The result of `work` on a connection to host:port."""
-
-    async def talking() -> T:
-        connection = await connect(*host_port(where), container="looking")
-        try:
-            return await work(connection)
-        finally:
-            connection.close()
-            await connection.wait_closed()
-
-    return asyncio.run(talking())
-
-
-async def managed(connection: ControlConnection) -> Artemis:
-    node = Artemis(connection)
-    await node.opened()
-    return node
 
 
 async def settings(broker: Artemis, address: str) -> dict[str, Any]:
@@ -95,7 +76,7 @@ def entities(suite: Suite, type_: str) -> set[str]:
         await node.opened()
         return [entity["name"] for entity in await node.query(type_, ["name"])]
 
-    return {name for name in talk(suite.operators, read) if str(name).startswith("ragent-")}
+    return {name for name in talk(suite, suite.operators, read) if str(name).startswith("ragent-")}
 
 
 def waits_in_vain(suite: Suite, seconds: float = 1.0) -> str:
@@ -146,7 +127,7 @@ def test_a_changed_property_is_on_the_broker(suite: Suite, changing: dict[str, d
         assert (await settings(broker, address))["maxExpiryDelay"] == -1
 
     for name, address in (("changing", "changing"), ("changing-topic", "changing-topic/below")):
-        talk(carrier(suite, name)["endpoints"]["amqp"], partial(change, name=name, address=address))
+        talk(suite, carrier(suite, name)["endpoints"]["amqp"], partial(change, name=name, address=address))
 
 
 def test_what_is_changed_back_is_not_taken_for_what_was_never_changed(
@@ -163,7 +144,7 @@ def test_what_is_changed_back_is_not_taken_for_what_was_never_changed(
             await wait_at_once(suite)
             assert (await settings(broker, "changing"))["maxExpiryDelay"] == -1, stage
 
-    talk(carrier(suite, "changing")["endpoints"]["amqp"], change)
+    talk(suite, carrier(suite, "changing")["endpoints"]["amqp"], change)
 
 
 TUNED = {kind: {"type": kind, "templateName": f"{kind}-persisted"} for kind in ("queue", "topic")}
@@ -201,7 +182,7 @@ def test_a_changed_parameter_of_a_flavor_is_on_every_broker(suite: Suite, flavor
             running = brokers(suite, name)
             assert len(running) >= count
             for broker in running[:count]:
-                found = talk(component(suite, broker)["endpoints"]["amqp"], read)
+                found = talk(suite, component(suite, broker)["endpoints"]["amqp"], read)
                 assert found["pageLimitBytes"] == capacity, (number, broker)
         exchange(suite.url, flavored)
 
@@ -242,11 +223,11 @@ def test_who_sleeps_is_waited_for(suite: Suite, changing: dict[str, dict[str, An
         assert status(suite)["config"] == old
         where = component(suite, broker)["endpoints"]["amqp"]
         if name == "ragent":  # the others do not wait for it
-            wait_for("the broker to be told", lambda: talk(where, read) == 80_000)
+            wait_for("the broker to be told", lambda: talk(suite, where, read) == 80_000)
         else:
-            assert talk(where, read) == -1
+            assert talk(suite, where, read) == -1
     suite.wait_ready()
-    assert talk(where, read) == 80_000
+    assert talk(suite, where, read) == 80_000
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -264,7 +245,7 @@ def test_who_dies_in_the_middle_of_it_is_waited_for(
             await wait_at_once(suite)
             assert (await settings(broker, "changing"))["maxExpiryDelay"] == ttl, name
 
-    talk(carrier(suite, "changing")["endpoints"]["amqp"], change)
+    talk(suite, carrier(suite, "changing")["endpoints"]["amqp"], change)
 
 
 def test_what_was_removed_is_gone(suite: Suite) -> None:
@@ -279,14 +260,15 @@ def test_what_was_removed_is_gone(suite: Suite) -> None:
         assert not [name for name in entities(suite, AUTO_LINK) if name.endswith("/removed")]
 
 
-def test_brokers_json_comes_and_goes(suite: Suite) -> None:
+def test_brokers_json_comes_and_goes(suite: Suite, tmp_path: Path) -> None:
     """While it is there placements come from it alone; when it has gone they are those of the storage controller."""
-    where = carrier(suite, "orders")["endpoints"]["amqp"]
-    host, port = host_port(where)
+    hand = BrokerProcess(tmp_path).start()
+    with hand.manage() as m:
+        m.queue("orders")
     file = suite.config / "brokers.json"
     try:
         for _ in range(2):
-            by_hand = json.dumps({"hand": {"host": host, "port": port, "addresses": ["orders"]}})
+            by_hand = json.dumps({"hand": {"host": "127.0.0.1", "port": hand.port, "addresses": ["orders"]}})
             file.write_text(by_hand)
             wait_for("it to be applied", lambda: "brokers.json" in status(suite)["config"])
             assert entities(suite, CONNECTOR) == {"ragent-broker/hand"}
@@ -306,3 +288,4 @@ def test_brokers_json_comes_and_goes(suite: Suite) -> None:
     finally:
         file.unlink(missing_ok=True)
         suite.wait_ready()
+        hand.stop()

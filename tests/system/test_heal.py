@@ -11,11 +11,11 @@ import pytest
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import Suite, free_port, wait_for
-from tests.broker.harness import Management as BrokerManagement
 from tests.cli.running import ENMASSE
 from tests.router.harness import ADDRESS, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
 from tests.router.harness import Management as RouterManagement
 from tests.system.exchange import exchange
+from tests.system.operating import invoke
 from tests.system.seeing import carrier, component, find
 
 
@@ -65,7 +65,7 @@ def turns_not_ready_and_is_healed(suite: Suite, name: str) -> Iterator[None]:
     ],
 )
 def test_an_entity_of_the_router(suite: Suite, kind: str, name: str, which: int) -> None:
-    router = RouterManagement(suite.operators)
+    router = RouterManagement(suite.operators_url)
 
     def entities() -> list[str]:
         return sorted(row["name"] for row in router.query(kind) if row["name"].endswith(f"/{name}"))
@@ -82,7 +82,7 @@ def test_the_router_is_managed_by_operators_only(suite: Suite) -> None:
     client = BlockingConnection(suite.url, timeout=60)
     with pytest.raises(LinkDetached, match="use a listener for operators"):
         client.create_sender("$management")
-    router = RouterManagement(suite.operators)
+    router = RouterManagement(suite.operators_url)
     status, text, _ = router.call("DELETE", type=CONNECTOR, name="ragent")
     assert (status, text) == (403, "connector 'ragent' stands in the router's configuration file; change it there")
     assert router.call("DELETE", type=LISTENER, name="operators")[0] == 403
@@ -105,7 +105,7 @@ def test_the_router_is_managed_by_operators_only(suite: Suite) -> None:
 
 
 def test_what_somebody_adds_to_the_router_is_reported(suite: Suite) -> None:
-    router = RouterManagement(suite.operators)
+    router = RouterManagement(suite.operators_url)
     port = free_port()
     router.create(CONNECTOR, "stranger", host="127.0.0.1", port=str(port), role="route-container")
     told = f"on router-0, not made here: connector stranger (127.0.0.1:{port})"
@@ -116,7 +116,7 @@ def test_what_somebody_adds_to_the_router_is_reported(suite: Suite) -> None:
 
 
 def test_the_listeners_for_clients_come_back(suite: Suite) -> None:
-    router = RouterManagement(suite.operators)
+    router = RouterManagement(suite.operators_url)
     (name,) = (row["name"] for row in router.query(LISTENER) if row["name"].startswith("ragent-"))
     router.delete(LISTENER, name)
     wait_for("it is there again", lambda: any(row["name"] == name for row in router.query(LISTENER)))
@@ -127,19 +127,12 @@ def test_the_listeners_for_clients_come_back(suite: Suite) -> None:
 
 def test_a_queue_of_the_broker(suite: Suite) -> None:
     at = carrier(suite, "orders")["endpoints"]["amqp"]
-    connection = BlockingConnection(at, timeout=60)
-    broker = BrokerManagement(connection)
-    assert "orders" in broker.rows()
     with turns_not_ready_and_is_healed(suite, "orders"):
-        broker("destroyQueue", "orders", True)
-    assert "orders" in broker.rows()
-    connection.close()
+        invoke(suite, at, "destroyQueue", "orders", True)
+    assert "orders" in invoke(suite, at, "getQueueNames")
 
 
 def test_a_topic_of_the_broker(suite: Suite) -> None:
     at = carrier(suite, "news")["endpoints"]["amqp"]
-    connection = BlockingConnection(at, timeout=60)
-    broker = BrokerManagement(connection)
     with turns_not_ready_and_is_healed(suite, "news"):
-        broker("deleteAddress", "news", True)
-    connection.close()
+        invoke(suite, at, "deleteAddress", "news", True)

@@ -121,12 +121,17 @@ def check_listener(
 
 
 def _is_for_peers(where: str, body: Body, knows_peers: bool) -> bool:
-    """Return whether a listener is for processes of the suite: then nothing but SCRAM-SHA-256 is offered."""
+    """Return whether a listener is for processes of the suite: then SCRAM-SHA-256 is offered, and for operators, if it
+    is configured, PLAIN."""
     wanted = (body["saslMechanisms"] or "").split()
     if SCRAM not in wanted and body["access"] is None:
         return False
-    if wanted != [SCRAM] or not body["authenticatePeer"] or body["access"] is None or body["http"]:
-        text = f"saslMechanisms {SCRAM} (alone), authenticatePeer true and access belong together, without http"
+    alone = wanted == [SCRAM] or (wanted == [SCRAM, PLAIN] and body["access"] == "operators")
+    if not alone or not body["authenticatePeer"] or body["access"] is None or body["http"]:
+        text = (
+            f"saslMechanisms {SCRAM} (alone, or with {PLAIN} for operators), authenticatePeer true and access belong "
+            "together, without http"
+        )
         raise _wrong(where, text)
     if not knows_peers:
         raise _wrong(where, f"saslMechanisms {SCRAM} needs the setting peers of this router's configuration file")

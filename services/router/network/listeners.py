@@ -17,7 +17,7 @@ from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from services.router import metrics
 from services.router.network import hosts, tls
-from services.router.network.configuration import ANONYMOUS, EXTERNAL, ListenerConfig, SslProfile
+from services.router.network.configuration import ANONYMOUS, EXTERNAL, PLAIN, ListenerConfig, SslProfile
 from services.router.network.maker import ConnectionMaker
 from services.router.routing.connection import RouterConnection
 from services.router.routing.peers import PeerRights
@@ -119,7 +119,7 @@ class Listener:
             admission.ended(record.amqp.transport_error)
 
         record.on_closed = closed
-        return admission.sasl()
+        return admission.sasl(plain=PLAIN in self.config.sasl_mechanisms)
 
     def _sasl(self, user: str | None) -> SaslServer:
         """Return the server's side of SASL. `user`: named by the client's certificate."""

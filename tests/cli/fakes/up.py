@@ -48,7 +48,7 @@ def main() -> None:
     without = frozenset() if "FAKE_MQTT" in os.environ else frozenset({"mqtt"})
     options = Options(Path(config), Path(data), int(offset), cert, key, without, os.environ.get("ENMASSE_STORE"))
 
-    async def feed(_: str) -> FileFeed:
+    async def feed(_: str, __: object) -> FileFeed:
         return FileFeed(options.data / "feed.json")
 
     try:
