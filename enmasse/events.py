@@ -64,6 +64,7 @@ EVENTS = (
     Event("amqp.handler.failed", "error", "peer", "A callback raised; its link, session or connection was ended with amqp:internal-error.", REPORT),
     Event("amqp.handshake.failed", "debug", "error", "A TLS handshake failed.", "Check certificate and protocol version of the client."),
     Event("amqp.peer.stalled", "warning", "peer buffered", "A peer does not read; `buffered` bytes wait for it and nothing more is written.", "Look at the peer if this continues."),
+    Event("authserv.keys.not-fetched", "warning", "issuer reason", "The keys of an issuer of tokens cannot be fetched. Those that are known stay in force.", "Check the issuer and the settings `issuers` of the authentication service."),
     Event("authserv.login.refused", "info", "user peer mechanism", "A client has not proved its identity. `user`: the name that it states, if there is such a user; `peer`: its address, if the router or gateway states it.", "Nothing if it is rare. Otherwise look for a client with an old password, or for attempts to guess one."),
     Event("broker.answer.failed", "error", "first count", "The sender of stored messages could not be notified.", REPORT),
     Event("broker.arrival.failed", "error", "message count", "Received messages could not be given to their queues.", REPORT),

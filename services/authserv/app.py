@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import ssl
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,8 +27,10 @@ from enmasse.identity.scram import USER_ITERATIONS, Unknown
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
 from enmasse.model.users import Verifier
-from services.authserv.login import Login
+from services.authserv.issuer import TokenSource
+from services.authserv.login import BEARER, Login
 from services.authserv.sources import Users
+from services.authserv.tokens import Issuer
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -51,6 +54,8 @@ class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forb
     relays: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
     threads: int = 2
     """Passwords that are checked at a time."""
+    issuers: tuple[Issuer, ...] = ()
+    """Issuers of bearer tokens, asked in this order."""
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
@@ -72,6 +77,7 @@ class AuthService:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self.users = Users(self._checks)
+        self.issuers = [TokenSource(issuer, time.time) for issuer in config.issuers]
 
     def connection(self, peer: Any) -> Connection:
         """Return the engine's side of a new connection."""
@@ -102,10 +108,12 @@ class AuthService:
     def _offered(self, login: Login) -> dict[str, Any]:
         if not self.users.known:
             return login.unready(self._mechanisms)
-        if self.users.anonymous:
+        if self.users.anonymous and not self.issuers:
             return login.open_to_all()
-        extra = ("ANONYMOUS",) if self.users.allows_anonymous() else ()
-        return login.mechanisms((*self._mechanisms, *extra), self._unknown)
+        names = [*(BEARER if self.issuers else ()), *self._mechanisms]
+        if not self.users.anonymous and self.users.allows_anonymous():
+            names.append("ANONYMOUS")
+        return login.mechanisms(tuple(names), self._unknown)
 
     def _is_relay(self, host: str) -> bool:
         try:
@@ -144,8 +152,19 @@ class AuthService:
         return self.users.verifier(user, mechanism)
 
     async def check(self, user: str, password: str) -> Principal | None:
-        """Return the identity of the user with this password. Raises Busy."""
+        """Return the identity of the user with this password, which may be a token. Raises Busy."""
+        if self.issuers and password.startswith("eyJ") and password.count(".") == 2:  # {" in base64
+            found = await self.check_token(password)
+            return found if found is not None and found.name == user else None
         return await self.users.check(user, password)
+
+    async def check_token(self, token: str) -> Principal | None:
+        """Return the identity that a token proves, by the first issuer that accepts it."""
+        for source in self.issuers:
+            found = await source.check(token)
+            if found is not None:
+                return found
+        return None
 
     def principal(self, user: str) -> Principal | None:
         """Return the identity of a user, after the proof by SCRAM."""
@@ -172,7 +191,7 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     service = AuthService(config, loop)
     users: FollowedFeed[feeds.Users] = FollowedFeed("users", feeds.Users, service.users.replace)
     client = FeedsClient(*settings.host_port(config.configserv), config.name, [users], credential=own(config))
-    health = Health(config.health, service.metrics, check=lambda: _state(service.users, client))
+    health = Health(config.health, service.metrics, check=lambda: _state(service, client))
     await health.start()
     hub = Hub(loop)
     host, port = settings.host_port(config.listen)
@@ -181,22 +200,31 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     except OSError as error:
         raise process.cannot_listen(config.listen, error, "listen") from None
     health.endpoints = lambda: {"amqp" if config.cert is None else "amqps": f"{host}:{listener.port}"}
-    following = process.spawn(client.run(), "feed of users")
+    following = [process.spawn(client.run(), "feed of users")]
+    following += [process.spawn(source.run(), "keys of an issuer") for source in service.issuers]
     await stop.wait()
     health.check = None
     health.set(False, "stopping")
-    following.cancel()
+    for task in following:
+        task.cancel()
+    await asyncio.gather(*following, return_exceptions=True)
     listener.close()
     service.close()
     await health.close()
 
 
-def _state(users: Users, client: FeedsClient) -> tuple[bool, str]:
+def _state(service: AuthService, client: FeedsClient) -> tuple[bool, str]:
+    users = service.users
     if not users.known:
         return False, "the configuration service has not delivered users yet"
+    notes = [f"keys of {source.issuer.issuer}: {source.problem}" for source in service.issuers if source.problem]
     if not client.connected:
-        return True, "the configuration service cannot be reached: changes of users.json have no effect meanwhile"
-    return True, "anonymous: there is no users.json, every client is let in" if users.anonymous else ""
+        notes.append("the configuration service cannot be reached: changes of users.json have no effect meanwhile")
+    if users.anonymous and service.issuers:
+        notes.append("there is no users.json, so that every permission is granted: add one with permissions of groups")
+    elif users.anonymous:
+        notes.append("anonymous: there is no users.json, every client is let in")
+    return True, "; ".join(notes)
 
 
 def _tls(config: AuthservSettings) -> ssl.SSLContext | None:

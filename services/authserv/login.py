@@ -16,12 +16,14 @@ from enmasse.identity.principal import Principal
 from enmasse.identity.scram import Unknown, scram
 from enmasse.model.users import ANONYMOUS, Verifier, prepared
 from services.authserv.authz import address_authz
+from services.authserv.bearer import oauthbearer, xoauth2
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
     from enmasse.identity.permissions import Rights
 
 AUTHZ = "ADDRESS-AUTHZ"
+BEARER = {"OAUTHBEARER": oauthbearer, "XOAUTH2": xoauth2}
 CLIENT = "?client="
 """In the host name of sasl-init: what follows is the address of the client for which a router or gateway asks."""
 
@@ -43,6 +45,9 @@ class Outcomes(Protocol):
 
     async def check(self, user: str, password: str) -> Principal | None:
         """Return the identity of the user with this password. Raises Busy."""
+
+    async def check_token(self, token: str) -> Principal | None:
+        """Return the identity that a token proves."""
 
     def principal(self, user: str) -> Principal | None:
         """Return the identity of a user, after the proof by SCRAM."""
@@ -107,6 +112,8 @@ class Login(Handler):
     def _mechanism(self, name: str, unknown: Unknown) -> Callable[[], ServerMechanism]:
         if name == "PLAIN":
             return plain(self._check)
+        if name in BEARER:
+            return BEARER[name](self._check_token)
         if name == ANONYMOUS.upper():
             return anonymous
         return scram(lambda user: self._verifier(user, name), name, unknown)
@@ -135,6 +142,21 @@ class Login(Handler):
             exchange.fail()
         else:
             exchange.succeed(user)
+
+    def _check_token(self, exchange: Exchange, user: str, token: str) -> None:
+        self._user = prepared(user) or user
+        if self._outcomes.may_try(self._user, self._address):
+            self._outcomes.spawn(self._checked_token(exchange, self._user, token))
+        else:
+            exchange.fail()
+
+    async def _checked_token(self, exchange: Exchange, user: str, token: str) -> None:
+        found = await self._outcomes.check_token(token)
+        if found is None or user not in ("", found.name):
+            exchange.fail()
+        else:
+            self._principal = found
+            exchange.succeed(found.name)
 
     # --- for _Watched -------------------------------------------------------------------------------------------------
 

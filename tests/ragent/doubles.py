@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import proton
@@ -20,6 +21,8 @@ from enmasse.control import (
     connect,
     listen,
 )
+from enmasse.identity import roles
+from enmasse.identity.credentials import Peers
 from enmasse.testing import free_port
 from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
 from tests.kit.waiting import until
@@ -178,7 +181,9 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 class FakeConfigserv:
     """Feeds with given snapshots, and the reports that came in, merged per reporter."""
 
-    def __init__(self) -> None:
+    def __init__(self, peers: Path | None = None) -> None:
+        """`peers`: file of the processes that may connect; None: any."""
+        self._peers = None if peers is None else (roles.Listener.CONFIGSERV, Peers(peers))
         self.feeds: dict[str, Any] = {}
         self.readiness: dict[str, dict[str, Any]] = {}
         self.placements: Any = None
@@ -203,7 +208,9 @@ class FakeConfigserv:
         self._port = free_port()  # not of those that dialling takes: while it is away, its place must not be taken
 
     async def start(self) -> int:
-        self._listener = await listen("127.0.0.1", self._port, self._accepted, container="configuration-service")
+        self._listener = await listen(
+            "127.0.0.1", self._port, self._accepted, container="configuration-service", peers=self._peers
+        )
         return self._port
 
     async def stop(self) -> None:

@@ -44,8 +44,9 @@ FLAVORS: dict[str, Any] = {
 class Supervisor:
     """The other side of the local driver: starts, restarts and ends brokers as the files say."""
 
-    def __init__(self, folder: Path, engine: EngineName) -> None:
+    def __init__(self, folder: Path, engine: EngineName, peers: Path | None = None) -> None:
         self._engine = engine
+        self._peers = peers
         self.desired = folder / "desired"
         self.actual = folder / "actual.json"
         self.paused: set[str] = set()
@@ -139,6 +140,8 @@ class Supervisor:
         amqp, health = self._ports[name]
         self._settings[name] = settings
         full = {**settings, "name": name, "listen": f"127.0.0.1:{amqp}", "health": f"127.0.0.1:{health}"}
+        if self._peers is not None:
+            full["peers"] = str(self._peers)
         for key in ("data_dir", "page_dir"):
             if full[key] is not None:
                 full[key] = str(self._folder / full[key])
@@ -161,11 +164,14 @@ class Supervisor:
 
 
 class World:
-    """Everything around one controller."""
+    """Everything around one controller. `peers`, `credential`: files; None: all listeners are open."""
 
-    def __init__(self, folder: Path, engine: EngineName) -> None:
-        self.configserv = FakeConfigserv()
-        self.supervisor = Supervisor(folder, engine)
+    def __init__(
+        self, folder: Path, engine: EngineName, peers: Path | None = None, credential: Path | None = None
+    ) -> None:
+        self.configserv = FakeConfigserv(peers)
+        self.supervisor = Supervisor(folder, engine, peers)
+        self._credential = None if credential is None else str(credential)
         self._engine = engine
         self._folder = folder
         self._stop = asyncio.Event()
@@ -190,6 +196,7 @@ class World:
             health=f"127.0.0.1:{free_port()}",
             configserv=f"127.0.0.1:{self._port}",
             driver=driver,
+            credential=self._credential,
         )
         self._stop = asyncio.Event()
         self._controller = asyncio.create_task(serve(config, self._stop))

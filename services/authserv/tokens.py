@@ -1,0 +1,121 @@
+"""Bearer tokens (JWT, RFC 7519) of an OpenID Connect issuer, checked with its public keys. No sockets, no clock.
+
+Refused whatever the token says: algorithms with a shared secret or none, keys for encryption, and tokens of other
+issuers, for other audiences, expired or without an expiry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
+from joserfc.jws import JWSRegistry
+
+from enmasse.identity.principal import Principal
+from enmasse.model.users import ANONYMOUS, GROUP, name_error, user_name_error
+
+MAX_TOKEN = 12 * 1024
+"""Bytes of a token."""
+MAX_GROUPS = 1000
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519"]
+
+
+class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of an issuer. `issuer`, `audience`: what the claims `iss` and `aud` must have. `jwks_url`: its keys;
+    None: where its discovery document says. `ca`: file in PEM with the authority of its certificate; None: those of the
+    system. `skew`: seconds that clocks may differ. `user_claim`, `groups_claim`: claims with the names."""
+
+    issuer: str
+    audience: str
+    jwks_url: str | None = None
+    ca: str | None = None
+    algorithms: tuple[Algorithm, ...] = ("RS256", "PS256", "ES256")
+    user_claim: str = "preferred_username"
+    groups_claim: str = "groups"
+    skew: int = 30
+
+    def __post_init__(self) -> None:
+        if not self.algorithms:
+            raise ValueError("algorithms must not be empty")
+        if not self.issuer or not self.audience:
+            raise ValueError("issuer and audience must not be empty")
+
+
+class UnknownKey(Exception):
+    """The token is signed by a key that is not known: the keys may have changed."""
+
+
+class Tokens:
+    """Tokens of one issuer. `now`: seconds since 1970."""
+
+    def __init__(self, issuer: Issuer, now: Callable[[], float]) -> None:
+        self._issuer = issuer
+        self._keys: dict[str, Key] = {}
+        self._registry = JWSRegistry(algorithms=issuer.algorithms, strict_check_header=False)
+        self._claims = jwt.JWTClaimsRegistry(
+            now=lambda: int(now()),
+            leeway=issuer.skew,
+            iss={"essential": True, "value": issuer.issuer},
+            aud={"essential": True, "value": issuer.audience},
+            exp={"essential": True},
+        )
+
+    @property
+    def has_keys(self) -> bool:
+        """Return whether the keys of the issuer are known."""
+        return bool(self._keys)
+
+    def replace_keys(self, document: Mapping[str, Any]) -> None:
+        """Take the keys of a JWK set (RFC 7517, 5): public ones for signatures. Raises ValueError."""
+        try:
+            keys = KeySet.import_key_set({"keys": list(document["keys"])}).keys
+        except (JoseError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"is not a set of keys: {type(error).__name__}: {error}") from None
+        found: dict[str, Key] = {
+            str(key.kid or ""): key
+            for key in keys
+            if isinstance(key, RSAKey | ECKey | OKPKey) and key.get("use", "sig") == "sig"
+        }
+        if not found:
+            raise ValueError("has no public key for signatures")
+        self._keys = found
+
+    def check(self, token: str) -> Principal | None:
+        """Return the identity that a token proves, None if it proves none. Raises UnknownKey."""
+        if len(token) > MAX_TOKEN or token.count(".") != 2:
+            return None
+        try:
+            claims = jwt.decode(token, self._key, list(self._issuer.algorithms), self._registry).claims
+            self._claims.validate(claims)
+        except (JoseError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+        return self._principal(claims)
+
+    def _key(self, token: Any) -> Any:
+        headers = token.headers()
+        if headers.get("alg") not in self._issuer.algorithms:
+            raise ValueError("the algorithm is not allowed")
+        kid = headers.get("kid")
+        key = self._keys.get(str(kid)) if kid is not None else None
+        if kid is None and len(self._keys) == 1:
+            key = next(iter(self._keys.values()))
+        if key is None:
+            raise UnknownKey
+        if key.get("alg", headers["alg"]) != headers["alg"]:
+            raise ValueError("the key is for another algorithm")
+        return key
+
+    def _principal(self, claims: Mapping[str, Any]) -> Principal | None:
+        name = claims.get(self._issuer.user_claim)
+        if not isinstance(name, str) or name == ANONYMOUS or user_name_error(name) is not None:
+            return None
+        groups = claims.get(self._issuer.groups_claim, [])
+        stated = (
+            [group.removeprefix("/") for group in groups if isinstance(group, str)] if isinstance(groups, list) else []
+        )
+        legal = [group for group in stated if name_error(GROUP + group) is None]
+        return Principal(name, tuple(dict.fromkeys(legal))[:MAX_GROUPS])

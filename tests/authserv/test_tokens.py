@@ -1,0 +1,326 @@
+"""Bearer tokens: which are accepted, how clients present them, and where the keys come from."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hmac
+import http.server
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding
+from hypothesis import given
+from hypothesis import strategies as st
+from joserfc import jwt
+from joserfc.jwk import ECKey, RSAKey
+from joserfc.jws import JWSRegistry
+
+from enmasse.identity.principal import Principal
+from enmasse.model.users import Permission, User
+from services.authserv import app, issuer
+from services.authserv.bearer import read_oauthbearer, read_xoauth2
+from services.authserv.tokens import Issuer, Tokens, UnknownKey
+from tests.authserv.running import Running, ask, ask_engine, user
+
+ISSUER, AUDIENCE = "https://issuer.example/realms/one", "messaging"
+RSA = RSAKey.generate_key(2048, {"kid": "rsa", "use": "sig", "alg": "RS256"})
+EC = ECKey.generate_key("P-256", {"kid": "ec"})
+ENCRYPTING = RSAKey.generate_key(2048, {"kid": "enc", "use": "enc"})
+NOW = 1_800_000_000
+
+
+def claims(now: float = NOW, **more: Any) -> dict[str, Any]:
+    found = {
+        "iss": ISSUER, "aud": ["account", AUDIENCE], "exp": int(now) + 60, "iat": int(now), "sub": "uuid",
+        "preferred_username": "alice", "groups": ["/staff", "ops", 7, "", "@x"], **more,
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def signed(key: Any = RSA, alg: str = "RS256", header: dict[str, Any] | None = None, **more: Any) -> str:
+    heads = {"alg": alg, "kid": key.kid, **(header or {})}
+    heads = {name: value for name, value in heads.items() if value is not None}
+    private = {name: value for name, value in key.as_dict(private=True).items() if name not in ("use", "alg")}
+    registry = JWSRegistry(algorithms=[alg], strict_check_header=False)
+    return jwt.encode(heads, claims(**more), type(key).import_key(private), [alg], registry)
+
+
+def public(*keys: Any) -> dict[str, Any]:
+    return {"keys": [key.as_dict(private=False) for key in keys]}
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Tokens:
+    found = Tokens(Issuer(issuer=ISSUER, audience=AUDIENCE), lambda: NOW)
+    found.replace_keys(public(RSA, EC, ENCRYPTING))
+    return found
+
+
+def test_a_token_states_user_and_groups(tokens: Tokens) -> None:
+    assert tokens.check(signed()) == Principal("alice", ("staff", "ops"))
+    assert tokens.check(signed(EC, "ES256", aud=AUDIENCE, groups=None)) == Principal("alice")
+    assert tokens.check(signed(header={"typ": "at+jwt", "x-more": 1}, exp=NOW - 29, nbf=NOW + 29)) is not None
+
+
+def by_hand(header: dict[str, Any], sign: Callable[[bytes], bytes]) -> str:
+    def part(data: bytes) -> str:
+        return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+    text = f"{part(json.dumps(header).encode())}.{part(json.dumps(claims()).encode())}"
+    return f"{text}.{part(sign(text.encode()))}"
+
+
+def by_rsa(data: bytes) -> bytes:
+    assert RSA.private_key is not None
+    return RSA.private_key.sign(data, padding.PKCS1v15(), hashes.SHA256())
+
+
+def unsigned() -> str:
+    return by_hand({"alg": "none"}, lambda data: b"")
+
+
+def confused() -> str:
+    """The public key as the secret of an HMAC."""
+    return by_hand({"alg": "HS256", "kid": "rsa"}, lambda data: hmac.digest(RSA.as_pem(private=False), data, "sha256"))
+
+
+def test_a_token_made_by_hand_is_accepted(tokens: Tokens) -> None:
+    assert tokens.check(by_hand({"alg": "RS256", "kid": "rsa"}, by_rsa)) is not None
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        pytest.param(lambda: signed(iss="https://other.example"), id="issuer"),
+        pytest.param(lambda: signed(iss=None), id="no issuer"),
+        pytest.param(lambda: signed(aud="account"), id="audience"),
+        pytest.param(lambda: signed(aud=None), id="no audience"),
+        pytest.param(lambda: signed(exp=NOW - 31), id="expired"),
+        pytest.param(lambda: signed(exp=None), id="no expiry"),
+        pytest.param(lambda: signed(exp="never"), id="expiry is a text"),
+        pytest.param(lambda: signed(nbf=NOW + 60), id="not yet valid"),
+        pytest.param(lambda: signed(preferred_username=None), id="no user"),
+        pytest.param(lambda: signed(preferred_username="anonymous"), id="anonymous"),
+        pytest.param(lambda: signed(preferred_username="@staff"), id="group"),
+        pytest.param(lambda: signed(preferred_username="a\nb"), id="control character"),
+        pytest.param(lambda: signed(alg="RS512"), id="algorithm not allowed"),
+        pytest.param(lambda: signed(alg="PS256"), id="algorithm of another key"),
+        pytest.param(lambda: signed(EC, "ES256", header={"kid": "rsa"}), id="key of another kind"),
+        pytest.param(
+            lambda: by_hand({"alg": "RS256", "kid": "rsa", "crit": ["x"], "x": 1}, by_rsa), id="critical header"
+        ),
+        pytest.param(unsigned, id="none"),
+        pytest.param(confused, id="key confusion"),
+        pytest.param(lambda: signed()[:-4] + "AAAA", id="signature"),
+        pytest.param(lambda: signed(more="x" * 20_000), id="too long"),
+        pytest.param(lambda: "a.b.c", id="no token"),
+        pytest.param(lambda: "a.b.c.d.e", id="encrypted"),
+        pytest.param(lambda: "", id="empty"),
+    ],
+)
+def test_other_tokens_prove_nothing(token: Any, tokens: Tokens) -> None:
+    assert tokens.check(token()) is None
+
+
+def test_unknown_keys_and_keys_for_encryption(tokens: Tokens) -> None:
+    for key in (ENCRYPTING, RSAKey.generate_key(2048, {"kid": "new"})):
+        with pytest.raises(UnknownKey):
+            tokens.check(signed(key))
+    with pytest.raises(UnknownKey):  # of several keys one has to be named
+        tokens.check(signed(header={"kid": None}))
+
+
+@pytest.mark.parametrize(
+    "document", [{}, {"keys": []}, {"keys": [1]}, {"keys": "x"}, {"keys": [{"kty": "oct", "k": "A" * 43}]}]
+)
+def test_a_document_without_usable_keys_changes_nothing(document: Any) -> None:
+    found = Tokens(Issuer(issuer=ISSUER, audience=AUDIENCE), lambda: NOW)
+    found.replace_keys(public(EC))
+    with pytest.raises(ValueError):
+        found.replace_keys(document)
+    assert found.check(signed(EC, "ES256")) is not None
+
+
+@given(st.text(alphabet='eyJhbGciOi.=-_ {}"\x01,n', max_size=80))
+def test_no_text_raises_anything_else(text: str) -> None:
+    found = Tokens(Issuer(issuer=ISSUER, audience=AUDIENCE), lambda: NOW)
+    found.replace_keys(public(RSA))
+    assert found.check(text) is None
+    for read in (read_oauthbearer, read_xoauth2):
+        with contextlib.suppress(ValueError):
+            read(text)
+
+
+def test_the_forms_of_both_mechanisms() -> None:
+    assert read_oauthbearer("n,a=al=2Cice,\x01host=h\x01port=1\x01auth=Bearer t.o.k\x01\x01") == ("al,ice", "t.o.k")
+    assert read_oauthbearer("y,,\x01auth=bearer t\x01\x01") == ("", "t")
+    assert read_xoauth2("user=alice\x01auth=Bearer t\x01\x01") == ("alice", "t")
+    for text in (
+        "n,,\x01auth=Bearer t\x01",
+        "p=x,,\x01auth=Bearer t\x01\x01",
+        "n,,\x01auth=Basic t\x01\x01",
+        "n,,\x01\x01",
+    ):
+        with pytest.raises(ValueError):
+            read_oauthbearer(text)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"issuer": "", "audience": "a"}, {"issuer": "i", "audience": "a", "algorithms": ["HS256"]},
+                 {"issuer": "i", "audience": "a", "algorithms": []}, {"issuer": "i"}],
+)  # fmt: skip
+def test_settings_that_would_accept_too_much_are_refused(settings: Any) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(settings, Issuer)
+
+
+# --- with clients -----------------------------------------------------------------------------------------------------
+
+
+class Published:
+    """An issuer on loopback, with its discovery document and keys."""
+
+    def __init__(self) -> None:
+        self.keys = public(RSA)
+        self.asked = 0
+        outer = self
+
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked += 1
+                found = {"/.well-known/openid-configuration": outer.discovery, "/keys": outer.keys}.get(self.path)
+                self.send_response(200 if found is not None else 404)
+                self.end_headers()
+                self.wfile.write(json.dumps(found).encode())
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.discovery = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+        threading.Thread(target=self.server.serve_forever).start()
+
+    def token(self, key: Any = RSA, **more: Any) -> str:
+        return signed(key, now=time.time(), iss=self.url, **more)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def published() -> Iterator[Published]:
+    found = Published()
+    yield found
+    found.close()
+
+
+class Bearer:
+    """A client with a token."""
+
+    def __init__(self, name: str, first: str, last: bytes) -> None:
+        self.name = name
+        self._first = first
+        self._last = last
+        self.challenges: list[bytes] = []
+
+    def start(self) -> bytes:
+        return self._first.encode()
+
+    def respond(self, challenge: bytes) -> bytes:
+        self.challenges.append(challenge)
+        return self._last
+
+    def finish(self, additional: bytes | None) -> None:
+        pass
+
+
+def oauthbearer(token: str, user: str = "") -> Bearer:
+    return Bearer("OAUTHBEARER", f"n,{f'a={user}' if user else ''},\x01auth=Bearer {token}\x01\x01", b"\x01")
+
+
+def xoauth2(token: str, user: str) -> Bearer:
+    return Bearer("XOAUTH2", f"user={user}\x01auth=Bearer {token}\x01\x01", b"")
+
+
+STAFF = User(permissions=(Permission(effect="allow", operations=("send",), addresses=("orders",)),))
+
+
+def test_clients_log_in_with_tokens(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "DELAY", 0.0)
+    with Running(issuers=(Issuer(issuer=published.url, audience=AUDIENCE),)) as running:
+        running.users({"bob": user("bob's"), "@staff": STAFF})
+        token = published.token()
+        for client in (oauthbearer(token), oauthbearer(token, "alice"), xoauth2(token, "alice")):
+            answer = ask_engine(running.port, client)
+            assert answer.properties["authenticated-identity"]["sub"] == "alice"
+            assert answer.properties["groups"] == ["staff", "ops"]
+        answer = ask(running.port, "alice", token, authz=True)  # as a password, which MQTT clients have
+        assert {key: list(value.elements) for key, value in answer.properties["address-authz"].items()} == {
+            "orders": ["send"]
+        }
+        assert ask(running.port, "bob", "bob's").opened
+        assert not ask(running.port, "bob", token).opened
+        assert not ask_engine(running.port, oauthbearer(token, "bob")).opened
+        refused = oauthbearer(published.token(exp=1))
+        assert not ask_engine(running.port, refused).opened
+        assert refused.challenges == [b'{"status":"invalid_token"}']
+
+
+def test_new_keys_are_fetched_and_an_absent_issuer_changes_nothing(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "DELAY", 0.0)
+    monkeypatch.setattr(issuer, "RETRY", 0.0)
+    new = RSAKey.generate_key(2048, {"kid": "new"})
+    with Running(issuers=(Issuer(issuer=published.url, audience=AUDIENCE),)) as running:
+        running.users({})
+        assert ask_engine(running.port, oauthbearer(published.token())).opened
+        published.keys = public(RSA, new)
+        assert ask_engine(running.port, oauthbearer(published.token(new))).opened
+        published.discovery = {"issuer": "https://other.example", "jwks_uri": f"{published.url}/keys"}
+        other = RSAKey.generate_key(2048, {"kid": "other"})
+        published.keys = public(other)
+        assert not ask_engine(running.port, oauthbearer(published.token(other))).opened
+        assert "the discovery document is of 'https://other.example'" in running.service.issuers[0].problem
+        assert ask_engine(running.port, oauthbearer(published.token(new))).opened
+
+
+def test_unknown_keys_do_not_make_the_service_ask_each_time(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "DELAY", 0.0)
+    new = RSAKey.generate_key(2048, {"kid": "new"})
+    with Running(issuers=(Issuer(issuer=published.url, audience=AUDIENCE),)) as running:
+        running.users({})
+        for _ in range(5):
+            assert not ask_engine(running.port, oauthbearer(published.token(new))).opened
+        assert published.asked == 2
+
+
+def test_keys_come_over_https_or_from_loopback() -> None:
+    for url in (
+        "http://issuer.example",
+        "file:///etc/passwd",
+        "http://127.0.0.1.example",
+        "http://localhost@evil.example",
+    ):
+        with pytest.raises(issuer.IssuerError, match="must be https://"):
+            issuer._check_url(url)
+    for url in ("https://issuer.example/x", "http://localhost:8080", "http://[::1]:1/"):
+        issuer._check_url(url)
+
+
+def test_issuers_without_users_json_let_in_nobody_without_a_token(published: Published) -> None:
+    with Running(issuers=(Issuer(issuer=published.url, audience=AUDIENCE),)) as running:
+        running.users()
+        assert not ask(running.port, mechanism="ANONYMOUS").opened
+        assert ask_engine(running.port, oauthbearer(published.token())).opened
