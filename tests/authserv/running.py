@@ -103,6 +103,7 @@ class _Client(MessagingHandler):
         container = event.container
         if self._url.startswith("amqps"):
             domain = SSLDomain(SSLDomain.MODE_CLIENT)
+            domain.set_peer_authentication(SSLDomain.ANONYMOUS_PEER)
             self._options["ssl_domain"] = domain
         self._connection: Connection = container.connect(
             self._url, reconnect=False, heartbeat=20, desired_capabilities=self._desired, **self._options
@@ -123,7 +124,8 @@ class _Client(MessagingHandler):
     def on_transport_error(self, event: Event) -> None:
         self.answer.error = str(event.transport.condition)
         self._note(event)
-        event.connection.close()
+        if event.connection is not None:
+            event.connection.close()
 
     def _note(self, event: Event) -> None:
         sasl = event.transport.sasl()
