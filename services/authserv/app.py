@@ -19,7 +19,7 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl import SaslServer
 from enmasse.health import Health
 from enmasse.identity.credentials import own
-from enmasse.identity.failures import Failures
+from enmasse.identity.failures import Failures, network_of
 from enmasse.identity.passwords import PasswordChecks
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
@@ -39,6 +39,8 @@ CONTAINER = "authserv"
 Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"]
 DELAY = 1.0
 """Seconds until a failure is answered whose address is not known, or has to wait."""
+AT_ONCE = 64
+"""Attempts of a user at an address that may be under way: so many passwords can be guessed between two waits."""
 LIMITS = Limits(max_sessions=1, max_links=1, max_sasl_frame=16384, handshake_timeout_ms=20_000)
 
 
@@ -73,6 +75,8 @@ class AuthService:
         self._relays = [ipaddress.ip_network(network) for network in config.relays]
         self._checks = PasswordChecks(loop.time, config.threads)
         self._failures = Failures(loop.time)
+        self._under_way: Counter[tuple[str, str]] = Counter()
+        """Attempts without an outcome, by user and address."""
         self._unknown = Unknown(USER_ITERATIONS)
         self._counts: Counter[tuple[str, str]] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -124,22 +128,36 @@ class AuthService:
 
     # --- for logins ---------------------------------------------------------------------------------------------------
 
-    def may_try(self, user: str, address: str | None) -> bool:
-        """Return whether this user may try now."""
-        return address is None or self._failures.wait(user, address) == 0
+    def begin(self, user: str, address: str | None) -> bool:
+        """Return whether this user may try now: neither has to wait, nor has too many attempts under way."""
+        if address is None:
+            return True
+        key = user, network_of(address)
+        if self._under_way[key] >= AT_ONCE or self._failures.wait(user, address) > 0:
+            return False
+        self._under_way[key] += 1
+        return True
 
-    def failed(self, mechanism: str, user: str, address: str | None, answer: Callable[[], None]) -> None:
-        """Count a failed login, and answer it: later if the address is not known or has to wait."""
+    def end(self, user: str, address: str | None) -> None:
+        """Note that an attempt has ended."""
+        if address is not None:
+            key = user, network_of(address)
+            self._under_way[key] -= 1
+            if not self._under_way[key]:
+                del self._under_way[key]
+
+    def failed(
+        self, mechanism: str, user: str, address: str | None, answer: Callable[[], None], *, checked: bool
+    ) -> None:
+        """Count a failed login, and answer it: later if the address is not known or had to wait."""
         self._counts[mechanism, "refused"] += 1
         known = self.users.knows(user)  # a name that is unknown may be a password
         log.get().info("authserv.login.refused", user=user if known else None, peer=address, mechanism=mechanism)
-        late = not self.may_try(user, address) or address is None
-        if address is not None:
+        if address is not None and checked:
             self._failures.failed(user, address)
-        if late:
-            self._loop.call_later(DELAY, answer)
-        else:
             answer()
+        else:
+            self._loop.call_later(DELAY, answer)
 
     def succeeded(self, mechanism: str, user: str, address: str | None) -> None:
         """Count a login."""

@@ -31,11 +31,16 @@ CLIENT = "?client="
 class Outcomes(Protocol):
     """Decisions and effects that connections share."""
 
-    def may_try(self, user: str, address: str | None) -> bool:
-        """Return whether this user may try now; the address is None if it is not known."""
+    def begin(self, user: str, address: str | None) -> bool:
+        """Return whether this user may try now; the address is None if it is not known. `end` follows if so."""
 
-    def failed(self, mechanism: str, user: str, address: str | None, answer: Callable[[], None]) -> None:
-        """Count a failed login, and call `answer` in due time."""
+    def end(self, user: str, address: str | None) -> None:
+        """Note that the attempt has ended."""
+
+    def failed(
+        self, mechanism: str, user: str, address: str | None, answer: Callable[[], None], *, checked: bool
+    ) -> None:
+        """Count a failed login, and call `answer` in due time. `checked` False: it was refused without a check."""
 
     def succeeded(self, mechanism: str, user: str, address: str | None) -> None:
         """Count a login."""
@@ -73,6 +78,7 @@ class Login(Handler):
         self._user = ""
         """The name that the client states."""
         self._principal: Principal | None = None
+        self._trying = False
 
     def mechanisms(self, names: tuple[str, ...], unknown: Unknown) -> dict[str, Callable[[], ServerMechanism]]:
         """Return the mechanisms of these names for SaslServer."""
@@ -107,6 +113,10 @@ class Login(Handler):
         c.open_fields.properties = {**(c.open_fields.properties or {}), **properties}
         self._outcomes.soon(c.close)
 
+    def on_close(self, c: Connection, error: AmqpError | None) -> None:
+        """End an attempt that has no outcome."""
+        self._end()
+
     # --- mechanisms ---------------------------------------------------------------------------------------------------
 
     def _mechanism(self, name: str, unknown: Unknown) -> Callable[[], ServerMechanism]:
@@ -121,13 +131,24 @@ class Login(Handler):
     def _watched(self, factory: Callable[[], ServerMechanism]) -> Callable[[], ServerMechanism]:
         return lambda: _Watched(factory(), self)
 
+    def _may_try(self) -> bool:
+        self._trying = self._trying or self._outcomes.begin(self._user, self._address)
+        return self._trying
+
+    def _end(self) -> bool:
+        """End the attempt; return whether there was one."""
+        trying, self._trying = self._trying, False
+        if trying:
+            self._outcomes.end(self._user, self._address)
+        return trying
+
     def _verifier(self, user: str, mechanism: str) -> Verifier | None:
         self._user = user
-        return self._outcomes.verifier(user, mechanism) if self._outcomes.may_try(user, self._address) else None
+        return self._outcomes.verifier(user, mechanism) if self._may_try() else None
 
     def _check(self, exchange: Exchange, user: str, password: str) -> None:
         self._user = prepared(user) or user
-        if self._outcomes.may_try(self._user, self._address):
+        if self._may_try():
             self._outcomes.spawn(self._checked(exchange, self._user, password))
         else:
             exchange.fail()
@@ -136,6 +157,7 @@ class Login(Handler):
         try:
             self._principal = await self._outcomes.check(user, password)
         except Busy:
+            self._end()
             exchange.fail(TEMPORARY)
             return
         if self._principal is None:
@@ -145,7 +167,7 @@ class Login(Handler):
 
     def _check_token(self, exchange: Exchange, user: str, token: str) -> None:
         self._user = prepared(user) or user
-        if self._outcomes.may_try(self._user, self._address):
+        if self._may_try():
             self._outcomes.spawn(self._checked_token(exchange, self._user, token))
         else:
             exchange.fail()
@@ -167,8 +189,9 @@ class Login(Handler):
 
     def ended(self, mechanism: str, user: str | None, answer: Callable[[], None]) -> None:
         """Answer the client: `user` None if the login has failed."""
+        checked = self._end()
         if user is None:
-            self._outcomes.failed(mechanism, self._user, self._address, answer)
+            self._outcomes.failed(mechanism, self._user, self._address, answer, checked=checked)
             return
         if self._principal is None:
             self._principal = self._outcomes.principal(user)

@@ -18,8 +18,12 @@ from enmasse.aio.transport import Hub
 from enmasse.aio.transport import serve as serve_amqp
 from enmasse.amqp.connection import Connection as Engine
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.frames import HEADER
 from enmasse.amqp.handler import Handler
+from enmasse.amqp.handshake import SASL_HEADER
+from enmasse.amqp.performatives import SaslInit, encode_performative
 from enmasse.amqp.sasl import ClientMechanism, SaslClient
+from enmasse.amqp.types import Symbol
 from enmasse.identity.passwords import hashed
 from enmasse.model import feeds
 from enmasse.model.users import User
@@ -178,3 +182,14 @@ def ask_engine(port: int, mechanism: ClientMechanism, hostname: str | None = Non
                 break
             client.receive(data)
     return handler.answer
+
+
+def begun_scram(port: int) -> socket.socket:
+    """Return a connection that has been asked for its proof as alice, and does not give it."""
+    body = encode_performative(SaslInit(mechanism=Symbol("SCRAM-SHA-256"), initial_response=b"n,,n=alice,r=abc"))
+    connection = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
+    connection.sendall(SASL_HEADER + HEADER(len(body) + 8, 2, 1, 0) + body)
+    seen = b""
+    while b"r=abc" not in seen:
+        seen += connection.recv(4096)
+    return connection

@@ -11,7 +11,8 @@ from enmasse.amqp.sasl import PlainClient
 from enmasse.identity.scram import ScramClient
 from enmasse.model.users import Permission, User
 from services.authserv import app
-from tests.authserv.running import Running, ask, ask_engine, user
+from tests.authserv.running import Running, ask, ask_engine, begun_scram, user
+from tests.kit.waiting import wait_for
 
 ALICE = user(
     "right",
@@ -148,3 +149,16 @@ def test_the_address_that_a_router_states_counts(service: Running) -> None:
         assert not attempt("wrong", "192.0.2.7")
     assert not attempt("right", "192.0.2.7")
     assert attempt("right", "192.0.2.8")
+
+
+def test_attempts_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "DELAY", 0.0)
+    monkeypatch.setattr(app, "AT_ONCE", 2)
+    with Running(relays=()) as running:
+        running.users({"alice": ALICE})
+        waiting = [begun_scram(running.port) for _ in range(2)]
+        assert not ask(running.port, "alice", "right").opened
+        waiting.pop().close()
+        wait_for(lambda: ask(running.port, "alice", "right").opened, "one attempt has ended")
+        waiting.pop().close()
+        wait_for(lambda: not running.service._under_way, "no attempt is under way")
