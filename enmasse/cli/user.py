@@ -41,6 +41,8 @@ def _options(function: Any) -> Any:
 
 
 def _password_options(function: Any) -> Any:
+    function = click.option("--scram-sha-1", "sha1", is_flag=True,
+                            help="Store a verifier for SCRAM-SHA-1 too, for old clients.")(function)  # fmt: skip
     function = click.option("--generate", is_flag=True,
                             help="Make a random password and print it, once, on stdout.")(function)  # fmt: skip
     return click.option("--password-file", "new_password_file", metavar="FILE",
@@ -57,6 +59,7 @@ def add(
     name: str,
     new_password_file: str | None,
     generate: bool,
+    sha1: bool,
     no_password: bool,
     groups: tuple[str, ...],
     config: Path | None,
@@ -77,7 +80,7 @@ def add(
     entry: dict[str, Any] = {}
     shown = None
     if not without:
-        hashes, shown = _new_password(new_password_file, generate)
+        hashes, shown = _new_password(new_password_file, generate, sha1=sha1)
         entry |= hashes
     if groups:
         entry["groups"] = list(groups)
@@ -92,11 +95,13 @@ def add(
 @click.argument("name", shell_complete=users)
 @_password_options
 @_options
-def password(name: str, new_password_file: str | None, generate: bool, config: Path | None, offset: int) -> None:
+def password(
+    name: str, new_password_file: str | None, generate: bool, sha1: bool, config: Path | None, offset: int
+) -> None:
     """Set the password of a user, which is asked for twice. The old one is invalid at once."""
     path = edited_folder(config, offset) / FILE
     _present(path, configfile.read(path), name)
-    hashes, shown = _new_password(new_password_file, generate)
+    hashes, shown = _new_password(new_password_file, generate, sha1=sha1)
     _change(path, name, lambda entry: {**entry, **hashes})
     _done(f"set the password of {name} in {path}", shown)
 
@@ -335,17 +340,18 @@ def _permission_text(permission: dict[str, Any]) -> str:
     return f"{effect} {joined(effect, ',')} on {joined('addresses', ', ')}"
 
 
-def _new_password(file: str | None, generate: bool) -> tuple[dict[str, Any], str | None]:
+def _new_password(file: str | None, generate: bool, *, sha1: bool) -> tuple[dict[str, Any], str | None]:
     """Return the fields of an entry for a new password, and the password if it was generated."""
     import msgspec
 
     from enmasse.identity.passwords import Unsuitable, generated, hashed
+    from enmasse.identity.scram import USER_MECHANISMS
 
     if file is not None and generate:
         raise click.UsageError("--password-file and --generate exclude each other.")
     text = generated() if generate else _asked() if file is None else _first_line(file)
     try:
-        hashes = hashed(text, random=generate)
+        hashes = hashed(text, random=generate, mechanisms=[*(["SCRAM-SHA-1"] if sha1 else []), *USER_MECHANISMS])
     except Unsuitable as error:
         end("user.password.unsuitable", f"the password cannot be used: {error}; nothing was changed.")
     return msgspec.to_builtins({"password": hashes.password, "scram": hashes.scram}), text if generate else None

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -72,8 +72,9 @@ def generated() -> str:
     return secrets.token_urlsafe(GENERATED_BYTES)
 
 
-def hashed(password: str, *, random: bool = False) -> Hashes:
-    """Return the hashes of a password. `random`: it was generated, so that a cheap hash will do. Raises Unsuitable."""
+def hashed(password: str, *, random: bool = False, mechanisms: Sequence[str] = USER_MECHANISMS) -> Hashes:
+    """Return the hashes of a password, for PLAIN and for these SCRAM mechanisms. `random`: it was generated, so that a
+    cheap hash will do. Raises Unsuitable."""
     if not password:
         raise Unsuitable("it is empty; choose another one")
     if len(password.encode("utf-8", "surrogatepass")) > MAX_PASSWORD:
@@ -82,7 +83,7 @@ def hashed(password: str, *, random: bool = False) -> Hashes:
         raise Unsuitable("it has characters that SASLprep (RFC 4013) forbids, such as control characters or emoji")
     cost = GENERATED if random else CHOSEN
     try:
-        scram = {name: verifier(password, USER_ITERATIONS, name) for name in USER_MECHANISMS}
+        scram = {name: verifier(password, USER_ITERATIONS, name) for name in mechanisms}
     except ScramException as error:
         raise Unsuitable(str(error)) from None
     return Hashes(cost.hasher().hash(_form(password)), scram)

@@ -40,7 +40,7 @@ Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"]
 DELAY = 1.0
 """Seconds until a failure is answered whose address is not known, or has to wait."""
 AT_ONCE = 64
-"""Attempts of a user at an address that may be under way: so many passwords can be guessed between two waits."""
+"""Attempts of a user at an address that may be under way, which bounds the guesses between two waits."""
 LIMITS = Limits(max_sessions=1, max_links=1, max_sasl_frame=16384, handshake_timeout_ms=20_000)
 
 

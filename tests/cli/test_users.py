@@ -62,6 +62,14 @@ def test_a_generated_password_is_alone_on_stdout(folder: Path) -> None:
     assert accepts(folder, "robot", changed)
 
 
+def test_a_verifier_for_old_clients_is_an_option(folder: Path) -> None:
+    assert user(folder, "add", "robot", "--generate", "--scram-sha-1").returncode == 0
+    assert sorted(written(folder)["robot"]["scram"]) == ["SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert "robot" in user(folder, "show", "robot").stdout
+    assert user(folder, "password", "robot", "--generate").returncode == 0
+    assert sorted(written(folder)["robot"]["scram"]) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
 def test_a_terminal_is_asked_twice_without_echo(folder: Path) -> None:
     ours, theirs = pty.openpty()
     command = [str(ENMASSE), "user", "add", "alice", "--config", str(folder)]
