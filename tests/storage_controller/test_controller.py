@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_queues_and_topics_come_into_being(play: Play) -> None:
 
 def test_a_broker_that_could_not_be_asked_for_is_asked_for_again(play: Play) -> None:
     async def scenario(world: World) -> None:
-        blocked = world.supervisor.desired / ".disk-0.json.new"
+        blocked = world.supervisor.desired / f".disk-0.json.{os.getpid()}.new"
         blocked.mkdir()
         world.configserv.addresses({"q": queue(), "t": topic()})
         await world.ready("t")
