@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +49,7 @@ def test_queues_and_topics_come_into_being(play: Play) -> None:
 
 def test_a_broker_that_could_not_be_asked_for_is_asked_for_again(play: Play) -> None:
     async def scenario(world: World) -> None:
-        blocked = world.supervisor.desired / f".disk-0.json.{os.getpid()}.new"
+        blocked = world.supervisor.desired / "disk-0.new"
         blocked.mkdir()
         world.configserv.addresses({"q": queue(), "t": topic()})
         await world.ready("t")
