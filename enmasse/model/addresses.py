@@ -137,11 +137,12 @@ KEYS = (*_BASIC, *_STORED_ONLY)
 
 
 def parse_addresses(
-    document: Document, flavors: Mapping[str, Flavor], keep: Collection[AddressName] = ()
+    document: Document, flavors: Mapping[str, Flavor], keep: Mapping[AddressName, Address] = {}
 ) -> tuple[dict[AddressName, Address], list[Problem]]:
     """The valid addresses, and what is wrong with the others.
 
-    `flavors` are those in force. `keep`: names that were valid before; of two that exclude each other, these stay.
+    `flavors` are those in force. `keep`: the addresses that were valid before; of two that exclude each other, these
+    stay.
     """
     good: dict[AddressName, Address] = {}
     problems = [document.repeated(*path) for path in document.duplicates]
@@ -153,7 +154,7 @@ def parse_addresses(
         if written in bad:
             continue
         name = AddressName(written)
-        reason = address_error(name)
+        reason = None if name in keep else address_error(name)
         if reason is not None:
             problems.append(document.problem(reason, name))
             continue
@@ -287,15 +288,20 @@ def indistinct(document: Document, good: dict[AddressName, Address], keep: Colle
     return problems
 
 
-def shadowed(document: Document, good: dict[AddressName, Address], keep: Collection[AddressName]) -> list[Problem]:
+def shadowed(
+    document: Document, good: dict[AddressName, Address], keep: Mapping[AddressName, Address]
+) -> list[Problem]:
     """Return problems of addresses below a topic that are not topics, and remove the newer of the two from `good`.
 
-    The broker of a topic takes all names below its name.
+    The broker of a topic takes all names below its name. None of `keep` is below a topic of `keep`.
     """
-    topics = {router_form(name): name for name, address in good.items() if address.type == "topic"}
+    names = [name for name, address in good.items() if keep.get(name) != address]
+    if any(good[name].type == "topic" for name in names):
+        names = list(good)
+    topics = {router_form(name): name for name in good if good[name].type == "topic"} if names else {}
     problems: list[Problem] = []
-    for name, address in list(good.items()) if topics else ():
-        if address.type == "topic":
+    for name in names:
+        if name not in good or good[name].type == "topic":
             continue
         above = router_form(name)
         while (cut := above.rfind("/")) > 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from enmasse.model.users import User, parse_users, unknown_groups
 ADDRESSES, FLAVORS, BROKERS, USERS = "addresses.json", "flavors.json", "brokers.json", "users.json"
 FILES = (ADDRESSES, FLAVORS, BROKERS, USERS)
 SCHEMA = 1
+K = TypeVar("K", bound=str)
+V = TypeVar("V")
 
 
 _WITHOUT = {BROKERS: "placements go on without it", USERS: "no client is let in before it can be used"}
@@ -107,6 +109,13 @@ def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
         problems=problems,
         origins=_origins(documents[ADDRESSES]),
     )
+
+
+def differing(old: Mapping[K, V], new: Mapping[K, V]) -> list[K]:
+    """Return the names that only one of the two has, or that have different values."""
+    if old == new:
+        return []
+    return [*[name for name, value in new.items() if old.get(name) != value], *(old.keys() - new.keys())]
 
 
 def content_hash(content: Content) -> str | None:
@@ -255,19 +264,21 @@ def _addresses(
     if document is None:
         return last.addresses, {}, []
     good, problems = parse_addresses(document, flavors, keep=last.addresses)
-    for name, address in list(good.items()):
+    for name, address in list(good.items()) if clung else ():
         before = last.addresses.get(name)
         if address.flavor in clung and (before is None or before.flavor != address.flavor):
             problems.append(
                 document.problem(f"the flavor {address.flavor!r} is no longer in {FLAVORS}", name, "flavor")
             )
             del good[name]
-    result: dict[AddressName, Address] = {}
-    for name in map(AddressName, document.entries):
-        found = good.get(name) or last.addresses.get(name)
-        if found is not None:
-            result[name] = found
-    result |= kept(document, last.addresses)
+    result = good
+    if len(good) != len(document.entries):
+        result = {}
+        for name in map(AddressName, document.entries):
+            found = good.get(name) or last.addresses.get(name)
+            if found is not None:
+                result[name] = found
+    result = {**result, **kept(document, last.addresses)}
     if result.keys() != good.keys():  # of those that are kept, some may not go together with new ones
         problems += indistinct(document, result, last.addresses)
         problems += shadowed(document, result, last.addresses)

@@ -24,6 +24,7 @@ class StatusFeed:
         self.body: dict[str, Any] | None = None
         self.attached = False
         self._addresses: dict[str, dict[str, Any]] = {}
+        self._unready: dict[str, dict[str, Any]] = {}
         self._host, self._port = host_port(address)
         self._credential = credential
         self._connection: ControlConnection | None = None
@@ -62,10 +63,18 @@ class StatusFeed:
             raise ValueError("expected full, addresses with names, and removed") from None
         if full:
             self._addresses.clear()
+            self._unready.clear()
         self._addresses.update(changed)
+        for name, address in changed.items():
+            if address.get("ready"):
+                self._unready.pop(name, None)
+            else:
+                self._unready[name] = address
         for name in removed:
             self._addresses.pop(name, None)
-        self.body, self.attached = {**body, "addresses": self._addresses.values()}, True
+            self._unready.pop(name, None)
+        self.body = {**body, "addresses": self._addresses.values(), "unready": self._unready.values()}
+        self.attached = True
         self._changed()
 
     async def force(self, names: list[str]) -> str | None:

@@ -13,26 +13,31 @@ NOT_RUNNING: Status = {"schema": 1, "ready": False, "config": {}, "components": 
 
 
 def merge(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> Status:
-    """Return the status JSON. `feed`: the newest body of the status feed, None before the first.
+    """Return the status JSON. `feed`: the newest body of the status feed, None before the first."""
+    return {
+        **brief(components, feed),
+        "components": components,
+        "addresses": list(feed.get("addresses", ())) if feed else [],
+        "errors": list(feed.get("errors", ())) if feed else [],
+    }
+
+
+def brief(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> Status:
+    """Return `schema`, `ready` and `config` of the status JSON. `feed` may have `unready`: its addresses that are not.
 
     ready = the feed, every component and every address is ready. `errors` do not matter: a broken edit keeps the last
     good version, and an entry that never had one is not an address that could be ready.
     """
-    addresses = list(feed.get("addresses", ())) if feed else []
     wrong = {error.get("entry") for error in feed.get("errors", ())} if feed else set()
     ready = (
         feed is not None
         and all(c["ready"] for c in components)
-        and all(a.get("ready") or (a.get("phase") == "Failed" and a.get("name") in wrong) for a in addresses)
+        and all(
+            a.get("ready") or (a.get("phase") == "Failed" and a.get("name") in wrong)
+            for a in feed.get("unready", feed.get("addresses", ()))
+        )
     )
-    return {
-        "schema": 1,
-        "ready": ready,
-        "config": dict(feed.get("config", {})) if feed else {},
-        "components": components,
-        "addresses": addresses,
-        "errors": list(feed.get("errors", ())) if feed else [],
-    }
+    return {"schema": 1, "ready": ready, "config": dict(feed.get("config", {})) if feed else {}}
 
 
 def started(status: Status) -> bool:

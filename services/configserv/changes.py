@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from enmasse import log
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, USERS, AppliedState
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, USERS, AppliedState, differing
 
 MAX_NAMES = 100
 """Names in one list of an event at most; `more` counts the others of all lists."""
@@ -31,11 +31,9 @@ def log_changes(was: AppliedState, now: AppliedState) -> None:
 
 def _differences(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the names that were added, changed and removed; empty lists are left out."""
-    names = {
-        "added": [str(name) for name in new if name not in old],
-        "changed": [str(name) for name in new if name in old and new[name] != old[name]],
-        "removed": [str(name) for name in old if name not in new],
-    }
+    names: dict[str, list[str]] = {"added": [], "changed": [], "removed": []}
+    for name in differing(old, new):
+        names["added" if name not in old else "changed" if name in new else "removed"].append(str(name))
     found: dict[str, Any] = {what: some[:MAX_NAMES] for what, some in names.items() if some}
     if more := sum(max(0, len(some) - MAX_NAMES) for some in names.values()):
         found["more"] = more

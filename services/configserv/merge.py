@@ -12,7 +12,7 @@ import msgspec
 
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
-from enmasse.model.configuration import ADDRESSES, Applied, Failed
+from enmasse.model.configuration import ADDRESSES, Applied, Failed, differing
 from enmasse.model.flavors import IN_MEMORY, Flavor
 from enmasse.model.names import AddressName
 from services.configserv.readiness import ReportedReadiness, Summary
@@ -77,8 +77,9 @@ class Merger:
 
     def configure(self, applied: Applied) -> set[AddressName]:
         """Sets the configuration of the newest revision. Returns the addresses whose status changed."""
-        others = self._note_changes(applied)
         before, failed_before, notes_before = self._addresses, self._failed, self._notes
+        changed = differing(before, applied.state.addresses)
+        others = self._note_changes(applied, changed)
         self._addresses, self._failed = applied.state.addresses, applied.failed
         self._notes = {}
         for problem in applied.problems:
@@ -86,7 +87,7 @@ class Merger:
                 self._notes[AddressName(problem.entry)] = (
                     str(problem) if problem.applies else f"{problem}; the last valid entry applies"
                 )
-        touched = {name for name, address in self._addresses.items() if before.get(name) != address} | others
+        touched = {*changed, *others}
         if applied.state.complete != self._complete:
             self._complete = applied.state.complete
             touched.update(self._readiness.addresses)
@@ -94,26 +95,24 @@ class Merger:
         if moved := in_memory ^ self._in_memory:
             self._in_memory = in_memory
             touched.update(name for name, address in self._addresses.items() if address.flavor in moved)
-        gone = {name: address for name, address in before.items() if name not in self._addresses}
-        self._gone.update(gone)
-        touched.update(gone)
+        self._gone.update((name, before[name]) for name in changed if name not in self._addresses)
         touched.update(name for name, failed in self._failed.items() if failed_before.get(name) != failed)
         touched.update(name for name in failed_before if name not in self._failed)
         touched.update(name for name, note in self._notes.items() if notes_before.get(name) != note)
         touched.update(name for name in notes_before if name not in self._notes)
         return self._merge(touched)
 
-    def _note_changes(self, applied: Applied) -> set[AddressName]:
+    def _note_changes(self, applied: Applied, changed: Iterable[AddressName]) -> set[AddressName]:
         """Records the revision of each change. Returns the addresses of which the flavor changed."""
-        addresses, before = applied.state.addresses, self._addresses
+        addresses = applied.state.addresses
         flavors, flavors_before = applied.state.flavors, self._flavors
         self._flavors = flavors
-        changed = [name for name, address in addresses.items() if before.get(name) != address]
         others: set[AddressName] = set()
         altered = {name for name in flavors if name in flavors_before and flavors_before[name] != flavors[name]}
         if altered:
             others.update(name for name, address in addresses.items() if address.flavor in altered)
-        self._changed_at.update(dict.fromkeys(itertools.chain(changed, others), self.revisions.number))
+        configured = (name for name in itertools.chain(changed, others) if name in addresses)
+        self._changed_at.update(dict.fromkeys(configured, self.revisions.number))
         return others
 
     def placed(self, names: Collection[AddressName]) -> set[AddressName]:

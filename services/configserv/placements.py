@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from enmasse.model.brokers import place
-from enmasse.model.configuration import Applied
-from enmasse.model.feeds import BrokerEndpoint, Placements, PlacementsReport
+from enmasse.model.configuration import Applied, differing
+from enmasse.model.feeds import Placements, PlacementsReport
 from enmasse.model.names import AddressName
 
 NONE = Placements(brokers={}, addresses={})
@@ -65,14 +65,11 @@ def moves(before: Placements | None, now: Placements | None, names: Iterable[Add
     """Return the addresses that have moved; `names`: those that may have another entry (None: all)."""
     old, new = before or NONE, now or NONE
     if names is None:
-        names = [*new.addresses, *(name for name in old.addresses if name not in new.addresses)]
-    changed = [name for name in names if old.addresses.get(name) != new.addresses.get(name)]
-    brokers = _differing(old.brokers, new.brokers)
+        changed = differing(old.addresses, new.addresses)
+    else:
+        changed = [name for name in names if old.addresses.get(name) != new.addresses.get(name)]
+    brokers = set(differing(old.brokers, new.brokers))
     elsewhere = [
         name for name, entries in new.addresses.items() if brokers and any(entry.broker in brokers for entry in entries)
     ]
     return Moves(changed, elsewhere)
-
-
-def _differing(old: dict[str, BrokerEndpoint], new: dict[str, BrokerEndpoint]) -> set[str]:
-    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}

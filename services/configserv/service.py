@@ -14,7 +14,7 @@ from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
 from enmasse.health import Health
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
-from enmasse.model.configuration import Applied, AppliedState
+from enmasse.model.configuration import Applied, AppliedState, differing
 from enmasse.model.names import AddressName
 from enmasse.text import counted
 from services.configserv import v1
@@ -339,7 +339,7 @@ class ConfigService:
         log_changes(was, now)
         first = now.complete and not was.complete
         revised = []
-        changed = _differing(was.addresses, now.addresses)
+        changed = differing(was.addresses, now.addresses)
         if first or changed:
             self._changed("maas", "v1/addresses")
         changed += self._applied.now.failed.keys() ^ before.failed.keys()
@@ -396,13 +396,3 @@ def _parted(
         return content, []
     found = {name: content[name] for name in names if name in content}
     return found, [name for name in names if name not in found]
-
-
-def _differing(old: Mapping[AddressName, V], new: Mapping[AddressName, V]) -> list[AddressName]:
-    """Return the names that only one of the two has, or that have different values."""
-    if old == new:
-        return []
-    return [
-        *(name for name, value in new.items() if old.get(name) != value),
-        *(name for name in old if name not in new),
-    ]

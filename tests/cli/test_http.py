@@ -37,6 +37,9 @@ class Quiet:
     def status(self) -> dict[str, Any]:
         return {**NOT_RUNNING, "errors": ["x" * self.size]}
 
+    def brief(self) -> dict[str, Any]:
+        return NOT_RUNNING
+
 
 @asynccontextmanager
 async def serving(suite: Quiet, **bounds: Any) -> AsyncIterator[WebServer]:

@@ -21,6 +21,7 @@ from enmasse.files import read_json, write_json, write_text
 from enmasse.metrics import gauge
 from enmasse.metrics import text as exposition
 from enmasse.supervisor import desired, logfile, metrics, status
+from enmasse.supervisor.feed import StatusFeed
 from enmasse.supervisor.lines import error_lines
 from enmasse.supervisor.probe import Probe
 from enmasse.testing import PORTS, free_offset, free_ports
@@ -91,6 +92,29 @@ def test_files_are_replaced_whole(tmp_path: Path) -> None:
     assert read_json(path) == {"a": 1} and os.listdir(tmp_path) == ["x.json"]
     path.write_text("{")
     assert read_json(path) is None and read_json(tmp_path / "none") is None
+
+
+def test_readiness_follows_each_change_of_the_feed() -> None:
+    feed, parts = StatusFeed("127.0.0.1:1"), [component("r", "router")]
+
+    def ready(full: bool, *addresses: dict[str, Any], removed: tuple[str, ...] = ()) -> bool:
+        errors = [{"file": "addresses.json", "entry": "wrong", "reason": "unknown flavor"}]
+        feed._taken({
+            "schema": 1, "full": full, "addresses": addresses, "removed": removed, "errors": errors, "config": {},
+        })  # fmt: skip
+        assert feed.body is not None
+        found = status.brief(parts, feed.body)
+        assert status.merge(parts, {**feed.body, "unready": feed.body["addresses"]})["ready"] is found["ready"]
+        return bool(found["ready"])
+
+    assert not ready(True, address("a"), address("b", ready=False))
+    assert ready(False, address("b"))
+    assert not ready(False, address("a", ready=False), address("c", ready=False))
+    assert not ready(False, address("a"))
+    assert ready(False, removed=("c",))
+    assert ready(False, address("wrong", ready=False, phase="Failed"))
+    assert not ready(False, address("d", ready=False))
+    assert ready(True, address("a"))
 
 
 def test_merge() -> None:

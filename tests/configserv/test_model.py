@@ -17,7 +17,7 @@ from enmasse.model.brokers import place
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied, AppliedState, Unreadable, apply, sha256
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.jsonfile import locate, parse
-from enmasse.model.names import AddressName, address_error
+from enmasse.model.names import AddressName, address_error, router_form
 
 FLAVOR_FILE = {
     "q": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": "3", "MEMORY": "1Mi"}},
@@ -533,3 +533,54 @@ def test_lines_are_found(entries: Any, indent: int | None) -> None:
         for path in [(name,), *((name, key) for key in (entry if isinstance(entry, dict) else ()))]:
             assert json.dumps(path[-1]) in lines[found[path][0] - 1]
     assert not parse("f", text.encode()).duplicates
+
+
+def written(value: Any) -> str:
+    """The JSON of a value in which objects are lists of pairs, so that a key may occur twice."""
+    if isinstance(value, tuple):
+        return "{" + ", ".join(f"{json.dumps(key)} : {written(inner)}" for key, inner in value) + "}"
+    return "[" + ",".join(map(written, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
+def repeats(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return len({key for key, _ in value}) < len(value) or any(repeats(inner) for _, inner in value)
+    return isinstance(value, list) and any(map(repeats, value))
+
+
+pairs = st.recursive(
+    st.sampled_from([None, 1, "", ":", "a:b", '":']),
+    lambda inner: (
+        st.lists(st.tuples(st.sampled_from(["a", "b", "c:", ":"]), inner), max_size=4).map(tuple)
+        | st.lists(inner, max_size=2)
+    ),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "c", "d:"]), pairs), max_size=5).map(tuple))
+def test_each_repeated_key_is_found(value: Any) -> None:
+    text = written(value)
+    found = parse("f", text.encode())
+    assert found.entries == json.loads(text)
+    if not repeats(value):
+        assert found.duplicates == []
+    assert {path[0] for path in found.duplicates if len(path) == 1} == {
+        key for at, (key, _) in enumerate(value) if key in [other for other, _ in value[:at]]
+    }
+
+
+trees = st.dictionaries(
+    st.sampled_from(["a", "a/b", "a.b/c", "a/b/d", "b", "b/a"]),
+    st.sampled_from([{"type": "topic", "flavor": "t"}, {"type": "anycast"}, {"type": "queue", "flavor": "q"}]),
+)
+
+
+@given(st.lists(trees, max_size=4))
+def test_nothing_but_topics_is_ever_below_a_topic(files: list[Any]) -> None:
+    last = AppliedState()
+    for file in files:
+        last = applied(file, last=last).state
+        forms = {router_form(name): address for name, address in last.addresses.items()}
+        topics = [form for form, address in forms.items() if address.type == "topic"]
+        below = [form for form in forms if any(form.startswith(f"{topic}/") for topic in topics)]
+        assert all(forms[form].type == "topic" for form in below)
