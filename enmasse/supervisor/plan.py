@@ -25,6 +25,8 @@ GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
 MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)
 """Parts that `--without` can leave out."""
+AUTHSERV = "authserv"
+USERS = "users.json"
 SUPERVISOR = "enmasse"
 """The name of `enmasse up` itself among the components with a log."""
 LOG_LEVEL = "info"
@@ -179,8 +181,16 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
     ]
 
 
+def authserv(options: Options, data: DataDir, ports: InternalPorts) -> Spec:
+    """Return the authentication service, which a suite with users has. Reserves its ports."""
+    settings = SettingsMaker(options, data, ports)
+    listen, configserv = settings.address(f"{AUTHSERV}/amqp"), settings.configserv
+    return Spec(AUTHSERV, AUTHSERV, settings(AUTHSERV, listen=listen, configserv=configserv))
+
+
 def embedded_kinds(options: Options) -> list[str]:
-    """Return the kinds of service that a suite with these options can start, without those of other products."""
+    """Return the kinds of service that a suite with these options starts, without those of other products, and without
+    authserv: only suites with users have it, and its libraries are large."""
     kinds = ["configserv", "ragent"]
     kinds += ["storage_controller"] if not has_brokers_by_hand(options.config) else []
     kinds += ["router"] if options.router == EMBEDDED else []
@@ -227,6 +237,11 @@ def forget_router(ports: InternalPorts, name: str) -> None:
     """Release the ports of a removed router, except those for clients, which the agent's settings contain."""
     for key in ("health", "services", "operators", "inter-router"):
         ports.release(f"{name}/{key}")
+
+
+def has_users(config: Path) -> bool:
+    """Return True if the configuration has users."""
+    return (config / USERS).exists()
 
 
 def has_brokers_by_hand(config: Path) -> bool:

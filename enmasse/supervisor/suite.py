@@ -23,7 +23,17 @@ from enmasse.supervisor.group import STOP_WITHIN
 from enmasse.supervisor.issuer import Issuer
 from enmasse.supervisor.launch import Launch
 from enmasse.supervisor.lines import error_lines
-from enmasse.supervisor.plan import GATEWAY, ROUTER_KIND, Options, fixed_services, forget_router, router
+from enmasse.supervisor.plan import (
+    GATEWAY,
+    ROUTER_KIND,
+    USERS,
+    Options,
+    authserv,
+    fixed_services,
+    forget_router,
+    has_users,
+    router,
+)
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.replicas import Replicas
 
@@ -97,6 +107,7 @@ class Supervisor:
         self._gateways = Replicas(
             GATEWAY, MOST_GATEWAYS, data.path / "scale.json", self._gateway, self._forget_gateway, self._news.set
         )
+        self._authserv: Child | None = None
         self._feed: StatusSource | None = None
         self._web: WebServer | None = None
         self._stop = asyncio.Event()
@@ -175,6 +186,8 @@ class Supervisor:
             self._news.set()  # written as soon as possible
         for child in self._fixed.values():
             child.start()
+        if has_users(self.options.config):
+            self._start_authserv()
         self._routers.start()
         if self.options.has_mqtt:
             self._gateways.start()
@@ -233,6 +246,12 @@ class Supervisor:
         except OSError as error:
             self._say_once(f"{error.filename or self.data.run}: {error.strerror}")
 
+    def _start_authserv(self) -> None:
+        """Start the authentication service, unless it runs: from the first users on the suite has it."""
+        if self._authserv is None:
+            self._authserv = self._child(authserv(self.options, self.data, self._ports))
+            self._authserv.start()
+
     def _router(self, name: str) -> Child:
         return self._child(router(self.options, self.data, self._ports, name))
 
@@ -248,7 +267,8 @@ class Supervisor:
         self._withdraw(name)
 
     def _children(self) -> list[Child]:
-        return [*self._fixed.values(), *self._routers.children, *self._gateways.children, *self._brokers.children]
+        own = [*self._fixed.values(), *([self._authserv] if self._authserv is not None else [])]
+        return [*own, *self._routers.children, *self._gateways.children, *self._brokers.children]
 
     def _leaving(self) -> list[Child]:
         return [*self._routers.leaving, *self._gateways.leaving, *self._brokers.leaving]
@@ -297,6 +317,8 @@ class Supervisor:
                     self._print(f"{component['name']} is ready (pid {component['pid']})")
             if self._feed and self._feed.body:
                 self._log_configuration(self._feed.body)
+                if USERS in self._feed.body.get("config", {}):
+                    self._start_authserv()
                 for line in error_lines(self._feed.body.get("errors", ())):
                     self._say_once(line)
                 if not self.is_ready and self._feed.attached:
