@@ -87,8 +87,6 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.ROUTER: Access(send=_EVERYTHING, recv=_EVERYTHING),
         Role.STORAGE_CONTROLLER: Access(manage=True),
         Role.SUBSERV: Access(send=(_SESSIONS,), recv=(_SESSIONS,), manage=True),
-        Role.AGENT: Access(manage=True),
-        Role.SUPERVISOR: Access(manage=True),
         Role.OPERATOR: Access(send=_EVERYTHING, recv=_EVERYTHING, manage=True),
     },
     Listener.SERVICES: {
@@ -100,7 +98,6 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.LWT: Access(send=("#", "$lwt", "$mqtt/wills"), serve=("$lwt", "$mqtt/wills")),
     },
     Listener.OPERATORS: {
-        Role.SUPERVISOR: Access(manage=True),
         Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_EVERYTHING, manage=True),
     },
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -117,10 +118,11 @@ async def refusal(port: int, credential: Credential | None, **more: Any) -> str:
     try:
         client = connect(host="127.0.0.1", port=port, **more) if credential is None else dial(port, credential, **more)
         async with client as c:
-            await c.receiver(None, dynamic=True, timeout=DEADLINE)
+            with contextlib.suppress(AmqpError):  # of the link, unless the connection has ended
+                await c.receiver(None, dynamic=True, timeout=DEADLINE)
+            return "" if c.error is None else c.error.condition
     except AmqpError as error:
         return error.condition
-    return ""
 
 
 async def attach_refused(c: Client, address: str, *, send: bool) -> bool:

@@ -146,12 +146,12 @@ async def test_changed_peers_count_for_new_connections(broker: Service, suite: S
 async def test_refusals_are_logged_with_who_and_from_where(broker: Service, suite: Suite, port: int) -> None:
     await refusal(port, Credential(name_of(Role.AUTHSERV), Role.AUTHSERV, "wrong"))
     await refusal(port, suite.credential(Role.GATEWAY))
-    async with dial(port, suite.credential(Role.AGENT)) as c:
+    async with dial(port, suite.credential(Role.STORAGE_CONTROLLER)) as c:
         await attach_refused(c, "orders", send=True)
     expected = (
         (name_of(Role.AUTHSERV), "", "authentication failed"),
         (name_of(Role.GATEWAY), Role.GATEWAY, "may not connect here"),
-        (name_of(Role.AGENT), Role.AGENT, "may not send to orders"),
+        (name_of(Role.STORAGE_CONTROLLER), Role.STORAGE_CONTROLLER, "may not send to orders"),
     )
     for each in expected:
         found = wait_for(
