@@ -106,6 +106,7 @@ ERRORS = (
     Error("start.port.not-available", "The system refuses a port of the suite.", "Choose other ports with --port-offset."),
     Error("start.ports.used-up", "No internal port is free.", "Stop some processes."),
     Error("start.redis.missing", "--store needs the Python package `redis`.", "pip install 'enmasse[redis]'."),
+    Error("start.tls.damaged", "A file of the certificates that `--tls auto` made is damaged or missing.", "Put it back from a backup, or delete the folder `tls` in the data folder; clients must trust the new CA then."),
     Error("start.tls.incomplete", "Only one of --tls-cert and --tls-key is given.", "Give both, or neither."),
     Error("start.tls.invalid", "Certificate and key are not PEM, have a password or do not belong together.", "Correct the files."),
     Error("start.tls.not-readable", "The file with the certificate or the key cannot be read.", "Check its permissions."),

@@ -215,6 +215,7 @@ EVENTS = (
     Event("subserv.upkeep.failed", "error", "task", "A periodic task failed with an unexpected error; it is tried again.", REPORT),
     Event("subserv.upkeep.postponed", "warning", "task reason", "A periodic task needs the store, which cannot be used; it is tried again.", "Check the store."),
     Event("subserv.write.refused", "info", "broker id subject reason", "A request was refused because the store cannot be used.", "Check the store."),
+    Event("suite.certificate.issued", "info", "file", "A certificate of `--tls auto` was made or renewed.", NOTHING),
     Event("suite.configuration.applied", "info", "file sha256", "A configuration file is in force with this content.", NOTHING),
     Event("suite.fork.failed", "warning", "module error", "A service could not be forked from the process that has imported the services, and is executed.", "Nothing unless it repeats: starts are slower and take more memory then."),
     Event("suite.notice.printed", "warning", "line", "A line for the user, as on the terminal.", "See `line`."),

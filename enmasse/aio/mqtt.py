@@ -418,7 +418,7 @@ def connect(
     password: str | None = None,
     will: Will | None = None,
     version: int = V5,
-    ssl: bool = False,
+    ssl: ssl_module.SSLContext | bool | None = None,
     properties: Properties = NONE,
     auto_ack: bool = True,
     timeout: float = 10.0,
@@ -426,11 +426,12 @@ def connect(
     """Return a client, to be opened by `async with` or `open`.
 
     Times are seconds. `session_expiry`: time that the server keeps the session after the connection (MQTT 5).
-    `properties`: further properties of CONNECT. `ssl`: TLS, verified with the certificates of the system.
+    `properties`: further properties of CONNECT. `ssl`: TLS, verified as the context says, or (True) with
+    the certificates of the system.
     """
     if session_expiry is not None and version == V5:
         properties = msgspec.structs.replace(properties, session_expiry=session_expiry)
     secret = None if password is None else password.encode()
     packet = Connect(client_id, clean, keep_alive, user, secret, will, properties, version)
-    context = ssl_module.create_default_context() if ssl else None
+    context = ssl_module.create_default_context() if ssl is True else (ssl or None)
     return Client(host, port, context, packet, auto_ack=auto_ack, timeout=timeout)

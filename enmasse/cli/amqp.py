@@ -32,7 +32,7 @@ async def connected(
         port=remote.port,
         user=remote.user,
         password=remote.password,
-        ssl=remote.tls or None,
+        ssl=remote.context(),
         container_id=container,
         credential=credential,
         timeout=CONNECT_SECONDS,

@@ -65,6 +65,16 @@ def port_offset(function: F) -> F:
     )(function)
 
 
+def ca_option(function: F) -> F:
+    """The option --ca."""
+    return click.option(
+        "--ca",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Authorities (PEM) that TLS trusts, instead of the system's; that of `up --tls auto`: see `status`.",
+    )(function)
+
+
 def report(line: str) -> None:
     """Write a line to stderr. A failure to write it is ignored: it must not change how the command ends."""
     with contextlib.suppress(OSError, ValueError):

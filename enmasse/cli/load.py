@@ -52,8 +52,6 @@ class _End(Handler):
 
     async def connect(self, container: str) -> None:
         """Connect, and return when the link is attached. Raises LoadError."""
-        import ssl
-
         remote = self.remote
         mechanism = PlainClient(remote.user, remote.password or "") if remote.user is not None else AnonymousClient()
         self.connection = Connection(
@@ -64,7 +62,7 @@ class _End(Handler):
             sasl=SaslClient([mechanism], remote.host),
         )
         try:
-            context = ssl.create_default_context() if remote.tls else None
+            context = remote.context()
             await opened(
                 lambda: dial(Hub(), remote.host, remote.port, self.connection, context), remote.port, remote.offset
             )

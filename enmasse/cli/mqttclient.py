@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from enmasse.cli.common import INTERRUPTED, MQTT_PORT, UNREACHABLE, Seconds, report
+from enmasse.cli.common import INTERRUPTED, MQTT_PORT, UNREACHABLE, Seconds, ca_option, report
 from enmasse.cli.opening import opened
 from enmasse.cli.remedy import remedy
 from enmasse.cli.server import LOCAL, Server, parse
@@ -30,6 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--server", metavar="URL",
                  help="mqtt[s]://[user:password@]host[:port], instead of this machine's suite."),
+    ca_option,
     click.option("--mqtt", "version", type=click.Choice(["5", "3.1.1"]), default="5", show_default=True,
                  help="The version of MQTT."),
     click.option("-i", "--client-id", metavar="ID", help="Client id (default: one that the server gives)."),
@@ -60,7 +61,7 @@ class Expiry(Seconds):
         return NEVER if value == NEVER else super().convert(value, param, ctx)
 
 
-def server_from(url: str | None, offset: int) -> Server:
+def server_from(url: str | None, offset: int, ca: str | None = None) -> Server:
     """The server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
     if url is None:
         return Server(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset)
@@ -70,7 +71,7 @@ def server_from(url: str | None, offset: int) -> Server:
             raise ValueError("a server has no path; the topic is an argument of its own")
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--server") from None
-    return Server(**fields)
+    return Server(**fields, ca=ca)
 
 
 def will_from(
@@ -172,7 +173,7 @@ def _client_for(server: Server, version: str, client_id: str | None, will: Will 
     return connect(
         host=server.host,
         port=server.port,
-        ssl=server.tls,
+        ssl=server.context(),
         user=server.user,
         password=server.password,
         client_id=client_id or "",

@@ -12,7 +12,7 @@ def remedy(error: OSError, offset: int | None, not_tls: str) -> str:
     """A sentence. `offset`: of the suite on this machine, None for a server that the user named. `not_tls`: what to say
     if the server does not speak TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return "Set SSL_CERT_FILE to the file of its authority, and use the host name of the certificate."
+        return "Name the file of its authority with --ca FILE, and use the host name of the certificate."
     if isinstance(error, ssl.SSLError):
         return not_tls
     if offset is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from enmasse.cli import server
 from enmasse.cli.common import AMQP_PORT, OPERATORS_PORT
@@ -46,7 +46,7 @@ def parse(text: str, offset: int) -> RemoteAddress:
     return RemoteAddress(**fields, address=address[1:])
 
 
-def choose(address: str | None, url: str | None, offset: int) -> RemoteAddress:
+def choose(address: str | None, url: str | None, offset: int, ca: str | None = None) -> RemoteAddress:
     """The remote address from a command's ADDRESS and -a. Ends the command (wrong usage) unless exactly one was given.
 
     An ADDRESS on the command line wins over a URL of the environment.
@@ -60,7 +60,7 @@ def choose(address: str | None, url: str | None, offset: int) -> RemoteAddress:
     if address is not None:
         return at_suite(address, offset)
     try:
-        return parse(url or "", offset)
+        return replace(parse(url or "", offset), ca=ca)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-a") from None
 

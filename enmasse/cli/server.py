@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    import ssl
 
 LOCAL = "127.0.0.1"
 
@@ -22,11 +25,26 @@ class Server:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     offset: int | None = None
+    ca: str | None = None
+    """File with the authorities that TLS trusts; None: those of the system."""
 
     @property
     def tls(self) -> bool:
         """Return True if the connection is by TLS."""
         return self.scheme.endswith("s")
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the context of TLS; None without TLS. Ends the command (wrong usage) if --ca cannot be used."""
+        if not self.tls:
+            return None
+        import ssl
+
+        import click
+
+        try:
+            return ssl.create_default_context(cafile=self.ca)
+        except ssl.SSLError:
+            raise click.BadParameter(f"{self.ca}: has no certificate in PEM.", param_hint="--ca") from None
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.host}:{self.port}"

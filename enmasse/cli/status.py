@@ -25,7 +25,9 @@ NOBODY_MAKES_BROKERS = (
 )
 Hashes = dict[str, str | None]
 """File → SHA-256 in hex of what is in it; None: nothing may be applied under this name."""
-EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": []}
+EMPTY: dict[str, Any] = {
+    "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [], "ca": None,
+}  # fmt: skip
 
 
 @click.command(name="status", short_help="Show whether the running suite is ready.")

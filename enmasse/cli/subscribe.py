@@ -47,8 +47,8 @@ WINDOW = 100
 @port_offset
 def command(
     filters: tuple[str, ...], qos: int, count: int, timeout: float | None, topics: bool, as_json: bool,
-    no_retained: bool, session_expiry: float | str | None, unsubscribe: bool, server: str | None, version: str,
-    client_id: str | None, clean: bool, will_topic: str | None, will_message: str, will_retain: bool,
+    no_retained: bool, session_expiry: float | str | None, unsubscribe: bool, server: str | None, ca: str | None,
+    version: str, client_id: str | None, clean: bool, will_topic: str | None, will_message: str, will_retain: bool,
     will_delay: float | None, offset: int,
 ) -> None:  # fmt: skip
     """Print the messages of all topics that match a FILTER, each on a line, then acknowledge it.
@@ -72,7 +72,7 @@ def command(
             raise click.BadParameter(f"{filter!r} {fault}", param_hint="FILTER")
     if client_id is None and (session_expiry is not None or unsubscribe):
         raise click.UsageError("--session-expiry and --unsubscribe need --client-id ID")
-    remote = mqttclient.server_from(server, offset)
+    remote = mqttclient.server_from(server, offset, ca)
     will = mqttclient.will_from(will_topic, will_message, qos, will_retain, will_delay, version)
     options = SubscribeOptions(filters, qos, count, timeout, topics, as_json, no_retained, unsubscribe, version)
     window = min(WINDOW, count) if count else WINDOW

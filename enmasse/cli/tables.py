@@ -35,7 +35,7 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
     """The status JSON as tables on stdout. `offset` None: of a cluster, whose entry points others know. `missing`: what
     --wait waited for in vain."""
     if offset is not None:
-        _print_entry_points(status["components"], offset)
+        _print_entry_points(status["components"], offset, status.get("ca"))
     rows = [(c["name"], c["pid"], c["ready"], c["restarts"], age(c["since"]), _counts(c)) for c in status["components"]]
     print_table(("component", "pid", "ready", "restarts", "for", "has"), rows)
     _print_notes((c["name"], c["detail"]) for c in status["components"])
@@ -79,8 +79,8 @@ def _counts(component: dict[str, Any]) -> str:
     return ", ".join(f"{number} {name.removesuffix('s') if number == 1 else name}" for name, number in counts)
 
 
-def _print_entry_points(components: list[dict[str, Any]], offset: int) -> None:
-    """Print the URLs for clients, without listeners of other components and for operators."""
+def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str | None) -> None:
+    """Print the URLs for clients, without listeners of other components and for operators; and the CA of TLS."""
     for kind, schemes in CLIENT_SCHEMES.items():
         endpoints: dict[str, str] = next(
             (c["endpoints"] for c in components if c["kind"] == kind and c["endpoints"]), {}
@@ -88,6 +88,8 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int) -> None:
         for scheme, path in schemes.items():
             if at := endpoints.get(scheme):  # all gateways have the same
                 click.echo(f"{scheme.upper():6} {scheme}://{at}{path}")
+    if ca is not None:
+        click.echo(f"{'CA':6} {printable(ca)}")
     click.echo(f"{'HTTP':6} http://127.0.0.1:{HTTP_PORT + offset}\n")
 
 

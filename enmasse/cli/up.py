@@ -67,6 +67,8 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
 @click.option("--data", "data", type=click.Path(path_type=Path), metavar="DIR",
               help="Folder for messages and logs (default: ~/.local/share/enmasse).")  # fmt: skip
 @port_offset
+@click.option("--tls", type=click.Choice(("auto",)), metavar="auto",
+              help="Make a CA and a certificate in the data folder, and serve as with --tls-cert.")  # fmt: skip
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE",
               help="Certificate (PEM); with it AMQPS (5671), MQTT over TLS (8883, 8084) are served.")  # fmt: skip
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key (PEM).")
@@ -84,9 +86,9 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
 @click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
-    config: Path | None, data: Path | None, offset: int, tls_cert: Path | None, tls_key: Path | None,
-    without: tuple[str, ...], router: str, broker: str, store: str | None, allowed_origins: tuple[str, ...],
-    log_levels: tuple[tuple[str, Any], ...],
+    config: Path | None, data: Path | None, offset: int, tls: str | None, tls_cert: Path | None,
+    tls_key: Path | None, without: tuple[str, ...], router: str, broker: str, store: str | None,
+    allowed_origins: tuple[str, ...], log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback.
 
@@ -95,17 +97,19 @@ def command(
     enmasse-N.
 
     AMQP is on port 5672, MQTT on 1883, MQTT over WebSocket on 8083 (path /mqtt), HTTP (/healthz, /api/status, /metrics)
-    on 8080, each plus the offset; with a certificate AMQPS on 5671, MQTT over TLS on 8883 and over WebSocket on 8084.
+    on 8080, each plus the offset; with TLS AMQPS on 5671, MQTT over TLS on 8883 and over WebSocket on 8084.
     Prints one line per component and then `EnMasse is ready`. Ends with status 0 on SIGINT or SIGTERM;
     status 2 means that it could not start, and why is on stderr.
     """
+    if tls is not None and (tls_cert or tls_key):
+        raise click.UsageError("--tls auto makes its own certificate: leave --tls-cert and --tls-key out, or --tls")
     _occupy_standard_streams()
     data = data or data_folder(offset)
     if config is None:
         config = config_folder(offset)
         _write_example(config, data)
-    _run(config, data, offset, tls_cert, tls_key, without=frozenset(without), router=router, broker=broker, store=store,
-         allowed_origins=allowed_origins, log_levels=dict(log_levels))  # fmt: skip
+    _run(config, data, offset, tls_cert, tls_key, tls_auto=tls is not None, without=frozenset(without), router=router,
+         broker=broker, store=store, allowed_origins=allowed_origins, log_levels=dict(log_levels))  # fmt: skip
 
 
 def _write_example(config: Path, data: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from enmasse.engines.program import Spec
 from enmasse.supervisor.datadir import DataDir
-from enmasse.supervisor.plan import GATEWAY, LWT, SUBSERV, Options, SettingsMaker
+from enmasse.supervisor.plan import GATEWAY, LWT, SUBSERV, Options, SettingsMaker, tls_files
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 _SECURE = frozenset({"mqtts", "wss"})
@@ -30,7 +30,7 @@ def _store(options: Options, data: DataDir, name: str) -> dict[str, Any]:
 def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) -> Spec:
     """Return a gateway, which listens on the shared ports and on one of its own. Reserves its ports."""
     settings = SettingsMaker(options, data, ports)
-    tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else {}
+    tls = tls_files(options)
     listeners: list[dict[str, Any]] = [
         {"kind": kind, "host": LOOPBACK, "port": port, "shared": True, **(tls if kind in _SECURE else {})}
         for kind, port in options.mqtt_ports().items()

@@ -35,6 +35,8 @@ PEERS = "peers.verifiers"
 CREDENTIAL = ".credential"
 """Suffix of the file in the folder `run` with the credential of a process."""
 SCRAM = "SCRAM-SHA-256"
+CA_CERT, CA_KEY, SERVER_CERT, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"
+"""Files of `--tls auto`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +60,34 @@ class Options:
     """Origins of pages that may connect to the gateways by WebSocket, beside those of the same host."""
     log_levels: Mapping[str, LogLevel] = field(default_factory=dict)
     """Kind of a service, or SUPERVISOR → log level; "" → level of all others."""
+    tls_auto: bool = False
+    """Certificate and key are made by the suite, in the data folder."""
 
     def log_level(self, kind: str) -> str:
         """Return the log level of `kind`."""
         return self.log_levels.get(kind) or self.log_levels.get("") or LOG_LEVEL
 
+    @property
+    def tls_folder(self) -> Path:
+        """Folder of the certificates that the suite makes."""
+        return self.data / "tls"
+
+    @property
+    def ca(self) -> Path | None:
+        """File of the CA that clients have to trust; None if the suite has not made one."""
+        return self.tls_folder / CA_CERT if self.tls_auto else None
+
+    @property
+    def certificate(self) -> tuple[Path, Path] | None:
+        """Files of the server's certificate and its key; None without TLS."""
+        if self.tls_auto:
+            return self.tls_folder / SERVER_CERT, self.tls_folder / SERVER_KEY
+        return (self.tls_cert, self.tls_key) if self.tls_cert is not None and self.tls_key is not None else None
+
     def client_ports(self) -> dict[str, int]:
         """Listener name → port on loopback of the listeners for clients, which the router agent creates."""
         ports = {"amqp": AMQP + self.offset}
-        if self.tls_cert is not None:
+        if self.certificate is not None:
             ports["amqps"] = AMQPS + self.offset
         return ports
 
@@ -85,7 +106,7 @@ class Options:
         if not self.has_mqtt:
             return {}
         ports = {"mqtt": MQTT + self.offset, "ws": WS + self.offset}
-        if self.tls_cert is not None:
+        if self.certificate is not None:
             ports |= {"mqtts": MQTTS + self.offset, "wss": WSS + self.offset}
         return ports
 
@@ -142,7 +163,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
     """Return the services of which every suite has one, in the order of display. Reserves their ports."""
     settings = SettingsMaker(options, data, ports)
     configserv, ragent = settings.configserv, settings.address("ragent/amqp")
-    tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else None
+    tls = tls_files(options) or None
     # brokers.json names brokers made by hand; then no storage controller is needed.
     by_hand = has_brokers_by_hand(options.config)
     reporters = ["ragent"] if by_hand else ["ragent", "storage_controller"]
@@ -186,6 +207,11 @@ def authserv(options: Options, data: DataDir, ports: InternalPorts) -> Spec:
     settings = SettingsMaker(options, data, ports)
     listen, configserv = settings.address(f"{AUTHSERV}/amqp"), settings.configserv
     return Spec(AUTHSERV, AUTHSERV, settings(AUTHSERV, listen=listen, configserv=configserv))
+
+
+def tls_files(options: Options) -> dict[str, str]:
+    """Return the settings `cert` and `key` of listeners with TLS; empty without TLS."""
+    return dict(zip(("cert", "key"), map(str, options.certificate or ()), strict=False))
 
 
 def embedded_kinds(options: Options) -> list[str]:

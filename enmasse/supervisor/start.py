@@ -90,6 +90,7 @@ def run(
             if data is None:
                 data = stack.enter_context(_opened(options.data))
             _start_log(options, data)
+            _make_certificates(options)
             avoid = [*options.public_ports().values(), options.http_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
             forks = ForkServer([service_module(kind) for kind in embedded_kinds(options)])
@@ -177,9 +178,17 @@ def check_names(options: Options) -> None:
             ) from None
 
 
+def _make_certificates(options: Options) -> None:
+    """Make and renew the certificates of `--tls auto`. Raises StartError, OSError."""
+    if options.tls_auto:
+        from enmasse.supervisor import certificates
+
+        certificates.ensure(options.tls_folder, certificates.names())
+
+
 def check_tls(options: Options) -> None:
     """Raise StartError unless certificate and key are both missing, or both valid and a pair."""
-    if options.tls_cert is None and options.tls_key is None:
+    if options.tls_auto or (options.tls_cert is None and options.tls_key is None):
         return
     if options.tls_cert is None or options.tls_key is None:
         raise StartError("start.tls.incomplete", "--tls-cert and --tls-key go together: give both, or neither.")

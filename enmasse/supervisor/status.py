@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from enmasse.engines.catalogue import ROUTERS
 
 Status = dict[str, Any]
 
-NOT_RUNNING: Status = {"schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": []}
+NOT_RUNNING: Status = {
+    "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [], "ca": None,
+}  # fmt: skip
 
 
-def merge(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> Status:
-    """Return the status JSON. `feed`: the newest body of the status feed, None before the first."""
+def merge(components: list[dict[str, Any]], feed: Mapping[str, Any] | None, ca: Path | None = None) -> Status:
+    """Return the status JSON. `feed`: the newest body of the status feed, None before the first. `ca`: file of the CA
+    that the suite has made."""
     return {
         **brief(components, feed),
         "components": components,
         "addresses": list(feed.get("addresses", ())) if feed else [],
         "errors": list(feed.get("errors", ())) if feed else [],
+        "ca": None if ca is None else str(ca),
     }
 
 

@@ -135,7 +135,7 @@ class Supervisor:
 
     def status(self) -> status.Status:
         """Return the current status JSON."""
-        return status.merge(self.components(), self._feed.body if self._feed else None)
+        return status.merge(self.components(), self._feed.body if self._feed else None, self.options.ca)
 
     def brief(self) -> dict[str, Any]:
         """Return `schema`, `ready` and `config` of the status JSON: with 100,000 addresses at no cost for each."""
@@ -184,6 +184,8 @@ class Supervisor:
             if error.errno not in NO_ROOM:
                 raise
             self._news.set()  # written as soon as possible
+        for line in welcome.first_lines(self.options):
+            self._print(line)
         for child in self._fixed.values():
             child.start()
         if has_users(self.options.config):
@@ -193,6 +195,8 @@ class Supervisor:
             self._gateways.start()
         followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
+        if self.options.tls_auto:
+            tasks.append(asyncio.create_task(self._keep_certificates()))
         try:
             await asyncio.sleep(0)  # the children's tasks launch their processes before this one spends time on imports
             self._web = serve_http(self)
@@ -208,6 +212,11 @@ class Supervisor:
             if self._web is not None:
                 self._web.close()
             self._ports.close()
+
+    async def _keep_certificates(self) -> None:
+        from enmasse.supervisor import certificates  # its libraries take time and memory
+
+        await certificates.keep(self.options.tls_folder, certificates.names, self._say_once)
 
     async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> None:
         stopped = asyncio.create_task(self._stop.wait())

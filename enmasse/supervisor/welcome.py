@@ -18,6 +18,13 @@ EXAMPLE = "orders"
 WEBSOCKET_PATH = "/mqtt"
 
 
+def first_lines(options: Options) -> list[str]:
+    """Return the lines of the start, before anything runs: how clients connect safely."""
+    if options.ca is None:
+        return []
+    return [f"clients verify TLS by the CA in {options.ca}"]
+
+
 def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     """Return the lines. `addresses`: from the status JSON."""
     facts: list[tuple[str, object]] = [
@@ -27,6 +34,7 @@ def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
         (name.upper(), f"{name}://{LOOPBACK}:{port}{WEBSOCKET_PATH if name in ('ws', 'wss') else ''}")
         for name, port in options.mqtt_ports().items()
     ]
+    facts += [("CA", options.ca)] if options.ca is not None else []
     facts += [("HTTP", f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]
     found = [f"{name:6} {value}" for name, value in facts]
     return ["", *found, "", "Try in another terminal:", *(f"  {line}" for line in _commands(options, list(addresses)))]

@@ -198,7 +198,7 @@ def test_credit_that_ends() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (ssl.SSLCertVerificationError("self-signed"), "Set SSL_CERT_FILE to"),
+        (ssl.SSLCertVerificationError("self-signed"), "with --ca FILE"),
         (ssl.SSLError("wrong version number"), "AMQP without TLS is amqp://"),
         (ConnectionRefusedError(), "Is a server running there"),
     ],

@@ -411,6 +411,6 @@ def test_amqps(tmp_path: Path) -> None:
         url = f"amqps://localhost:{5671 + up.offset}/myqueue"
         done = enmasse("send", "-a", url, "x")
         assert done.returncode == 4 and "certificate" in done.stderr.lower()
-        done = enmasse("send", "-a", url, "over TLS", env={"SSL_CERT_FILE": str(authority.file)})
+        done = enmasse("send", "-a", url, "over TLS", "--ca", authority.file)
         assert done.returncode == 0, done.stderr
         assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "60").stdout == "over TLS\n"
