@@ -13,7 +13,7 @@ from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.group import ChildGroup
-from enmasse.supervisor.plan import PEERS, Options
+from enmasse.supervisor.plan import PEERS, Options, authenticates
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 
@@ -115,7 +115,7 @@ class DesiredBrokers(ChildGroup[str]):
             "listen": f"{LOOPBACK}:{self._ports.get(f'{process.name}/amqp')}",
             "log_level": self._options.log_level("broker"),
         }
-        if desired.ENGINES[process.kind] == EMBEDDED:
+        if desired.ENGINES[process.kind] == EMBEDDED and authenticates(self._options):
             settings["peers"] = str(self._data.run / PEERS)
         for key in ("data_dir", "page_dir"):  # if not absolute: below the data directory of the suite
             if isinstance(settings.get(key), str):

@@ -226,8 +226,8 @@ def embedded_kinds(options: Options) -> list[str]:
 
 
 def authenticates(options: Options) -> bool:
-    """Return True if the routers and their peers authenticate: routers of other products take and open anonymous
-    connections."""
+    """Return True if routers authenticate, and their peers and brokers to them: routers of other products take and
+    open anonymous connections."""
     return options.router == EMBEDDED
 
 
@@ -277,7 +277,13 @@ def has_brokers_by_hand(config: Path) -> bool:
 
 def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir) -> Spec:
     engine = settings.options.broker
-    driver = {"kind": "local", "desired": str(data.desired), "actual": str(data.run / "actual.json"), "engine": engine}
+    driver = {
+        "kind": "local",
+        "desired": str(data.desired),
+        "actual": str(data.run / "actual.json"),
+        "engine": engine,
+        "scram": authenticates(settings.options),
+    }
     name = "storage_controller"
     return Spec(name, name, settings(name, configserv=configserv, driver=driver))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,15 @@ def test_every_port_of_the_suite_is_for_clients_for_http_or_authenticates(suite:
         expected = ["SCRAM-SHA-256", "PLAIN"] if listener is Listener.OPERATORS else ["SCRAM-SHA-256"]
         assert offered(port) == expected, listener
         assert answer_to(port, AMQP_HEADER, b"\0\0\0\x08\x02\0\0\0") in (SASL_HEADER, b""), listener
+
+
+def test_ports_for_health_take_no_orders(suite: Suite) -> None:
+    for name, (_, given) in settings(suite).items():
+        for path in ("/", "/api/scale"):
+            request = urllib.request.Request(f"http://{given['health']}{path}", data=b"{}", method="POST")
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=60)
+            assert refused.value.code in (404, 405, 413), (name, path)
 
 
 @asyncio_test
