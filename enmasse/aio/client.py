@@ -7,13 +7,14 @@
         async for delivery in receiver:
             await delivery.accept()
 
-Every failure is an AmqpError (a link or connection was refused or lost, with the peer's words), an OSError (no
-connection) or a TimeoutError that names what was waited for.
+Every failure is an AmqpError (a link or connection was refused or lost, with the peer's words; a LoginError if the
+server did not let this client in), an OSError (no connection) or a TimeoutError that names what was waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import ssl as ssl_module
 import uuid
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from enmasse.aio.client_links import ClientLink, ClientReceiver, ClientSender, D
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp import errors
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import AmqpError, LoginError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
@@ -113,8 +114,13 @@ class Client:
         except TimeoutError:
             self.connection.close()
             raise TimeoutError(f"waited {timeout:g} s for {where} to open the connection") from None
+        except LoginError as error:
+            raise LoginError(f"{where}: {error.description}", error.code, error.offered) from None
         except AmqpError as error:
-            raise AmqpError(error.condition, f"{where}: {error.description}", error.info) from None
+            text = f"{where}: {error.description}"
+            if error.condition == errors.UNAUTHORIZED_ACCESS:
+                raise LoginError(text) from None
+            raise AmqpError(error.condition, text, error.info) from None
         self.session = self.connection.begin()
         return self
 
@@ -265,6 +271,24 @@ class Client:
                     reply.set_exception(error)
 
 
+def user_sasl(host: str, user: str, password: str, *, tls: bool, hostname: str | None = None) -> SaslClient:
+    """Return SASL of a user: SCRAM, and PLAIN only with TLS or on loopback. Raises ValueError for a NUL."""
+    from enmasse.identity.scram import USER_MECHANISMS, ScramClient  # scramp takes a tenth of a second to import
+
+    mechanisms: list[ClientMechanism] = [ScramClient(user, password, name) for name in reversed(USER_MECHANISMS)]
+    if tls or _is_loopback(host):
+        return SaslClient([*mechanisms, PlainClient(user, password)], hostname or host)
+    note = "; PLAIN, which shows the password, is used with TLS or on loopback only"
+    return SaslClient(mechanisms, hostname or host, note)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def connect(
     url: str | None = None,
     port: int | None = None,
@@ -287,40 +311,44 @@ def connect(
     """A client, to be used as `async with connect(...) as c` or opened by `await connect(...).open()`.
 
     `url` is "amqp://user:password@host:port" or "amqps://…", or just a host; times are seconds. `hostname` (default:
-    the host) goes into open and SASL and names the virtual host; `external` authenticates by the certificate in `ssl`,
+    the host) goes into open and SASL and names the virtual host. A `user` authenticates by SCRAM-SHA-512 or -256, or by
+    PLAIN if the connection has TLS or is on loopback, never as anonymous; `external` by the certificate in `ssl`,
     `credential` by that of a process of the suite (SCRAM-SHA-256 and nothing else).
     Raises ValueError if it is not a URL of AMQP.
     """
     name = host or "localhost"
     if url is not None:
-        parts = urlsplit(url if "://" in url else f"amqp://{url}")
-        if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
-            raise ValueError(f"not an AMQP URL: {url!r}; write amqp://host:port or amqps://host:port")
-        name = parts.hostname
-        port = parts.port or port
+        try:
+            parts = urlsplit(url if "://" in url else f"amqp://{url}")
+            found, port = parts.hostname, parts.port or port
+        except ValueError:  # its text may have a part of the password
+            found = None
+        if not found or parts.scheme not in ("amqp", "amqps"):
+            shown = url.rpartition("@")[2]
+            raise ValueError(f"not an AMQP URL: {shown!r}; write amqp://host:port or amqps://host:port")
+        name = found
         user = unquote(parts.username) if user is None and parts.username else user
         password = unquote(parts.password) if password is None and parts.password else password
         if parts.scheme == "amqps" and not ssl:
             ssl = True
     context = ssl_module.create_default_context() if ssl is True else (ssl or None)
-    mechanisms: list[ClientMechanism] = []
-    if external:
-        mechanisms.append(ExternalClient())
     if credential is not None:
         from enmasse.identity.scram import of_process  # scramp takes a tenth of a second: not for each command
 
-        mechanisms.append(of_process(credential))
+        sasl = SaslClient([of_process(credential)], hostname or name)
     elif user is not None:
-        mechanisms.append(PlainClient(user, password or ""))
-    elif not external:
-        mechanisms.append(AnonymousClient())
+        sasl = user_sasl(name, user, password or "", tls=context is not None, hostname=hostname)
+    else:
+        sasl = SaslClient([] if external else [AnonymousClient()], hostname or name)
+    if external:
+        sasl.mechanisms.insert(0, ExternalClient())
     client = Client(
         name,
         port or (5671 if context else 5672),
         {
             "container_id": container_id or str(uuid.uuid4()),
             "hostname": hostname or name,
-            "sasl": SaslClient(mechanisms, hostname or name),
+            "sasl": sasl,
             "idle_timeout_ms": int(idle_timeout * 1000),
             "max_frame_size": max_frame_size,
             "properties": properties,

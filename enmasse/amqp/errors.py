@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from enmasse.amqp.types import Symbol
@@ -23,6 +23,23 @@ class AmqpError(Exception):
     def __str__(self) -> str:
         return f"{self.condition}: {self.description}" if self.description else str(self.condition)
 
+
+class LoginError(AmqpError):
+    """The server did not let this client in. `code`: sasl-code of the outcome (5.3.3.6), None without one. `offered`:
+    mechanisms of the server if this client can use none of them."""
+
+    def __init__(self, description: str, code: int | None = None, offered: Sequence[str] | None = None) -> None:
+        super().__init__(UNAUTHORIZED_ACCESS, description)
+        self.code = code
+        self.offered = offered
+
+    @property
+    def temporary(self) -> bool:
+        """Return True if the server could not check the credentials."""
+        return self.code is not None and self.code != _SASL_AUTH
+
+
+_SASL_AUTH = 1
 
 # amqp-error (2.8.15)
 INTERNAL_ERROR = Symbol("amqp:internal-error")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import AmqpError, LoginError
 from enmasse.amqp.performatives import (
     SASL_AUTH,
     SASL_OK,
@@ -168,11 +168,13 @@ class SaslServer:
 
 
 class SaslClient:
-    """Client side: its mechanisms, best first. The first one that the server offers is used."""
+    """Client side: its mechanisms, best first. The first one that the server offers is used. `note`: ends the error
+    if it offers none of them."""
 
-    def __init__(self, mechanisms: Sequence[ClientMechanism], hostname: str | None = None) -> None:
+    def __init__(self, mechanisms: Sequence[ClientMechanism], hostname: str | None = None, note: str = "") -> None:
         self.mechanisms = list(mechanisms)
         self.hostname = hostname
+        self._note = note
         self.done = False
         self._current: ClientMechanism | None = None
         self._rounds = 0
@@ -193,9 +195,8 @@ class SaslClient:
                         mechanism=Symbol(mechanism.name), initial_response=mechanism.start(), hostname=self.hostname
                     )
             wanted = ", ".join(m.name for m in self.mechanisms)
-            raise AmqpError(
-                errors.UNAUTHORIZED_ACCESS, f"the server offers {', '.join(offered) or 'no mechanism'}, we can {wanted}"
-            )
+            text = f"the server offers {', '.join(offered) or 'no mechanism'}, we can {wanted}{self._note}"
+            raise LoginError(text, offered=offered)
         if isinstance(frame, SaslChallenge) and self._current is not None:
             self._rounds += 1
             if self._rounds > _MAX_ROUNDS:
@@ -204,7 +205,7 @@ class SaslClient:
         if isinstance(frame, SaslOutcome) and self._current is not None:
             if frame.code != SASL_OK:
                 text = _TEXT.get(int(frame.code), f"code {frame.code}")
-                raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"authentication by {self._current.name} failed: {text}")
+                raise LoginError(f"authentication by {self._current.name} failed: {text}", int(frame.code))
             self._current.finish(None if frame.additional_data is None else bytes(frame.additional_data))
             self.done = True
             return None

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from enmasse.aio.client import Client, connect
-from enmasse.amqp.errors import NOT_FOUND, AmqpError
+from enmasse.amqp.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError, LoginError
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
+from enmasse.cli.login import HOW_TO_LOG_IN
 from enmasse.cli.opening import opened
 from enmasse.cli.remedy import remedy
 from enmasse.cli.remote import RemoteAddress
@@ -49,13 +50,34 @@ def run(work: Coroutine[Any, Any, int], remote: RemoteAddress) -> int:
     try:
         return asyncio.run(work)
     except (AmqpError, OSError) as error:
-        if isinstance(error, AmqpError) and error.condition == NOT_FOUND:
-            report(marked("address.name.unknown", explain(error, remote)))
-            return UNREACHABLE
-        report(marked("server.connection.failed", explain(error, remote)))
+        report(failure(error, remote))
         return UNREACHABLE
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def failure(error: AmqpError | OSError, remote: RemoteAddress) -> str:
+    """Return the error, a remedy and the id."""
+    text = explain(error, remote)
+    if isinstance(error, AmqpError) and error.condition == NOT_FOUND:
+        return marked("address.name.unknown", text)
+    return marked("server.connection.failed", refusal(error, remote) or text)
+
+
+def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
+    """Return the error with its id if the server refused the user, None for other errors."""
+    text = explain(error, remote)
+    if isinstance(error, LoginError):
+        if error.temporary:
+            return marked("server.login.unavailable", text)
+        if remote.user is None:
+            return marked("server.login.missing", f"{text}. {HOW_TO_LOG_IN}")
+        if error.offered is not None:
+            return marked("server.login.unsuitable", text)
+        return marked("server.login.refused", text)
+    if isinstance(error, AmqpError) and error.condition == UNAUTHORIZED_ACCESS:
+        return marked("server.operation.denied", text)
+    return None
 
 
 def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:

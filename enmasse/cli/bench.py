@@ -99,11 +99,12 @@ async def _phase(receiver: ReceivingEnd, options: dict[str, Any], title: str) ->
 
     from enmasse.cli.load import LoadError
 
-    command = (sys.executable, "-P", "-m", "enmasse.cli.load", json.dumps(options))
-    sender = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    command = (sys.executable, "-P", "-m", "enmasse.cli.load")
+    pipe = asyncio.subprocess.PIPE
+    sender = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
     show = asyncio.create_task(_progress(receiver, title, options["seconds"]))
     try:
-        talk = asyncio.ensure_future(sender.communicate())
+        talk = asyncio.ensure_future(sender.communicate(json.dumps(options).encode()))
         waiting: list[asyncio.Future[Any]] = [talk, receiver.failed]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if receiver.failed.done():

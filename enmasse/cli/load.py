@@ -15,6 +15,7 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import Any
 
+from enmasse.aio.client import user_sasl
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
@@ -22,8 +23,8 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Source, Target
-from enmasse.amqp.sasl import AnonymousClient, PlainClient, SaslClient
-from enmasse.cli.amqp import explain
+from enmasse.amqp.sasl import AnonymousClient, SaslClient
+from enmasse.cli.amqp import explain, refusal
 from enmasse.cli.opening import opened
 from enmasse.cli.remote import RemoteAddress
 
@@ -53,13 +54,16 @@ class _End(Handler):
     async def connect(self, container: str) -> None:
         """Connect, and return when the link is attached. Raises LoadError."""
         remote = self.remote
-        mechanism = PlainClient(remote.user, remote.password or "") if remote.user is not None else AnonymousClient()
+        if remote.user is None:
+            sasl = SaslClient([AnonymousClient()], remote.host)
+        else:
+            sasl = user_sasl(remote.host, remote.user, remote.password or "", tls=remote.tls)
         self.connection = Connection(
             self,
             container_id=container,
             is_client=True,
             hostname=remote.host,
-            sasl=SaslClient([mechanism], remote.host),
+            sasl=sasl,
         )
         try:
             context = remote.context()
@@ -71,7 +75,7 @@ class _End(Handler):
         except TimeoutError:
             raise LoadError(f"{remote} does not answer") from None
         except OSError as error:
-            raise LoadError(explain(error, remote)) from None
+            raise LoadError(self._explained(error)) from None
 
     def on_attached(self, link: Link) -> None:
         terminus = link.remote_target if link.is_sender else link.remote_source
@@ -79,10 +83,14 @@ class _End(Handler):
             self.attached.set_result(None)
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
-        self.fail(LoadError(explain(error, self.remote) if error else f"{self.remote}: the link was closed"))
+        self.fail(LoadError(self._explained(error) if error else f"{self.remote}: the link was closed"))
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
-        self.fail(LoadError(f"{self.remote}: {error or c.transport_error or 'the connection was closed'}"))
+        error = error or c.transport_error
+        self.fail(LoadError(self._explained(error) if error else f"{self.remote}: the connection was closed"))
+
+    def _explained(self, error: AmqpError | OSError) -> str:
+        return refusal(error, self.remote) or explain(error, self.remote)
 
     def fail(self, error: LoadError) -> None:
         """The first failure counts."""
@@ -226,9 +234,10 @@ class ReceivingEnd(_End):
 
 
 def main() -> None:
-    """The sender as a process: options as JSON in argv[1], its result, or {"error": …}, as JSON on stdout."""
+    """The sender as a process: options as JSON on stdin, because they have the password; its result, or {"error": …},
+    as JSON on stdout."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
-    options = json.loads(sys.argv[1])
+    options = json.loads(sys.stdin.read())
 
     async def send() -> dict[str, Any]:
         end = SendingEnd(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from enmasse.cli.common import INTERRUPTED, MQTT_PORT, UNREACHABLE, Seconds, ca_option, report
+from enmasse.cli.login import HOW_TO_LOG_IN, logged_in
 from enmasse.cli.opening import opened
 from enmasse.cli.remedy import remedy
 from enmasse.cli.server import LOCAL, Server, parse
@@ -64,14 +65,14 @@ class Expiry(Seconds):
 def server_from(url: str | None, offset: int, ca: str | None = None) -> Server:
     """The server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
     if url is None:
-        return Server(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset)
+        return logged_in(Server(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset))
     try:
         fields, path = parse(url, PORTS)
         if path not in ("", "/"):
             raise ValueError("a server has no path; the topic is an argument of its own")
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--server") from None
-    return Server(**fields, ca=ca)
+    return logged_in(Server(**fields, ca=ca))
 
 
 def will_from(
@@ -188,17 +189,44 @@ def _client_for(server: Server, version: str, client_id: str | None, will: Will 
 def run(work: Coroutine[Any, Any, int], server: Server) -> int:
     """The exit status of `work`; an exception becomes a line on stderr and a status."""
     from enmasse.aio.mqtt import Refused
+    from enmasse.mqtt import reasons
 
     try:
         return asyncio.run(work)
     except Refused as error:
-        report(marked("subscription.filter.refused", f"{server}: {error}"))
+        text = f"{server}: {error}"
+        if error.reason == reasons.NOT_AUTHORIZED:
+            text = marked("server.operation.denied", text)
+        report(marked("subscription.filter.refused", text))
         return UNREACHABLE
     except OSError as error:
-        report(marked("server.connection.failed", explain(error, server)))
+        report(failure(error, server))
         return UNREACHABLE
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def failure(error: OSError, server: Server) -> str:
+    """Return the error, a remedy and the id."""
+    from enmasse.aio.mqtt import Disconnected
+    from enmasse.mqtt import reasons
+    from enmasse.mqtt.packets import ConnAck
+
+    text = explain(error, server)
+    reason = error.reason if isinstance(error, Disconnected) else None
+    if isinstance(error, Disconnected) and isinstance(error.packet, ConnAck):
+        if reason in (
+            reasons.BAD_USER_NAME_OR_PASSWORD, reasons.NOT_AUTHORIZED,
+            reasons.V3_BAD_USER_NAME_OR_PASSWORD, reasons.V3_NOT_AUTHORIZED,
+        ):  # fmt: skip
+            if server.user is None:
+                return marked("server.login.missing", f"{text}. {HOW_TO_LOG_IN}")
+            return marked("server.login.refused", text)
+        if server.user is not None and reason in (reasons.SERVER_UNAVAILABLE, reasons.V3_SERVER_UNAVAILABLE):
+            return marked("server.login.unavailable", text)
+    elif reason == reasons.NOT_AUTHORIZED:
+        return marked("server.operation.denied", text)
+    return marked("server.connection.failed", text)
 
 
 def explain(error: OSError, server: Server) -> str:

@@ -59,9 +59,11 @@ def command(
     """
     from enmasse.cli import mqttclient
     from enmasse.cli.bodies import bodies
+    from enmasse.cli.remote import refuse_url
     from enmasse.mqtt.packets import NONE, Properties
     from enmasse.mqtt.topics import fault_of_topic
 
+    refuse_url(topic, "--server")
     if fault := fault_of_topic(topic):
         raise click.BadParameter(f"{topic!r} {fault}", param_hint="TOPIC")
     if response_topic is not None and (fault := fault_of_topic(response_topic)):
@@ -147,6 +149,7 @@ class _Publisher:
         self._values = values
         self._timeout = timeout
         self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._denied = False
 
     async def run(self, bodies: AsyncIterator[Any], rate: float | None, server: Server) -> int:
         """The exit status. Raises OSError if it cannot connect, or the connection was lost."""
@@ -178,7 +181,10 @@ class _Publisher:
             tally.error = "interrupted"
             raise
         if tally.error is not None:
-            report(marked("messages.delivery.failed", f"{server}: {tally.error}"))
+            line = f"{server}: {tally.error}"
+            if self._denied:
+                line = marked("server.operation.denied", line)
+            report(marked("messages.delivery.failed", line))
         return FAILED if tally.refused else OK
 
     async def _has_room(self) -> bool:
@@ -237,6 +243,7 @@ class _Publisher:
         if tally.error is None:
             text = answer.properties.reason_string
             tally.error = f"{tally.topic}: refused: {reasons.name(answer.reason)}{f' ({text})' if text else ''}"
+            self._denied = answer.reason == reasons.NOT_AUTHORIZED
 
 
 def _text(body: Any) -> str:

@@ -196,6 +196,8 @@ def _is_final(error: AmqpError | OSError) -> bool:
     """Whether to connect again would not help."""
     from enmasse.amqp import errors
 
+    if isinstance(error, errors.LoginError):
+        return not error.temporary
     return isinstance(error, errors.AmqpError) and error.condition in (
         errors.NOT_FOUND, errors.NOT_ALLOWED, errors.NOT_IMPLEMENTED, errors.UNAUTHORIZED_ACCESS, errors.INVALID_FIELD,
         errors.PRECONDITION_FAILED, errors.RESOURCE_LOCKED, errors.STOLEN, errors.DECODE_ERROR,

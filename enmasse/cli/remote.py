@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from enmasse.cli import server
 from enmasse.cli.common import AMQP_PORT, OPERATORS_PORT
+from enmasse.cli.login import logged_in
 from enmasse.cli.server import LOCAL, Server
 from enmasse.model.names import AddressName, wire_name
 
 PORTS = {"amqp": 5672, "amqps": 5671}
+_URL = re.compile("(amqp|mqtt)s?://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,8 @@ def parse(text: str, offset: int) -> RemoteAddress:
 
     Raises ValueError.
     """
-    if "/" not in text:
+    is_server = "@" in text and "::" not in text  # topic::subscription@container is an address
+    if "/" not in text and not is_server:
         return at_suite(text, offset)
     fields, address = server.parse(text, PORTS)
     if len(address) < 2:
@@ -58,11 +62,20 @@ def choose(address: str | None, url: str | None, offset: int, ca: str | None = N
     if (address is None) == (url is None):
         raise click.UsageError("give an ADDRESS of the suite, or -a URL/ADDRESS of any server")
     if address is not None:
-        return at_suite(address, offset)
+        refuse_url(address, "-a")
+        return logged_in(at_suite(address, offset))
     try:
-        return replace(parse(url or "", offset), ca=ca)
+        return logged_in(replace(parse(url or "", offset), ca=ca))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-a") from None
+
+
+def refuse_url(name: str, option: str) -> None:
+    """End the command (wrong usage) if `name` is a URL: it may have a password, which a server would see as a name."""
+    import click
+
+    if _URL.match(name):
+        raise click.UsageError(f"this is no name of an address or topic; a URL belongs to {option}")
 
 
 def is_from_environment(parameter: str) -> bool:

@@ -55,21 +55,25 @@ def parse(url: str, ports: dict[str, int]) -> tuple[dict[str, Any], str]:
     slash. `ports`: scheme → default port; the first is the default scheme. Raises ValueError.
     """
     scheme, found, rest = url.partition("://")
-    if not found:
+    if not found or not scheme.isalpha():  # what is before "://" is part of a password
         scheme, rest = next(iter(ports)), url
     if scheme not in ports:
         raise ValueError(f"unknown scheme {scheme!r}; known are {' and '.join(ports)}")
     server, slash, path = rest.partition("/")
-    parts = urlsplit(f"//{server}")
+    login, _, place = server.rpartition("@")
+    user, _, password = (unquote(part) for part in login.partition(":"))
+    if "\0" in user + password:
+        raise ValueError("user and password cannot hold a NUL")
     try:
-        port = parts.port or ports[scheme]
+        parts = urlsplit(f"//{place}")
+        host, port = parts.hostname, parts.port or ports[scheme]
     except ValueError:
-        raise ValueError("the port must be a number up to 65535") from None
+        raise ValueError("expected host:port, with a port up to 65535; in a password write / as %2F") from None
     fields = {
         "scheme": scheme,
-        "host": parts.hostname or "localhost",
+        "host": host or "localhost",
         "port": port,
-        "user": unquote(parts.username) if parts.username else None,
-        "password": unquote(parts.password) if parts.password else None,
+        "user": user or None,
+        "password": password or None,
     }
     return fields, slash + path

@@ -59,9 +59,11 @@ def command(
     within --timeout. 4: no connection, or a filter was refused.
     """
     from enmasse.cli import mqttclient
+    from enmasse.cli.remote import refuse_url
     from enmasse.mqtt.topics import fault_of_filter, parse_share
 
     for filter in filters:
+        refuse_url(filter, "--server")
         fault = fault_of_filter(filter)
         if fault is None:
             try:

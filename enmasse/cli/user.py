@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 FILE = "users.json"
 MODE = 0o600
 OPERATIONS = ("send", "recv", "view", "manage")
-_MAX_PASSWORD_FILE = 65536
 
 
 @click.group(name="user", short_help="Add, remove and check users and their permissions.")
@@ -364,14 +363,12 @@ def _asked() -> str:
 
 
 def _first_line(file: str) -> str:
+    from enmasse.cli.login import first_line
+
     try:
-        with click.open_file(file, "rb") as stream:
-            content = stream.read(_MAX_PASSWORD_FILE)
-        return str(content.decode().split("\n", 1)[0].removesuffix("\r"))
-    except OSError as error:
-        end("user.password.not-readable", f"{file}: cannot be read: {error.strerror}; nothing was changed.")
-    except UnicodeDecodeError:
-        end("user.password.not-readable", f"{file}: is not UTF-8; nothing was changed.")
+        return first_line(file)
+    except ValueError as error:
+        end("user.password.not-readable", f"{error}; nothing was changed.")
 
 
 def _done(line: str, generated: str | None) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 from scramp import ScramClient as Client
 from scramp import ScramException, ScramMechanism
 
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import LoginError
 from enmasse.amqp.sasl import Exchange
 from enmasse.identity.credentials import Credential, Peers
 from enmasse.model.users import SCRAM_DIGESTS, Verifier
@@ -143,25 +142,28 @@ class ScramClient:
         self._next: Callable[[str], bytes] = self._final
 
     def start(self) -> bytes | None:
-        """Return client-first-message."""
-        self._exchange = Client([self.name], self._user, self._password)
+        """Return client-first-message. Raises LoginError if SASLprep (RFC 4013) forbids user or password."""
+        try:
+            self._exchange = Client([self.name], self._user, self._password)
+        except ScramException:  # its text may have a part of them
+            raise LoginError("user or password have characters that SASLprep (RFC 4013) forbids") from None
         self._next = self._final
         return bytes(self._exchange.get_client_first().encode())
 
     def respond(self, challenge: bytes) -> bytes:
-        """Return client-final-message, then the empty answer to the server's signature. Raises AmqpError if the
+        """Return client-final-message, then the empty answer to the server's signature. Raises LoginError if the
         server does not know the secret either."""
         try:
             return self._next(challenge.decode())
         except (ScramException, ValueError) as error:
-            raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"the server's part of {self.name} is wrong: {error}") from None
+            raise LoginError(f"the server's part of {self.name} is wrong: {error}") from None
 
     def finish(self, additional: bytes | None) -> None:
         """Take the server's acceptance, with its signature unless that was a challenge. Raises AmqpError."""
         if additional is not None and self._next == self._verify:
             self.respond(additional)
         if self._next != self._end:
-            raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"the server's part of {self.name} is wrong: no signature")
+            raise LoginError(f"the server's part of {self.name} is wrong: no signature")
 
     def _final(self, text: str) -> bytes:
         rounds = next((part[2:] for part in text.split(",") if part.startswith("i=")), "")
