@@ -176,6 +176,8 @@ class SaslClient:
         self.hostname = hostname
         self._note = note
         self.done = False
+        self.outcome: int | None = None
+        """The sasl-code of the server's outcome; None: it has not decided."""
         self._current: ClientMechanism | None = None
         self._rounds = 0
 
@@ -203,6 +205,7 @@ class SaslClient:
                 raise AmqpError(errors.ILLEGAL_STATE, f"the SASL exchange takes more than {_MAX_ROUNDS} rounds")
             return SaslResponse(response=self._current.respond(bytes(frame.challenge)))
         if isinstance(frame, SaslOutcome) and self._current is not None:
+            self.outcome = int(frame.code)
             if frame.code != SASL_OK:
                 text = _TEXT.get(int(frame.code), f"code {frame.code}")
                 raise LoginError(f"authentication by {self._current.name} failed: {text}", int(frame.code))

@@ -157,13 +157,25 @@ class Rights:
 
 
 class Permissions:
-    """Permissions of the users and groups of one address space. `anonymous`: there are no users, all is allowed."""
+    """Permissions of the users and groups of one address space. `anonymous`: there are no users, all is allowed.
 
-    def __init__(self, entries: Mapping[str, Granted], *, anonymous: bool = False, space: str = DEFAULT_SPACE) -> None:
+    `earlier`: those that these replace. A principal to whom the same rules apply keeps its Rights, the same object.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, Granted],
+        *,
+        anonymous: bool = False,
+        space: str = DEFAULT_SPACE,
+        earlier: Permissions | None = None,
+    ) -> None:
         self.anonymous = anonymous
         self._entries = entries
         self._space = space
         self._rights: dict[Principal, Rights] = {}
+        same = earlier is not None and earlier.anonymous == anonymous and earlier._space == space
+        self._earlier: dict[Principal, Rights] = earlier._rights if earlier is not None and same else {}
 
     def knows(self, user: str) -> bool:
         """Return whether there is an entry of this user."""
@@ -175,7 +187,11 @@ class Permissions:
         if found is None:
             if len(self._rights) >= _MAX_PRINCIPALS:
                 self._rights.clear()
-            found = self._rights[principal] = Rights(principal.name, self._rules(principal), everything=self.anonymous)
+            rules = self._rules(principal)
+            found = self._earlier.pop(principal, None)
+            if found is None or found.rules != rules:
+                found = Rights(principal.name, rules, everything=self.anonymous)
+            self._rights[principal] = found
         return found
 
     def decide(self, principal: Principal, operation: Operation, address: str) -> Decision:

@@ -3,8 +3,9 @@
 
 Each message is JSON in an amqp-value string; its subject names the operation. The body of a request is the struct of
 that name, the body of the reply the struct with `Reply`; a failed request is answered with subject `error` (`Failure`).
-A client is its MQTT client identifier. An epoch is the number of the client's connection: it grows with each `open`,
-and requests of an older epoch are refused. Times are seconds unless their name says otherwise.
+A client is its MQTT client identifier, preceded by the name of its user (enmasse/identity/owned.py). An epoch is the
+number of the client's connection: it grows with each `open`, and requests of an older epoch are refused. Times are
+seconds unless their name says otherwise.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ Qos = Literal[0, 1, 2]
 PacketId = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=NEVER)]
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-ClientId = Annotated[str, msgspec.Meta(min_length=1, max_length=65535)]
+ClientId = Annotated[str, msgspec.Meta(min_length=1, max_length=65535 + 767)]
+"""Name of a client as `enmasse.identity.owned` writes it: an MQTT client identifier, of a user's client with up to 767
+characters before it."""
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -248,6 +248,18 @@ class TopicMap:
             )
         return list(found)
 
+    def wire_filters(self, filter: str) -> list[str]:
+        """Return which names on AMQP a valid filter matches, as filters: what its subscriber has to be allowed to
+        receive. Raises FilterRefused."""
+        found = []
+        for target in self.targets(filter):
+            rest = filter[len(target.name) + 1 :]
+            if target.type == "topic" or not rest:
+                found.append(target.pattern)
+            else:
+                found.append("/".join([target.pattern, *_escape_filter(rest.split("/"))]))
+        return found
+
     def _other(self, filter: str, name: AddressName) -> FilterTarget:
         """The filter begins with the name of an address that is no topic."""
         kind = self._addresses[name].type

@@ -6,7 +6,7 @@ from typing import Any
 
 from enmasse.engines.program import Spec
 from enmasse.supervisor.datadir import DataDir
-from enmasse.supervisor.plan import GATEWAY, LWT, SUBSERV, Options, SettingsMaker, tls_files
+from enmasse.supervisor.plan import AUTHSERV, GATEWAY, LWT, SUBSERV, Options, SettingsMaker, tls_files
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 _SECURE = frozenset({"mqtts", "wss"})
@@ -44,6 +44,7 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) ->
             GATEWAY,
             listeners=listeners,
             allowed_origins=list(options.allowed_origins),
+            authserv=settings.address(f"{AUTHSERV}/amqp"),
         ),
         frozenset(f"{LOOPBACK}:{port}" for port in options.mqtt_ports().values()),
     )

@@ -192,6 +192,10 @@ class AuthService:
         """Return what a principal may do."""
         return self.users.rights(principal)
 
+    def credentials(self, user: str) -> str | None:
+        """Return `credentials` of the feed `permissions`; None: the user has no entry."""
+        return self.users.credentials(user)
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work beside the connection."""
         task = process.spawn(work, "check of a password")

@@ -60,6 +60,9 @@ class Outcomes(Protocol):
     def rights(self, principal: Principal) -> Rights:
         """Return what a principal may do."""
 
+    def credentials(self, user: str) -> str | None:
+        """Return `credentials` of the feed `permissions`; None: the user has no entry."""
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work beside the connection."""
 
@@ -105,6 +108,9 @@ class Login(Handler):
             Symbol("authenticated-identity"): {"sub": principal.name, "preferred_username": principal.name},
             Symbol("groups"): list(principal.groups),
         }
+        credentials = self._outcomes.credentials(principal.name)
+        if credentials is not None:
+            properties[Symbol("credentials")] = credentials
         wanted = c.remote_open.desired_capabilities if c.remote_open is not None else None
         if AUTHZ in map(str, wanted or ()):
             authz = address_authz(self._outcomes.rights(principal), principal.name)

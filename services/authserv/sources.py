@@ -56,6 +56,11 @@ class Users:
         """Return what a principal may do, whatever its source is."""
         return self._permissions.rights(principal)
 
+    def credentials(self, user: str) -> str | None:
+        """Return `credentials` of the feed `permissions`; None: the user has no entry."""
+        found = self._users.get(user) if not user.startswith(GROUP) else None
+        return None if found is None else feeds.granted(found).credentials
+
     def knows(self, user: str) -> bool:
         """Return whether there is an entry of this user."""
         return self._user(user) is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ipaddress
+import ssl
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -30,9 +32,38 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         host_port(settings.configserv),
         own(settings),
         router_scram=settings.router_scram,
+        authserv=None if settings.authserv is None else host_port(settings.authserv),
+        authserv_tls=_tls(settings),
+        drops_unauthorized=settings.unauthorized_publish == "drop",
     )
     backend.start()
     await run(settings, backend, stop)
+
+
+def _tls(settings: GatewaySettings) -> ssl.SSLContext | None:
+    """TLS towards the authentication service. Raises process.Fatal if passwords would be sent in the clear."""
+    if settings.authserv is None:
+        return None
+    where = f"mqtt_gateway {settings.name}"
+    if settings.authserv_ca is None:
+        if not _is_loopback(host_port(settings.authserv)[0]):
+            reason = "is not on loopback, and passwords are sent to it: give authserv_ca"
+            raise process.Fatal("service.setting.invalid", f"{where}: authserv: {settings.authserv} {reason}")
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.authserv_ca)
+    except (OSError, ssl.SSLError) as error:
+        reason = f"{settings.authserv_ca}: {error}; correct the file"
+        raise process.Fatal("service.setting.invalid", f"{where}: authserv_ca: {reason}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def run(settings: GatewaySettings, backend: Backend, stop: asyncio.Event) -> None:

@@ -53,6 +53,18 @@ class Gateway:
         spawn(self._opened(request, client), "open a session")
 
     async def _opened(self, request: Request, client: Connection) -> None:
+        try:
+            request = await self._backend.admit(request, lambda: client in self.front.clients)
+        except Refused as refusal:
+            client.refused(refusal.reason, refusal.text)
+            return
+        except Exception as error:
+            log.error("mqtt.session.open-failed", client=request.client_id, exc_info=error)
+            client.refused(reasons.SERVER_UNAVAILABLE, "the login has failed")
+            return
+        if client not in self.front.clients:
+            return
+        client.admitted(request.client_id)
         async with self._openings:
             if client not in self.front.clients:  # it has gone while it waited
                 client.refused(reasons.SERVER_BUSY, "")

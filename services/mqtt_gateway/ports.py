@@ -2,13 +2,14 @@
 
 The MQTT half (`protocol`, `network`) has a `Client` for each MQTT connection: packets, packet ids, order, limits. The
 AMQP half (`amqp`) has a `Session` for each of them: addresses, links, credit, outcomes, and what the subscription
-service and the last-will service know of the client. `Backend.open` joins a client and its session. `Session.start`
+service and the last-will service know of the client. `Backend.admit` finds out whose a client is, and `Backend.open`
+joins it and its session. `Session.start`
 hands the session the parts of the connection that its answers go to: `Publications`, `Deliveries`, `Replies`; the
 connection's part for messages to the client uses the session's `Settlements`.
 
 Everything runs in one event loop. Nothing that happens once a message is awaited or makes a task: a method asks, and
 the answer is a call of the other side, later or before the method has returned. So neither side may rely on its own
-state being untouched over a call. No method here raises, except `open`.
+state being untouched over a call. No method here raises, except `admit` and `open`.
 
 After `Session.close` session and client no longer call each other. A packet id means one exchange
 at a time: it is free again for the other side once the call that ends its exchange was made.
@@ -16,7 +17,7 @@ at a time: it is free again for the other side once the call that ends its excha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -38,7 +39,9 @@ class Request(Struct, kw_only=True):
 
     `client_id` is never empty. `expiry`: Session Expiry Interval in seconds (NEVER: it does not end; 3.1.1: 0 with
     Clean Session, else NEVER). `window`: how many deliveries of a source the client takes unsettled. `peer`: host:port.
-    The user name is the client's claim and is not checked.
+
+    `Backend.admit` checks user name and password: in the Request that it returns they are gone, `client_id` is the name
+    of the user's client (enmasse/identity/owned.py), and `login` is the backend's own.
     """
 
     client_id: str
@@ -50,10 +53,12 @@ class Request(Struct, kw_only=True):
     will: Will | None = None
     username: str | None = None
     password: bytes | None = None
+    login: Any = None
 
 
 class Refused(Exception):
-    """`open` was refused. `reason`: a reason code that CONNACK may carry (v5 3.2.2.2); `text`: why, for people."""
+    """`admit` or `open` was refused. `reason`: a reason code that CONNACK may carry (v5 3.2.2.2); `text`: why, for
+    people."""
 
     def __init__(self, reason: int, text: str = "") -> None:
         super().__init__(text)
@@ -241,8 +246,13 @@ class Session(Protocol):
 class Backend(Protocol):
     """AMQP half of the gateway: opens sessions."""
 
+    async def admit(self, request: Request, wanted: Callable[[], bool]) -> Request:
+        """Find out which user a CONNECT comes from, and return it with the name of the user's client. `wanted`:
+        whether the client is still there. Raises Refused."""
+        ...
+
     async def open(self, request: Request, client: Client) -> Session:
-        """The session of a client whose CONNECT has come; its will is stored when this returns. The client starts the
+        """The session of a client that was admitted; its will is stored when this returns. The client starts the
         session before the task that awaits this gives up its turn, or closes it if it is gone by then. Raises
         Refused."""
         ...

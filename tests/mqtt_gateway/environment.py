@@ -183,6 +183,7 @@ class Environment:
     ) -> Device:
         device = Device(**more)
         request = Request(client_id=client_id, clean=True, expiry=expiry, version=version, window=20, will=will)
+        request = await backend.admit(request, lambda: True)
         device.session = await backend.open(request, device)
         device.session.start(device, device, device)
         return device

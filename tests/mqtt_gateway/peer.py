@@ -41,6 +41,7 @@ class World:
             if not session.closed:
                 session.begin()
 
+        client.admitted(request.client_id)
         if self.at_once:
             answer()
         else:

@@ -55,6 +55,9 @@ class ToyBackend:
 
     # ports.Backend
 
+    async def admit(self, request: Request, wanted: Callable[[], bool]) -> Request:
+        return request
+
     async def open(self, request: Request, client: Client) -> ToySession:
         session = self.open_now(request, client)
         self.after_connack(session)

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
+from enmasse import log as logs
 from enmasse import process
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.identity.credentials import Credential
+from enmasse.identity.owned import owned
 from enmasse.metrics import counter, gauge, single
-from enmasse.model.feeds import AddressChanges, Addresses, completed
+from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
 from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp import lanes
+from services.mqtt_gateway.amqp.access import NOBODY, Access, Login, may_send
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
+from services.mqtt_gateway.amqp.logins import Logins
+from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.session import MqttSession
 from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.uplink import Uplink
@@ -32,12 +41,21 @@ OPENING: Final = 8.0
 """Seconds that the subscription service and the last-will service have for a CONNECT."""
 CLOSING: Final = 3.0
 """Seconds in which what sessions have asked for is done before the connections go."""
+SKEW: Final = 1.0
+"""Seconds after which a login is looked at again, of which the newest permissions say that it is no longer good."""
+SLICE: Final = 200
+"""Sessions that are looked at in a turn of the loop when permissions have changed."""
 TAKING: Final = 1.5
 """Seconds that the last-will service has to note that a client is connected elsewhere, before it may continue there."""
 
 
+log = logs.get(part="sessions")
+
+
 class AmqpBackend:
-    """`name`: of this gateway, in the whole suite. `router`, `configserv`: host and port."""
+    """`name`: of this gateway, in the whole suite. `router`, `configserv`, `authserv`: host and port; without
+    `authserv` clients need not log in, and may do everything. `drops_unauthorized`: messages of clients of 3.1.1 that
+    are not allowed are dropped."""
 
     def __init__(
         self,
@@ -47,19 +65,29 @@ class AmqpBackend:
         credential: Credential | None = None,
         *,
         router_scram: bool = True,
+        authserv: tuple[str, int] | None = None,
+        authserv_tls: ssl.SSLContext | None = None,
+        drops_unauthorized: bool = False,
     ) -> None:
         self.name = name
         self.sessions: dict[str, MqttSession] = {}
         self.control = Control(name, self._held, self._disconnect, self._sources, self._failed)
-        self.shared = Shared(self.control)
+        self.access = Access(authserv is not None)
+        self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized)
         self.wills = Wills()
         self._hub = Hub()
         to_router = credential if router_scram else None
         self._data = Uplink(self._hub, *router, name, self._data_up, to_router)
         self._services = Uplink(self._hub, *router, name, self._services_up, to_router)
-        addresses = FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
-        self._feeds = FeedsClient(*configserv, name, [addresses], credential=credential)
+        self.logins = None if authserv is None else Logins(self._hub, *authserv, authserv_tls, name)
+        feeds: list[FollowedFeed[Any]] = [
+            FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
+        ]
+        if authserv is not None:
+            feeds.append(FollowedFeed("permissions", Permissions, self._on_permissions))
+        self._feeds = FeedsClient(*configserv, name, feeds, credential=credential)
         self._complete = asyncio.Event()
+        self._addressed = False
         self._running: list[asyncio.Task[Any]] = []
 
     # for the process
@@ -90,6 +118,8 @@ class AmqpBackend:
         ready = not missing
         if ready and not self.wills.ready:
             missing = "no client with a will is accepted: the last-will service is not reached"
+        if self.logins is not None and self.logins.trouble:
+            missing = missing or f"the last login has failed: {self.logins.trouble}"
         return ready, "; ".join(filter(None, (missing, self._hub.trouble)))
 
     def _missing(self) -> str:
@@ -98,6 +128,8 @@ class AmqpBackend:
                 return f"{task.get_name()} ended by an error, which is in the log: restart this gateway"
         if not self._complete.is_set():
             return "waits for the addresses of the configuration service"
+        if not self.access.known:
+            return "waits for the permissions of the configuration service"
         if not self._data.connected or not self._services.connected:
             return "the router is not reached"
         if not self.control.ready:
@@ -136,6 +168,17 @@ class AmqpBackend:
                 ({"why": "not possible in MQTT"}, self.shared.rejected),
             ],
         )
+        refused = [({"operation": operation}, count) for operation, count in sorted(self.access.refused.items())]
+        yield counter("mqtt_not_allowed_total", "What clients had no permission for.", refused)
+        yield counter(
+            "mqtt_not_allowed_dropped_total",
+            "Messages of clients of 3.1.1 that were acknowledged and dropped, without permission.",
+            single(self.access.dropped),
+        )
+        if self.logins is not None:
+            yield gauge("mqtt_logins_waiting", "Logins that have no answer yet.", single(self.logins.waiting))
+            outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(self.logins.outcomes.items())]
+            yield counter("mqtt_logins_total", "Logins of clients at the authentication service.", outcomes)
 
     async def _tick(self) -> None:
         while True:
@@ -147,9 +190,53 @@ class AmqpBackend:
         for session in list(self.sessions.values()):
             try:
                 session.set_topics(self.shared.topics)
+                if session.rights is not None and (ended := session.not_allowed()):
+                    self._revoke(session, f"no permission to receive from {ended[0][:100]!r}")
             except Exception as error:
                 session.failed(error)
-        self._complete.set()
+        if self.access.known:
+            self._complete.set()
+        self._addressed = True
+
+    def _on_permissions(self, body: Permissions) -> None:
+        self.access.replace(body)
+        if self._addressed:
+            self._complete.set()
+        self.shared.spawn(self._review_all())
+
+    async def _review_all(self) -> None:
+        for number, session in enumerate(list(self.sessions.values()), 1):
+            self._review(session)
+            if not number % SLICE:
+                await asyncio.sleep(0)
+
+    def _review(self, session: MqttSession) -> None:
+        """Apply the permissions that are in force now to an open session."""
+        client, login = session.client, session.login
+        if client is None:
+            return
+        rights = self.access.rights(login)
+        reason = self.access.refusal(login)
+        if not reason and rights is session.rights:
+            return
+        try:
+            session.set_rights(rights)
+            if session.has_will and session.will_to and not session.may_send_will():
+                self.access.refused["will"] += 1
+                session.has_will = False
+                self.wills.clear(session.client_id)
+            if not reason and (ended := session.not_allowed()):
+                reason = f"no permission to receive from {ended[0][:100]!r}"
+            if reason:
+                self._revoke(session, reason)
+        except Exception as error:
+            session.failed(error)
+
+    def _revoke(self, session: MqttSession, reason: str) -> None:
+        self.access.refused["session"] += 1
+        log.info("gateway.session.revoked", client=session.client_id, reason=reason)
+        if session.client is not None:
+            session.client.disconnect(reasons.NOT_AUTHORIZED, reason)
 
     def _data_up(self, connection: Connection) -> None:
         self.shared.publishing.up(connection)
@@ -166,15 +253,41 @@ class AmqpBackend:
 
     # sessions
 
-    async def open(self, request: Request, client: Client) -> Session:
+    async def admit(self, request: Request, wanted: Callable[[], bool]) -> Request:
         """As ports.Backend. Raises Refused."""
+        login = NOBODY
+        if self.logins is not None:
+            await self._configured()
+            if not self.access.anonymous:
+                login = await self._login(self.logins, request, wanted)
+        client = owned(login.principal, request.client_id)
+        return structs.replace(request, client_id=client, password=None, username=None, login=login)
+
+    async def _login(self, logins: Logins, request: Request, wanted: Callable[[], bool]) -> Login:
+        if request.username is not None:
+            return await logins.login(request.username, request.password or b"", request.peer, wanted)
+        if request.password is not None:
+            raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, "a password needs a user name")
+        if reason := self.access.refusal(NOBODY):
+            raise Refused(reasons.NOT_AUTHORIZED, reason)
+        return NOBODY
+
+    async def _configured(self) -> None:
+        if self._complete.is_set():
+            return
         try:
             async with asyncio.timeout(OPENING):
                 await self._complete.wait()
         except TimeoutError:
             raise Refused(reasons.SERVER_UNAVAILABLE, "the configuration is not known yet") from None
-        will = None
+
+    async def open(self, request: Request, client: Client) -> Session:
+        """As ports.Backend. Raises Refused."""
+        await self._configured()
+        login: Login = request.login or NOBODY
+        will, will_to = None, ""
         if request.will is not None:
+            will_to = self._will_to(request.will.topic, login)
             will = will_message(request.client_id, request.will, self.shared.topics, request.expiry)
         reply = await self._opened(request)
         try:
@@ -188,9 +301,22 @@ class AmqpBackend:
         except (Refused, asyncio.CancelledError):
             self.control.close(Close(client=request.client_id, epoch=reply.epoch))
             raise
-        session = MqttSession(self.shared, request, client, reply, self._closed)
+        session = MqttSession(self.shared, request, client, reply, self._closed, login, will_to)
         self.sessions[request.client_id] = session
+        if self.access.refusal(login):
+            self.shared.later(SKEW, partial(self._review, session))
         return session
+
+    def _will_to(self, topic: str, login: Login) -> str:
+        """The name on AMQP of a will's topic; empty if no address takes it. Raises Refused."""
+        route = Route.find(topic, self.shared.topics)
+        rights = self.access.rights(login)
+        if route is None:
+            return ""
+        if rights is not None and not may_send(rights, route):
+            self.access.refused["will"] += 1
+            raise Refused(reasons.NOT_AUTHORIZED, f"no permission to send a will to {topic[:100]!r}")
+        return route.to
 
     async def _opened(self, request: Request) -> OpenReply:
         body = Open(

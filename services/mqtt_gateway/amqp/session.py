@@ -12,16 +12,19 @@ from msgspec import structs
 
 from enmasse import log as logs
 from enmasse.amqp.errors import AmqpError
+from enmasse.identity.permissions import Rights
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Outgoing
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
+from services.mqtt_gateway.amqp.access import Login, NotAllowed, may_receive, ways
 from services.mqtt_gateway.amqp.control import PacketIds, RequestFailed, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.lanes import Publisher
 from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE
+from services.mqtt_gateway.amqp.publishing import Way
 from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.sources import SessionSource, held
 from services.mqtt_gateway.ports import Client, Deliveries, Ending, Publications, Replies, Request
@@ -36,7 +39,10 @@ ATTACHING: Final = 2.0
 
 class MqttSession(Publisher):
     """Made by the backend's `open`. `settlements` has the messages to the client. `closed` is called when it ends, with
-    the session, the ending, the new expiry and the messages under way to the client."""
+    the session, the ending, the new expiry and the messages under way to the client. `login`: who the client is;
+    `will_to`: the name on AMQP of its will's topic, empty without one.
+
+    Subscriptions of a resumed session that are no longer allowed are left out, and ended."""
 
     def __init__(
         self,
@@ -45,9 +51,18 @@ class MqttSession(Publisher):
         client: Client,
         reply: wire.OpenReply,
         closed: Callable[[MqttSession, Ending, int | None, list[Outgoing]], None],
+        login: Login,
+        will_to: str,
     ) -> None:
         super().__init__()
         self.client_id = request.client_id
+        self.login = login
+        self.will_to = will_to
+        self.rights: Rights | None = None
+        """Permissions of the client; None: everything is allowed."""
+        self._shared = shared
+        self._way: Callable[[str], Way | None] = shared.publishing.way
+        self.set_rights(shared.access.rights(login))
         self.epoch = reply.epoch
         self.present = reply.present
         self.incoming: Sequence[int] = [packet_id for packet_id, _ in reply.received]
@@ -57,9 +72,12 @@ class MqttSession(Publisher):
         self.has_will = request.will is not None
         self.will_delay = 0 if request.will is None else request.will.properties.will_delay or 0
         self.client: Client | None = client
-        self.interest = Filters(request.client_id, shared.topics, reply.subscriptions)
+        allowed = reply.subscriptions
+        if self.rights is not None:
+            allowed = [each for each in allowed if may_receive(self.rights, shared.topics, each.filter)]
+        self._ended = {each.filter for each in reply.subscriptions} - {each.filter for each in allowed}
+        self.interest = Filters(request.client_id, shared.topics, allowed)
         self.filters: Mapping[str, wire.Subscription] = self.interest.subscriptions
-        self._shared = shared
         self._closed = closed
         self._replies: Replies | None = None
         self._packet_ids = PacketIds(shared.control, self.client_id, self.epoch)
@@ -80,6 +98,41 @@ class MqttSession(Publisher):
             self._shared.later(0, self._deliver_held)
         self.set_sources(self._given)
         self.set_addresses()
+        if self._ended:
+            self._shared.spawn(self._end_subscriptions(sorted(self._ended)))
+
+    # permissions
+
+    def set_rights(self, rights: Rights | None) -> None:
+        """Put other permissions in force."""
+        self.rights = rights
+        self._way = ways(self._shared.publishing.way, rights)
+
+    def may_send_will(self) -> bool:
+        """Return whether the will may be published."""
+        return self.rights is None or self.rights.allows("send", self.will_to)
+
+    def not_allowed(self) -> list[str]:
+        """Return the filters of subscriptions that are not allowed."""
+        rights, topics = self.rights, self._shared.topics
+        if rights is None:
+            return []
+        return [filter for filter in self.interest.subscriptions if not may_receive(rights, topics, filter)]
+
+    async def _end_subscriptions(self, filters: list[str]) -> None:
+        """End subscriptions of the stored session, which count no longer here. If that fails, they are found again
+        when the session is resumed."""
+        for filter in filters:
+            self._shared.access.refused["subscribe"] += 1
+            log.info("gateway.subscription.ended", client=self.client_id, filter=filter[:200])
+        body = wire.Unsubscribe(client=self.client_id, epoch=self.epoch, filters=filters)
+        try:
+            reply = await self._shared.control.request("unsubscribe", body, wire.UnsubscribeReply, SUBSCRIBING)
+        except RequestFailed as failed:
+            log.info("gateway.subscription.end-postponed", client=self.client_id, reason=failed.text)
+            return
+        if self.client is not None:
+            self.set_sources(reply.sources)
 
     def _deliver_held(self) -> None:
         """Deliver the messages under way to the client that the subscription service holds, not a queue."""
@@ -101,8 +154,12 @@ class MqttSession(Publisher):
     def publish(self, publish: Publish) -> None:
         """As ports.Session."""
         shared = self._shared
-        way = shared.publishing.way(publish.topic)
         qos = publish.qos
+        try:
+            way = self._way(publish.topic)
+        except NotAllowed:
+            self._forbid(publish)
+            return
         if way is None:
             if qos == 2 or not publish.topic.startswith(BRIDGE_STATE):
                 self._refuse(publish, reasons.TOPIC_NAME_INVALID, f"no address takes the topic {publish.topic[:100]!r}")
@@ -128,6 +185,19 @@ class MqttSession(Publisher):
             self.sent(publish.packet_id, publish.qos, reason, text)
         elif publish.retain and reason == reasons.RETAIN_NOT_SUPPORTED and self.client is not None:
             self.client.disconnect(reason, text)
+
+    def _forbid(self, publish: Publish) -> None:
+        access, packet_id, qos = self._shared.access, publish.packet_id, publish.qos
+        access.refused["publish"] += 1
+        text = f"no permission to send to {publish.topic[:100]!r}"
+        if self._shared.drops_unauthorized and not self.v5:
+            access.dropped += 1
+            if qos:
+                self.sent(packet_id, qos, reasons.SUCCESS, "")
+        elif qos:
+            self.sent(packet_id, qos, reasons.NOT_AUTHORIZED, text)
+        elif self.client is not None:
+            self.client.disconnect(reasons.NOT_AUTHORIZED, text)
 
     def _publisher(self) -> str | None:
         return self.client_id if self.interest.wants_no_local else None
@@ -204,7 +274,7 @@ class MqttSession(Publisher):
 
     async def _subscribe(self, subscribe: Subscribe) -> None:
         ids = subscribe.properties.subscription_ids
-        wanted = [
+        asked = [
             wire.Subscription(
                 filter=each.filter,
                 qos=each.qos,  # type: ignore[arg-type]  # the codec has checked it
@@ -215,10 +285,17 @@ class MqttSession(Publisher):
             )
             for each in subscribe.subscriptions
         ]
+        refused = self._refused(asked)
+        wanted = [each for each in asked if each.filter not in refused]
+        if not wanted:
+            if self._replies is not None:
+                self._replies.subscribed(subscribe.packet_id, [reasons.NOT_AUTHORIZED] * len(asked), _not_to(refused))
+            return
         if any(each.qos == 2 for each in wanted):
             await self._make_final()
         before = [self.interest.subscriptions.get(each.filter) for each in wanted]
         for each in wanted:
+            self._ended.discard(each.filter)
             self.interest.add(each)  # retained messages may come before the answer
         body = wire.Subscribe(client=self.client_id, epoch=self.epoch, subscriptions=wanted)
         codes: Sequence[int]
@@ -242,8 +319,21 @@ class MqttSession(Publisher):
         if sources is not None:
             self.set_sources(sources)
         await self._attached(self.set_addresses())
+        if refused:
+            given = iter(codes)
+            codes = [reasons.NOT_AUTHORIZED if each.filter in refused else next(given, 0x80) for each in asked]
+            text = _not_to(refused)
         if self._replies is not None:
             self._replies.subscribed(subscribe.packet_id, codes, text)
+
+    def _refused(self, asked: Sequence[wire.Subscription]) -> dict[str, None]:
+        """Return the filters that the client has no permission for."""
+        rights, topics = self.rights, self._shared.topics
+        if rights is None:
+            return {}
+        found = dict.fromkeys(each.filter for each in asked if not may_receive(rights, topics, each.filter))
+        self._shared.access.refused["subscribe"] += len(found)
+        return found
 
     async def _make_final(self) -> None:
         """The first subscription of QoS 2: before it counts, the links of the queues are such as that needs."""
@@ -288,7 +378,8 @@ class MqttSession(Publisher):
 
     def set_sources(self, sources: Sequence[wire.Source]) -> None:
         """The queues to receive from, from now on."""
-        wanted = {each.address: each for each in sources}
+        ended = self._ended
+        wanted = {each.address: each for each in sources if each.filter not in ended}
         for address in [address for address in self._queues if address not in wanted]:
             self._queues.pop(address).close()
         for address, each in wanted.items():
@@ -360,6 +451,10 @@ class MqttSession(Publisher):
         completed = self.settlements.completed()
         self.settlements.close()
         self._closed(self, ending, expiry, [*sent, *completed])
+
+
+def _not_to(filters: Mapping[str, None]) -> str:
+    return f"no permission to receive from {next(iter(filters))[:100]!r}"
 
 
 def _mark(publish: Publish) -> str:

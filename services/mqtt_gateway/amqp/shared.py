@@ -11,6 +11,7 @@ from typing import Any
 from enmasse import log
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.model.topics import TopicMap
+from services.mqtt_gateway.amqp.access import Access
 from services.mqtt_gateway.amqp.control import Control
 from services.mqtt_gateway.amqp.mapping import Reader
 from services.mqtt_gateway.amqp.publishing import Publishing
@@ -18,10 +19,13 @@ from services.mqtt_gateway.amqp.publishing import Publishing
 
 class Shared:
     """`receiving`: on which sessions attach their links, None without a connection; `control`: the conversation with
-    the subscription service."""
+    the subscription service; `access`: permissions; `drops_unauthorized`: messages of clients of 3.1.1 that are
+    not allowed are dropped."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, access: Access, *, drops_unauthorized: bool = False) -> None:
         self.control = control
+        self.access = access
+        self.drops_unauthorized = drops_unauthorized
         self.topics = TopicMap({})
         self.reader = Reader(self.topics)
         self.publishing = Publishing(self.topics)

@@ -51,7 +51,7 @@ _NO_MEMORY: Final = "the gateway's memory for clients is used up, and this clien
 
 
 class Connection:
-    """`peer`: host:port. `client_id` is empty until CONNECT."""
+    """`peer`: host:port. `client_id` is empty until CONNECT, and what the client states until `admitted`."""
 
     __slots__ = (
         "_ending",
@@ -221,16 +221,15 @@ class Connection:
         self._terms = terms
         self.intake.reader.max_packet = front.limits.max_packet
         self._keep_alive = terms.keep_alive * 1.5 + STEP if terms.keep_alive else 0.0
-        self.client_id = client_id = terms.request.client_id
+        self.client_id = terms.request.client_id
         front.times.forget(self)
         front.clients.add(self)
         self.intake.hold(intake.OPENING)
-        older = front.opening.get(client_id)
-        front.opening[client_id] = self
-        if older is not None:
-            older.disconnect(reasons.SESSION_TAKEN_OVER)
         self._wire.recognised()
-        front.open(terms.request, self)
+        request = terms.request
+        if request.password is not None:  # it is not kept
+            self._terms = terms._replace(request=replace(request, password=None))
+        front.open(request, self)
 
     def _pingreq(self, packet: PingReq) -> None:
         self.output.write(13, encode.PINGRESP)
@@ -248,6 +247,16 @@ class Connection:
         raise ProtocolError("AUTH: CONNECT has named no authentication method", "v5 MQTT-4.12.0-7")
 
     # --- the session --------------------------------------------------------------------------------------------------
+
+    def admitted(self, client_id: str) -> None:
+        """The user of CONNECT is known, and this is the name of the client from now on: an older connection of the same
+        name that waits for its session gives way."""
+        self.client_id = client_id
+        opening = self._front.opening
+        older = opening.get(client_id)
+        opening[client_id] = self
+        if older is not None:
+            older.disconnect(reasons.SESSION_TAKEN_OVER)
 
     def opened(self, session: Session) -> None:
         """CONNECT is accepted, with this session."""

@@ -63,7 +63,7 @@ class Front:
         self.clients: set[Connection] = set()
         """Clients with an accepted CONNECT."""
         self.opening: dict[str, Connection] = {}
-        """By client identifier: those that wait for their session."""
+        """By the name of the client: those that wait for their session."""
         self.stopping = False
         self.memory = Memory(limits.memory)
         # by packet type, 1 to 15

@@ -1,0 +1,107 @@
+"""Users and their permissions, as the configuration service publishes them, and what they allow an MQTT client.
+
+No sockets. While there are no users a client has no Rights (None), and nothing is asked for a message.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from enmasse.identity.permissions import Permissions, Rights
+from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.model import feeds
+from enmasse.model.feeds import GrantedUser
+from enmasse.model.topics import FilterRefused, TopicMap
+from enmasse.mqtt.topics import parse_share
+from services.mqtt_gateway.amqp.mapping import Route
+from services.mqtt_gateway.amqp.publishing import Way
+
+_TEMPORARY: Final = "_topo/"
+"""Addresses that routers give to receivers: whoever got one in a message may reply."""
+
+
+class Login(NamedTuple):
+    """Identity of a client. `credentials`: as in the feed `permissions` at the login; None: the user has no entry
+    there, a token proved its identity."""
+
+    principal: Principal
+    credentials: str | None = None
+
+
+NOBODY: Final = Login(Principal(ANONYMOUS))
+"""A client that states no user name."""
+
+
+class NotAllowed(Exception):
+    """The client has no permission to publish to the topic."""
+
+
+class Access:
+    """`enabled` False: users are not followed, every client may do everything."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.known = not enabled
+        """The permissions are known."""
+        self.anonymous = not enabled
+        """There are no users: clients need not log in, and everything is allowed."""
+        self.refused: Counter[str] = Counter()
+        """Number of refusals for want of permission, by operation: publish, subscribe, will, session."""
+        self.dropped = 0
+        """Messages of clients of 3.1.1 that were acknowledged and dropped, because they were not allowed."""
+        self._users: Mapping[str, GrantedUser] = {}
+        self._permissions = Permissions({}, anonymous=self.anonymous)
+
+    def replace(self, body: feeds.Permissions) -> None:
+        """Put other users and permissions in force."""
+        self._permissions = Permissions(body.users, anonymous=body.anonymous, earlier=self._permissions)
+        self._users, self.anonymous, self.known = body.users, body.anonymous, True
+
+    def rights(self, login: Login) -> Rights | None:
+        """Return what a client may do; None: everything. The same object as before if nothing has changed for it."""
+        return None if self.anonymous else self._permissions.rights(login.principal)
+
+    def refusal(self, login: Login) -> str:
+        """Return why a client may no longer be connected; empty if it may."""
+        if self.anonymous:
+            return ""
+        name, stated = login.principal.name, login.credentials
+        entry = self._users.get(name) if self._permissions.knows(name) else None
+        if name == ANONYMOUS:
+            return "" if entry is not None else "clients need a user name and password"
+        if stated is None:
+            return ""
+        if entry is None:
+            return "the user was removed"
+        return "" if stated == entry.credentials else "the password was changed"
+
+
+def may_send(rights: Rights, route: Route) -> bool:
+    """Return whether a client may publish by this route: `send` on the name of the topic on AMQP."""
+    return rights.allows("send", route.to) or (route.type is None and route.to.startswith(_TEMPORARY))
+
+
+def may_receive(rights: Rights, topics: TopicMap, filter: str) -> bool:
+    """Return whether a client may subscribe: `recv` on all names on AMQP that the filter matches. A filter that no
+    address takes is for the subscription service to refuse."""
+    share = parse_share(filter)
+    try:
+        names = topics.wire_filters(filter if share is None else share.filter)
+    except FilterRefused:
+        return True
+    return all(rights.covers("recv", name).allowed for name in names)
+
+
+def ways(find: Callable[[str], Way | None], rights: Rights | None) -> Callable[[str], Way | None]:
+    """Return the function that finds the ways of a client's messages: `find`, which raises NotAllowed for topics that
+    `rights` do not allow."""
+    return find if rights is None else partial(_allowed, find, rights)
+
+
+def _allowed(find: Callable[[str], Way | None], rights: Rights, topic: str) -> Way | None:
+    way = find(topic)
+    if way is not None and not may_send(rights, way.route):
+        raise NotAllowed
+    return way

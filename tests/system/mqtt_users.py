@@ -1,0 +1,181 @@
+"""Users of a suite in tests, and MQTT clients that log in, packet by packet."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+from enmasse.identity.passwords import hashed
+from enmasse.mqtt import encode
+from enmasse.mqtt.packets import (
+    NONE,
+    V5,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    Properties,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    Subscription,
+    Will,
+)
+from enmasse.mqtt.reader import Reader
+from enmasse.testing import Suite, wait_for
+
+PATIENCE = 60.0
+CODES = {5: {"bad": 0x86, "forbidden": 0x87, "away": 0x88}, 4: {"bad": 4, "forbidden": 5, "away": 3}}
+"""CONNACK by version."""
+
+
+def allow(*addresses: str, operations: Sequence[str] = ("send", "recv")) -> dict[str, Any]:
+    return {"allow": list(operations), "addresses": list(addresses)}
+
+
+@functools.cache
+def hash_of(password: str) -> str:
+    return hashed(password, random=True).password
+
+
+def entry(password: str, *permissions: dict[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
+    return {"password": hash_of(password), "groups": list(groups), "permissions": list(permissions)}
+
+
+def write_users(suite: Suite, entries: dict[str, Any]) -> None:
+    """Replace users.json, as an editor does."""
+    new = suite.config / "users.new"
+    new.write_text(json.dumps(entries))
+    new.chmod(0o600)
+    new.rename(suite.config / "users.json")
+
+
+class Device:
+    """A client that is logged in, or was refused: `answer` is its CONNACK."""
+
+    def __init__(
+        self, port: int, client_id: str, user: str | None, password: str | None, *, version: int = V5,
+        clean: bool = True, will: Will | None = None, source: str = "127.0.0.1", expiry: int | None = 3600,
+    ) -> None:  # fmt: skip
+        self.version = version
+        self.answer: ConnAck
+        self.messages: list[Publish] = []
+        self.reason: int | None = None
+        """Of DISCONNECT."""
+        self._number = 0
+        self._reader = Reader(server=False, version=version)
+        self._packets: list[Packet] = []
+        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=(source, 0))
+        properties = Properties(session_expiry=expiry) if version == V5 else NONE
+        self.send(
+            Connect(
+                client_id, clean, 0, user, None if password is None else password.encode(), will, properties, version
+            )
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def connected(self) -> Self:
+        self.answer = self._next(ConnAck)
+        return self
+
+    def send(self, *packets: Packet) -> None:
+        self._socket.sendall(b"".join(encode.encode(each, self.version, of_client=True) for each in packets))
+
+    def close(self) -> None:
+        """Leave with DISCONNECT: the session stays."""
+        self.send(Disconnect())
+        self._socket.close()
+
+    def lose(self) -> None:
+        """Lose the connection."""
+        self._socket.close()
+
+    def subscribe(self, *filters: str, qos: int = 1) -> list[int]:
+        self._number += 1
+        self.send(Subscribe(self._number, tuple(Subscription(each, qos) for each in filters)))
+        return list(self._next(SubAck).codes)
+
+    def publish(self, topic: str, payload: bytes = b"x", qos: int = 1, retain: bool = False) -> int:
+        """Publish; with QoS 1 return the reason of PUBACK."""
+        self._number += 1
+        self.send(Publish(topic, payload, qos, retain, packet_id=self._number if qos else 0))
+        return int(self._next(PubAck).reason) if qos else 0
+
+    def receive(self) -> bytes:
+        """Return the payload of the next message, acknowledged."""
+        while not self.messages:
+            self._take(self._packet())
+        message = self.messages.pop(0)
+        if message.qos:
+            self.send(PubAck(message.packet_id))
+        return message.payload
+
+    def until_closed(self) -> int | None:
+        """Return the reason of DISCONNECT, None without one, once the connection is closed."""
+        while True:
+            try:
+                self._take(self._packet())
+            except ConnectionError:
+                return self.reason
+
+    def _take(self, packet: Packet) -> None:
+        if isinstance(packet, Publish):
+            self.messages.append(packet)
+        elif isinstance(packet, Disconnect):
+            self.reason = packet.reason
+        else:
+            raise AssertionError(packet)
+
+    def _next(self, kind: type[Any]) -> Any:
+        while True:
+            packet = self._packet()
+            if isinstance(packet, kind):
+                return packet
+            self._take(packet)
+
+    def _packet(self) -> Packet:
+        while not self._packets:
+            data = self._socket.recv(65536)
+            if not data:
+                raise ConnectionError("closed")
+            self._packets = self._reader.feed(data)
+        return self._packets.pop(0)
+
+
+class Front:
+    """Makes the devices of a test, and closes them at its end."""
+
+    def __init__(self, suite: Suite, stack: contextlib.ExitStack) -> None:
+        self._suite = suite
+        self._stack = stack
+
+    def device(self, client_id: str, user: str | None = None, password: str | None = None, **more: Any) -> Device:
+        return self._stack.enter_context(Device(self._suite.mqtt_port, client_id, user, password, **more)).connected()
+
+    def code(self, user: str | None, password: str | None, **more: Any) -> int:
+        """The answer to a CONNECT."""
+        with Device(self._suite.mqtt_port, "", user, password, **more) as device:
+            return int(device.connected().answer.reason)
+
+    def wait_code(self, wanted: int, user: str | None, password: str | None, **more: Any) -> None:
+        wait_for(f"CONNACK {wanted} of {user}", lambda: self.code(user, password, **more) == wanted)
+
+
+@contextlib.contextmanager
+def front(suite: Suite) -> Iterator[Front]:
+    with contextlib.ExitStack() as stack:
+        yield Front(suite, stack)
+
+
+def closed(devices: Sequence[Device]) -> Callable[[], bool]:
+    return lambda: all(each.until_closed() is not None for each in devices)

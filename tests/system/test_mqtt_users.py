@@ -1,0 +1,325 @@
+"""MQTT clients of a suite with users: who is let in, what they may do, and changes on open connections and sessions."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from paho.mqtt.client import Client, MQTTv5, MQTTv311
+from paho.mqtt.enums import CallbackAPIVersion
+
+from enmasse.mqtt.packets import V5, V311, Publish, Will
+from enmasse.testing import Suite, running, wait_for
+from tests.system.mqtt_users import CODES, PATIENCE, Device, Front, allow, entry, front, write_users
+from tests.system.seeing import kill, wait_process
+
+TOPIC, QUEUE = "small-persisted-topic", "small-persisted-queue"
+ADDRESSES = {
+    "devices": {"type": "topic", "flavor": TOPIC},
+    "news": {"type": "topic", "flavor": TOPIC},
+    "jobs": {"type": "queue", "flavor": QUEUE},
+    "chat": {"type": "multicast"},
+    "rest": {"type": "topic", "flavor": TOPIC, "mqttDefault": True},
+}
+OWN = allow("devices/${user}/#")
+ALICE = entry("pw-a", OWN, allow("news/#", operations=["recv"]), allow("jobs/#", "rest/own/*", "chat"))
+BOB = entry("pw-b", OWN)
+ADMIN = entry("pw-admin", allow("#"))
+USERS = {"alice": ALICE, "bob": BOB, "admin": ADMIN}
+VERSIONS = pytest.mark.parametrize("version", [V311, V5])
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running(tmp_path_factory.mktemp("users"), ADDRESSES, options=()) as found:
+        write_users(found, USERS)
+        found.up()
+        yield found
+        assert found.down() == 0
+
+
+@pytest.fixture
+def clients(suite: Suite) -> Iterator[Front]:
+    with front(suite) as found:
+        found.wait_code(0, "admin", "pw-admin")
+        yield found
+
+
+@pytest.fixture
+def users(suite: Suite, clients: Front) -> Iterator[dict[str, Any]]:
+    """Entries that a test may change; afterwards those of before are in force again."""
+    yield dict(USERS)
+    write_users(suite, USERS)
+    clients.wait_code(CODES[5]["bad"], "temp", "pw-t")
+    clients.wait_code(CODES[5]["forbidden"], None, None)
+
+
+# --- login ------------------------------------------------------------------------------------------------------------
+
+
+@VERSIONS
+def test_answers_to_connect(clients: Front, version: int) -> None:
+    codes = CODES[version]
+    assert clients.code("alice", "pw-a", version=version) == 0
+    assert clients.code("alice", "wrong", version=version) == codes["bad"]
+    assert clients.code("nobody", "pw-a", version=version) == codes["bad"]
+    assert clients.code("alice", None, version=version) == codes["bad"]
+    assert clients.code("anonymous", "anonymous", version=version) == codes["bad"]
+    assert clients.code(None, None, version=version) == codes["forbidden"]
+
+
+def test_a_password_without_a_user_name_is_refused(clients: Front) -> None:
+    assert clients.code(None, "pw-a") == CODES[5]["bad"]
+
+
+@pytest.mark.parametrize("protocol", [MQTTv311, MQTTv5])
+def test_paho(suite: Suite, clients: Front, protocol: int) -> None:
+    codes: list[str] = []
+    got = threading.Event()
+    for password in ("wrong", "pw-a"):
+        client = Client(CallbackAPIVersion.VERSION2, protocol=protocol, reconnect_on_failure=False)
+        client.username_pw_set("alice", password)
+        client.on_connect = lambda c, data, flags, reason, given: codes.append(str(reason))
+        client.on_subscribe = lambda c, data, mid, reasons, given: c.publish("devices/alice/x", b"hello", 1)
+        client.on_message = lambda c, data, message: got.set()
+        client.connect("127.0.0.1", suite.mqtt_port)
+        client.loop_start()
+        wait_for("CONNACK", lambda: codes)
+        if password == "pw-a":
+            client.subscribe("devices/alice/#", 1)
+            assert got.wait(PATIENCE)
+            assert codes == ["Success"]
+        else:
+            assert codes == ["Bad user name or password"]
+        codes.clear()
+        client.disconnect()
+        client.loop_stop()
+
+
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
+def test_mosquitto(suite: Suite, clients: Front, version: str) -> None:
+    def publish(user: str, password: str, topic: str) -> int:
+        command = ["mosquitto_pub", "-p", str(suite.mqtt_port), "-V", version, "-u", user, "-P", password]
+        return subprocess.run([*command, "-q", "1", "-t", topic, "-m", "hello"], timeout=PATIENCE).returncode
+
+    reader = clients.device("reader", "admin", "pw-admin")
+    assert reader.subscribe("devices/alice/m") == [1]
+    assert publish("alice", "pw-a", "devices/alice/m") == 0
+    assert reader.receive() == b"hello"
+    assert publish("alice", "wrong", "devices/alice/m") != 0
+
+
+def test_the_anonymous_user_needs_an_entry(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
+    users["anonymous"] = {"permissions": [allow("news/#")]}
+    write_users(suite, users)
+    clients.wait_code(0, None, None)
+    device = clients.device("anon", None, None)
+    assert device.subscribe("news/#", "devices/#") == [1, 0x87]
+    assert clients.code("alice", "wrong") == CODES[5]["bad"]
+    del users["anonymous"]
+    write_users(suite, users)
+    assert device.until_closed() == 0x87
+
+
+def test_authserv_killed(suite: Suite, clients: Front) -> None:
+    device = clients.device("stays", "alice", "pw-a")
+    assert device.subscribe("devices/alice/#") == [1]
+    pid = kill(suite, "authserv")
+    seen = {clients.code("alice", "pw-a", version=V311)}
+    assert device.publish("devices/alice/x", b"still here") == 0
+    assert device.receive() == b"still here"
+    wait_process(suite, "authserv", pid)
+    clients.wait_code(0, "alice", "pw-a")
+    assert seen <= {0, CODES[V311]["away"]}
+
+
+def test_a_flood_of_wrong_logins_does_not_stop_other_clients(suite: Suite, clients: Front) -> None:
+    flood = [Device(suite.mqtt_port, f"f{n}", f"nobody-{n}", "x", source="127.0.0.2") for n in range(400)]
+    try:
+        assert clients.code("alice", "pw-a") == 0
+        device = clients.device("other", "bob", "pw-b")
+        assert device.publish("devices/bob/x") == 0
+        codes = {each.connected().answer.reason for each in flood}
+    finally:
+        for each in flood:
+            each.lose()
+    assert codes <= {CODES[5]["bad"], CODES[5]["away"]}
+    assert CODES[5]["bad"] in codes
+
+
+def test_200_clients_connect_at_once(suite: Suite, clients: Front) -> None:
+    devices = [Device(suite.mqtt_port, f"d{n}", "bob", "pw-b") for n in range(200)]
+    try:
+        assert [each.connected().answer.reason for each in devices] == [0] * 200
+    finally:
+        for each in devices:
+            each.lose()
+
+
+# --- permissions ------------------------------------------------------------------------------------------------------
+
+
+def test_publishing_with_mqtt_5(clients: Front) -> None:
+    device = clients.device("p5", "alice", "pw-a")
+    assert device.publish("devices/alice/x") in (0, 0x10)
+    assert device.publish("devices/bob/x") == 0x87
+    assert device.publish("news/x", retain=True) == 0x87
+    assert device.publish("own/x") in (0, 0x10)  # rest/own/x
+    assert device.publish("own/x/y") == 0x87
+    device.send(Publish("devices/bob/x", b"x", 0))
+    assert device.until_closed() == 0x87
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_publishing_with_3_1_1_closes_the_connection(clients: Front, qos: int) -> None:
+    reader = clients.device("reader", "bob", "pw-b")
+    assert reader.subscribe("devices/bob/#") == [1]
+    device = clients.device("p3", "alice", "pw-a", version=V311)
+    device.send(Publish("devices/bob/x", b"forbidden", qos, packet_id=1 if qos else 0))
+    assert device.until_closed() is None
+    assert reader.publish("devices/bob/x", b"mine") == 0
+    assert reader.receive() == b"mine"
+
+
+@VERSIONS
+def test_subscribing(clients: Front, version: int) -> None:
+    no = 0x87 if version == V5 else 0x80
+    device = clients.device("s", "alice", "pw-a", version=version)
+    filters = ("devices/alice/#", "devices/#", "#", "news/+/x", "devices/+/x", "own/+", "own/#", "$share/g/news/#",
+               "$share/g/devices/#", "jobs", "chat", "chat/#")  # fmt: skip
+    assert device.subscribe(*filters) == [1, no, no, 1, no, 1, no, 1, no, 1, 1, no]
+    assert device.subscribe("devices/#") == [no]
+
+
+def test_a_refused_subscription_gets_nothing(clients: Front) -> None:
+    device = clients.device("s", "alice", "pw-a")
+    assert device.subscribe("devices/#", "news/#") == [0x87, 1]
+    admin = clients.device("admin", "admin", "pw-admin")
+    for topic in ("devices/bob/x", "devices/alice/x", "news/x"):
+        assert admin.publish(topic, topic.encode()) in (0, 0x10)
+    assert device.receive() == b"news/x"
+
+
+@VERSIONS
+def test_wills(suite: Suite, clients: Front, version: int) -> None:
+    codes = CODES[version]
+    will = Will("devices/bob/will", b"bye", 1)
+    with Device(suite.mqtt_port, "w", "alice", "pw-a", version=version, will=will) as device:
+        assert device.connected().answer.reason == codes["forbidden"]
+    reader = clients.device("reader", "bob", "pw-b")
+    assert reader.subscribe("devices/bob/#") == [1]
+    clients.device("w", "bob", "pw-b", version=version, will=will).lose()
+    assert reader.receive() == b"bye"
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+@VERSIONS
+def test_a_removed_user_and_a_changed_password(
+    suite: Suite, clients: Front, users: dict[str, Any], version: int
+) -> None:
+    for changed in (None, entry("other", OWN)):
+        write_users(suite, {**users, "temp": entry("pw-t", OWN)})
+        clients.wait_code(0, "temp", "pw-t")
+        device = clients.device("c", "temp", "pw-t", version=version)
+        other = clients.device("c", "alice", "pw-a")
+        write_users(suite, users if changed is None else {**users, "temp": changed})
+        assert device.until_closed() == (0x87 if version == V5 else None)
+        assert other.publish("devices/alice/x") in (0, 0x10)
+
+
+def test_the_will_of_a_removed_user_is_dropped(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
+    write_users(suite, {**users, "temp": entry("pw-t", allow("devices/bob/#"))})
+    clients.wait_code(0, "temp", "pw-t")
+    reader = clients.device("reader", "bob", "pw-b")
+    assert reader.subscribe("devices/bob/#") == [1]
+    device = clients.device("c", "temp", "pw-t", will=Will("devices/bob/will", b"bye", 1))
+    write_users(suite, users)
+    assert device.until_closed() == 0x87
+    assert reader.publish("devices/bob/x", b"mine") == 0
+    assert reader.receive() == b"mine"
+
+
+def test_rights_that_are_taken_away(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
+    write_users(suite, {**users, "temp": entry("pw-t", OWN, allow("news/#"))})
+    clients.wait_code(0, "temp", "pw-t")
+    publisher, subscriber, other = (clients.device(name, "temp", "pw-t", clean=False) for name in "pso")
+    assert publisher.publish("news/x") in (0, 0x10)
+    assert subscriber.subscribe("news/#", "devices/temp/#", "$share/g/news/#") == [1, 1, 1]
+    assert other.subscribe("devices/temp/#") == [1]
+    write_users(suite, {**users, "temp": entry("pw-t", OWN)})
+    assert subscriber.until_closed() == 0x87
+    wait_for("the publisher may not publish", lambda: publisher.publish("news/x") == 0x87)
+    admin = clients.device("admin", "admin", "pw-admin")
+    assert admin.publish("news/x", b"secret") in (0, 0x10)
+    assert admin.publish("devices/temp/x", b"own") in (0, 0x10)
+    assert other.receive() == b"own"
+    subscriber = clients.device("s", "temp", "pw-t", clean=False)
+    assert subscriber.answer.session_present
+    assert subscriber.receive() == b"own"
+    # with the right the subscription does not come back: it has ended
+    write_users(suite, {**users, "temp": entry("pw-t", OWN, allow("news/#"))})
+    wait_for("the publisher may publish", lambda: publisher.publish("news/x") != 0x87)
+    subscriber.close()
+    again = clients.device("s", "temp", "pw-t", clean=False)
+    assert admin.publish("news/x", b"news") in (0, 0x10)
+    assert admin.publish("devices/temp/x", b"last") in (0, 0x10)
+    assert again.receive() == b"last"
+    assert again.subscribe("news/#") == [1]
+
+
+def test_rights_that_are_taken_away_from_a_stored_session(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
+    write_users(suite, {**users, "temp": entry("pw-t", OWN, allow("news/#"))})
+    clients.wait_code(0, "temp", "pw-t")
+    device = clients.device("stored", "temp", "pw-t", clean=False)
+    assert device.subscribe("news/#", "devices/temp/#") == [1, 1]
+    device.close()
+    admin = clients.device("admin", "admin", "pw-admin")
+    assert admin.publish("news/x", b"before") in (0, 0x10)
+    write_users(suite, {**users, "temp": entry("pw-new", OWN)})
+    clients.wait_code(0, "temp", "pw-new")
+    assert admin.publish("devices/temp/x", b"own") in (0, 0x10)
+    device = clients.device("stored", "temp", "pw-new", clean=False)
+    assert device.answer.session_present
+    assert device.receive() == b"own"
+
+
+def test_a_new_address_below_a_filter(suite: Suite, clients: Front) -> None:
+    device = clients.device("n", "alice", "pw-a")
+    assert device.subscribe("own/+") == [1]  # rest/own/+ until there is an address `own`
+    suite.edit("addresses.json", {"own": {"type": "topic", "flavor": TOPIC}})
+    try:
+        assert device.until_closed() == 0x87
+    finally:
+        suite.edit("addresses.json", {}, remove=["own"])
+        suite.wait_ready()
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_client_id_of_two_users(suite: Suite, clients: Front) -> None:
+    will = Will("devices/alice/will", b"will of alice", 1)
+    alice = clients.device("same", "alice", "pw-a", clean=False, will=will)
+    assert alice.subscribe("devices/alice/#") == [1]
+    bob = clients.device("same", "bob", "pw-b", clean=False)
+    assert not bob.answer.session_present
+    assert bob.subscribe("devices/bob/#") == [1]
+    assert alice.publish("devices/alice/x", b"of alice") == 0
+    assert alice.receive() == b"of alice"  # not taken over
+    alice.close()
+    bob.close()
+    admin = clients.device("admin", "admin", "pw-admin")
+    for user in ("alice", "bob"):
+        assert admin.publish(f"devices/{user}/x", user.encode()) == 0
+    bob = clients.device("same", "bob", "pw-b", clean=False)
+    alice = clients.device("same", "alice", "pw-a", clean=False)
+    assert (bob.answer.session_present, alice.answer.session_present) == (True, True)
+    assert (bob.receive(), alice.receive()) == (b"bob", b"alice")
+    again = clients.device("same", "alice", "pw-a", clean=False)
+    assert alice.until_closed() == 0x8E
+    assert again.answer.session_present
