@@ -26,7 +26,7 @@ def command() -> None:
 def clients(all_: bool, as_json: bool, offset: int) -> None:
     """List the clients that are connected: gateway, address, protocol, subscriptions, messages in flight."""
     from enmasse.cli.subctrl import ask
-    from enmasse.cli.tables import age, print_json, print_table
+    from enmasse.cli.tables import age, print_json, print_table, user_of
     from enmasse.model.sessions import SessionsReply
 
     found = [row for row in ask(offset, "sessions", None, SessionsReply).sessions if all_ or row.connected]
@@ -34,23 +34,29 @@ def clients(all_: bool, as_json: bool, offset: int) -> None:
         print_json({"clients": found})
         return
     rows = [
-        (row.client, row.connected, row.gateway, row.peer, _VERSIONS.get(row.protocol, row.protocol), age(row.since),
-         row.subscriptions, row.in_flight)
+        (row.client, user_of(row.client), row.connected, row.gateway, row.peer,
+         _VERSIONS.get(row.protocol, row.protocol), age(row.since), row.subscriptions, row.in_flight)
         for row in found
     ]  # fmt: skip
-    titles = ("client", "connected", "gateway", "from", "protocol", "for", "subscriptions", "in flight")
+    titles = ("client", "user", "connected", "gateway", "from", "protocol", "for", "subscriptions", "in flight")
     none = "there are no sessions" if all_ else "no client is connected; --all shows the sessions of those away too"
     print_table(titles, rows, none)
 
 
 @command.command("disconnect")
 @click.argument("client", metavar="CLIENT", shell_complete=mqtt_clients)
+@click.option("--user", metavar="USER", help="User of the client; then CLIENT is its own client identifier.")
 @port_offset
-def disconnect(client: str, offset: int) -> None:
-    """Disconnect a client. Its session stays as long as its expiry says; the client may connect again."""
+def disconnect(client: str, user: str | None, offset: int) -> None:
+    """Disconnect a client, named as `mqtt clients` shows it. Its session stays as long as its expiry says; the client
+    may connect again."""
     from enmasse.cli.subctrl import ask
+    from enmasse.identity.owned import owned
+    from enmasse.identity.principal import Principal
     from enmasse.model.sessions import ByClient, Done
 
+    if user is not None:
+        client = owned(Principal(user), client)
     if not ask(offset, "disconnect", ByClient(client=client), Done, "mqtt.client.unknown").count:
         end("mqtt.client.unknown", f"{client}: no such client is connected")
     click.echo(f"disconnected {client}")

@@ -36,7 +36,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 def list_(as_json: bool, offset: int) -> None:
     """List all subscriptions: whose, the filters, how many messages wait, since when, on which brokers."""
     from enmasse.cli.subctrl import ask
-    from enmasse.cli.tables import age, print_json, print_table
+    from enmasse.cli.tables import age, print_json, print_table, user_of
     from enmasse.model.sessions import SubscriptionsReply
 
     found = ask(offset, "subscriptions", None, SubscriptionsReply)
@@ -44,10 +44,11 @@ def list_(as_json: bool, offset: int) -> None:
         print_json(found)
         return
     rows = [
-        (row.id, row.kind, row.client, row.connected, _filters(row), row.depth, age(row.since), ", ".join(row.brokers))
+        (row.id, row.kind, row.client, user_of(row.client) if row.kind == "mqtt" else "", row.connected, _filters(row),
+         row.depth, age(row.since), ", ".join(row.brokers))
         for row in found.subscriptions
-    ]
-    titles = ("subscription", "kind", "client", "connected", "filters", "messages", "for", "brokers")
+    ]  # fmt: skip
+    titles = ("subscription", "kind", "client", "user", "connected", "filters", "messages", "for", "brokers")
     print_table(titles, rows, "there are no subscriptions")
 
 

@@ -115,6 +115,15 @@ def print_table(titles: Titles, rows: Rows, none: str = "") -> None:
         _print_line(line, widths)
 
 
+def user_of(client: str) -> str:
+    """Return the user of a client with this name; empty for the anonymous user."""
+    from enmasse.identity.owned import owner
+    from enmasse.identity.principal import ANONYMOUS
+
+    user = owner(client).user
+    return "" if user == ANONYMOUS else user
+
+
 def print_json(value: Any) -> None:
     """A struct as one JSON object on a line, with all its fields."""
     import msgspec  # `status` does without

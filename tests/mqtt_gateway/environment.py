@@ -163,9 +163,9 @@ class Environment:
         self.wills = ToyWills()
         self.backends: list[AmqpBackend] = []
 
-    async def backend(self, name: str = "gateway") -> AmqpBackend:
+    async def backend(self, name: str = "gateway", **more: Any) -> AmqpBackend:
         host, port = str(self.configserv.settings["listen"]).split(":")
-        backend = AmqpBackend(name, ("127.0.0.1", self.router.services), (host, int(port)))
+        backend = AmqpBackend(name, ("127.0.0.1", self.router.services), (host, int(port)), **more)
         self.backends.append(backend)
         backend.start()
         await until(lambda: backend.state()[0], "the backend is ready")
@@ -179,10 +179,13 @@ class Environment:
         version: int = 5,
         will: Will | None = None,
         expiry: int = 0,
+        login: dict[str, Any] | None = None,
         **more: Any,
     ) -> Device:
         device = Device(**more)
-        request = Request(client_id=client_id, clean=True, expiry=expiry, version=version, window=20, will=will)
+        request = Request(
+            client_id=client_id, clean=True, expiry=expiry, version=version, window=20, will=will, **(login or {})
+        )
         request = await backend.admit(request, lambda: True)
         device.session = await backend.open(request, device)
         device.session.start(device, device, device)

@@ -13,6 +13,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from enmasse.mqtt.packets import V5, V311, Publish, Will
 from enmasse.testing import Suite, running, wait_for
+from tests.kit.processes import COMMAND, run
 from tests.system.mqtt_users import CODES, PATIENCE, Device, Front, allow, entry, front, write_users
 from tests.system.seeing import kill, wait_process
 
@@ -299,6 +300,13 @@ def test_a_new_address_below_a_filter(suite: Suite, clients: Front) -> None:
         suite.wait_ready()
 
 
+def asked(suite: Suite, *words: str) -> list[str]:
+    """Return the lines that a command prints."""
+    done = run(COMMAND, *words, "--port-offset", str(suite.offset))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
@@ -311,15 +319,23 @@ def test_the_same_client_id_of_two_users(suite: Suite, clients: Front) -> None:
     assert bob.subscribe("devices/bob/#") == [1]
     assert alice.publish("devices/alice/x", b"of alice") == 0
     assert alice.receive() == b"of alice"  # not taken over
-    alice.close()
-    bob.close()
+    shown = [line.split() for line in asked(suite, "mqtt", "clients") if "same" in line]
+    assert sorted((row[0], row[1]) for row in shown) == [("~alice/same", "alice"), ("~bob/same", "bob")]
+    assert [line.split()[:4] for line in asked(suite, "subscription", "list") if "~bob/same" in line] == [
+        ["mqtt.~bob%2Fsame", "mqtt", "~bob/same", "bob"]
+    ]
+    assert asked(suite, "mqtt", "disconnect", "same", "--user", "alice") == ["disconnected ~alice/same"]
+    assert alice.until_closed() == 0x98
+    assert asked(suite, "mqtt", "disconnect", "~bob/same") == ["disconnected ~bob/same"]
+    assert bob.until_closed() == 0x98
     admin = clients.device("admin", "admin", "pw-admin")
     for user in ("alice", "bob"):
         assert admin.publish(f"devices/{user}/x", user.encode()) == 0
     bob = clients.device("same", "bob", "pw-b", clean=False)
     alice = clients.device("same", "alice", "pw-a", clean=False)
     assert (bob.answer.session_present, alice.answer.session_present) == (True, True)
-    assert (bob.receive(), alice.receive()) == (b"bob", b"alice")
+    assert bob.receive() == b"bob"
+    assert {alice.receive(), alice.receive()} == {b"alice", b"will of alice"}
     again = clients.device("same", "alice", "pw-a", clean=False)
     assert alice.until_closed() == 0x8E
     assert again.answer.session_present

@@ -1,0 +1,198 @@
+"""Permissions of MQTT clients, and what the gateway does with a publish that is not allowed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enmasse.identity.principal import Principal
+from enmasse.model import feeds
+from enmasse.model.addresses import Address
+from enmasse.model.feeds import GrantedUser
+from enmasse.model.names import AddressName
+from enmasse.model.topics import FilterRefused, TopicMap
+from enmasse.model.users import Permission
+from enmasse.mqtt import reasons
+from services.mqtt_gateway.amqp.access import NOBODY, Access, Login, may_receive, may_send
+from services.mqtt_gateway.amqp.mapping import Route
+from services.mqtt_gateway.ports import Refused, Request
+from tests.authserv.running import Running, user
+from tests.configserv.running import FLAVORS, Configserv
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
+from tests.mqtt_gateway.environment import ADDRESSES, Router, environment
+
+TOPICS = TopicMap(
+    {
+        AddressName("t"): Address(type="topic", flavor="f"),
+        AddressName("rest"): Address(type="topic", flavor="f", mqtt_default=True),
+        AddressName("q"): Address(type="queue", flavor="f"),
+        AddressName("m"): Address(type="multicast"),
+    }
+)
+ALICE = Login(Principal("alice"), "1")
+
+
+def granted(*addresses: str, credentials: str = "1", effect: Any = "allow") -> GrantedUser:
+    permission = Permission(effect=effect, operations=("send", "recv"), addresses=addresses)
+    return GrantedUser(permissions=(permission,), credentials=credentials)
+
+
+def of(*addresses: str) -> Access:
+    access = Access(enabled=True)
+    access.replace(feeds.Permissions(users={"alice": granted(*addresses)}))
+    return access
+
+
+@pytest.mark.parametrize(
+    ("filter", "names"),
+    [
+        ("t/a.b/+", ["t/a%2Eb/+"]),
+        ("x/+", ["rest/x/+"]),
+        ("x/y", ["rest/x/y"]),
+        ("+/x", ["rest/+/x", "t/x"]),
+        ("q", ["q"]),
+        ("q/#", ["q/#"]),
+        ("m/a.b/+", ["m/a%2Eb/+"]),
+        ("t", ["t"]),
+    ],
+)
+def test_the_names_that_a_filter_matches(filter: str, names: list[str]) -> None:
+    assert sorted(TOPICS.wire_filters(filter)) == sorted(names)
+
+
+def test_a_filter_of_no_address_has_no_names() -> None:
+    with pytest.raises(FilterRefused):
+        TOPICS.wire_filters("q/x")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "filter", "allowed"),
+    [
+        (("t/a/#",), "t/a/+", True),
+        (("t/a/#",), "t/+/a", False),
+        (("t/#",), "+/x", False),
+        (("t/#", "rest/#"), "+/x", True),
+        (("t/#",), "$share/g/t/x", True),
+        (("rest/x/#",), "x/#", True),
+        (("q",), "q", True),
+        (("q",), "q/#", False),
+        (("q/#",), "q/#", True),
+        (("m/a/*",), "m/a/+", True),
+        (("m/a/*",), "m/a/#", False),
+        (("t/a.b",), "t/a.b", False),  # on AMQP its name is t/a%2Eb
+        (("t/a%2Eb",), "t/a.b", True),
+        ((), "q/x", True),  # the subscription service refuses it
+    ],
+)
+def test_subscriptions(patterns: tuple[str, ...], filter: str, allowed: bool) -> None:
+    rights = of(*(patterns or ("none",))).rights(ALICE)
+    assert rights is not None
+    assert may_receive(rights, TOPICS, filter) is allowed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "allowed"),
+    [
+        ("t/a/#", "t/a/x", True),
+        ("t/a/#", "t/b", False),
+        ("rest/x", "x", True),
+        ("x", "x", False),
+        ("q", "q", True),
+        ("q", "q/x", False),
+        ("q/x", "q/x", True),
+        ("#", "$reply/_topo/0/r/temp.1", True),
+        ("none", "$reply/_topo/0/r/temp.1", True),
+        ("none", "$reply/q", False),
+        ("q", "$reply/q", True),
+    ],
+)
+def test_publishing(pattern: str, topic: str, allowed: bool) -> None:
+    rights = of(pattern).rights(ALICE)
+    route = Route.find(topic, TOPICS)
+    assert rights is not None
+    assert route is not None
+    assert may_send(rights, route) is allowed
+
+
+def test_rights_are_the_same_object_while_nothing_changes_for_the_client() -> None:
+    access = of("t/#")
+    before = access.rights(ALICE)
+    access.replace(feeds.Permissions(users={"alice": granted("t/#", credentials="2"), "bob": granted("#")}))
+    assert access.rights(ALICE) is before
+    access.replace(feeds.Permissions(users={"alice": granted("t/x")}))
+    assert access.rights(ALICE) is not before
+    access.replace(feeds.Permissions(anonymous=True))
+    assert access.rights(ALICE) is None
+
+
+def test_who_may_stay() -> None:
+    access = Access(enabled=True)
+    assert not access.known
+    token = Login(Principal("carol", ("staff",)))
+    access.replace(feeds.Permissions(anonymous=True))
+    assert [access.refusal(login) for login in (NOBODY, ALICE, token)] == ["", "", ""]
+    access.replace(feeds.Permissions(users={"alice": granted("t/#")}))
+    assert access.refusal(NOBODY)
+    assert [access.refusal(login) for login in (ALICE, token)] == ["", ""]
+    access.replace(feeds.Permissions(users={"alice": granted("t/#", credentials="2"), "anonymous": granted("t")}))
+    assert access.refusal(ALICE) == "the password was changed"
+    assert access.refusal(NOBODY) == ""
+    access.replace(feeds.Permissions(users={}))
+    assert access.refusal(ALICE) == "the user was removed"
+
+
+# --- a gateway in this process ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def router(tmp_path: Path) -> Iterator[Router]:
+    router = Router(tmp_path)
+    router.start()
+    yield router
+    router.kill()
+
+
+@pytest.fixture
+def configserv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configserv]:
+    service = Configserv(tmp_path_factory.mktemp("configserv"))
+    service.write("flavors.json", FLAVORS)
+    service.write("addresses.json", ADDRESSES)
+    entry = {"permissions": [{"allow": ["send", "recv"], "addresses": ["news"]}]}
+    service.write("users.json", json.dumps({"alice": {"password": user("right").password, **entry}}))
+    yield service.start()
+    service.stop()
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_publishing_of_3_1_1_without_permission(router: Router, configserv: Configserv, drops: bool) -> None:
+    @asyncio_test
+    async def run() -> None:
+        async with environment(router, configserv) as found:
+            more: dict[str, Any] = {"authserv": ("127.0.0.1", service.port), "drops_unauthorized": drops}
+            backend = await found.backend(**more)
+            login = {"username": "alice", "password": b"right"}
+            device = await found.device(backend, "d1", version=4, login=login)
+            assert "~alice/d1" in backend.sessions
+            for qos in (1, 2, 0):
+                device.publish("ask", qos=qos, packet_id=qos)
+            dropped = backend.access.dropped
+            if drops:
+                assert [(number, reason) for number, reason, _ in device.outcomes] == [(1, 0), (2, 0)]
+                device.session.release(2)
+                await until(lambda: device.free == [2])
+            else:
+                refused = [(number, reason) for number, reason, _ in device.outcomes]
+                assert refused == [(1, reasons.NOT_AUTHORIZED), (2, reasons.NOT_AUTHORIZED)]
+                assert [reason for reason, _ in device.disconnected] == [reasons.NOT_AUTHORIZED]
+            assert (dropped, backend.access.refused["publish"]) == (3 if drops else 0, 3)
+            with pytest.raises(Refused):
+                await backend.admit(Request(client_id="x", clean=True, expiry=0, version=5, window=1), lambda: True)
+
+    with Running() as service:
+        service.users({"alice": user("right")})
+        run()

@@ -1,0 +1,171 @@
+"""Logins of the gateway at an authentication service: answers, no answer, and how many there are at once."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from enmasse.aio.transport import Hub
+from enmasse.identity.principal import Principal
+from enmasse.mqtt import reasons
+from enmasse.testing import free_port
+from services.authserv import app
+from services.mqtt_gateway.amqp import logins
+from services.mqtt_gateway.amqp.access import Login
+from services.mqtt_gateway.amqp.logins import Logins
+from services.mqtt_gateway.ports import Refused
+from tests.authserv.running import Running, user
+from tests.certificates import Authority
+from tests.kit.running import asyncio_test
+
+ALICE = user("right", groups=("staff",))
+PEER = "192.0.2.7:1234"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Running]:
+    with Running() as running, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app, "DELAY", 0.0)
+        running.users({"alice": ALICE})
+        yield running
+
+
+def inside(port: int, test: Callable[[Logins], Awaitable[None]], tls: ssl.SSLContext | None = None) -> None:
+    @asyncio_test
+    async def run() -> None:
+        await test(Logins(Hub(), "localhost" if tls is not None else "127.0.0.1", port, tls, "gateway"))
+
+    run()
+
+
+async def refusal(found: Logins, name: str, password: bytes, peer: str = PEER) -> int:
+    with pytest.raises(Refused) as refused:
+        await found.login(name, password, peer, lambda: True)
+    return refused.value.reason
+
+
+def test_a_right_password_gives_the_principal(service: Running) -> None:
+    async def test(found: Logins) -> None:
+        login = await found.login("alice", b"right", PEER, lambda: True)
+        assert login == Login(Principal("alice", ("staff",)), service.service.credentials("alice"))
+        assert login.credentials
+        assert found.outcomes == {"accepted": 1}
+        assert found.waiting == 0
+
+    inside(service.port, test)
+
+
+@pytest.mark.parametrize(
+    ("name", "password"),
+    [
+        ("alice", b"wrong"),
+        ("bob", b"right"),
+        ("", b"right"),
+        ("al\0ice", b"right"),
+        ("alice", b"\xff\xfe"),
+        ("alice", b"right\0"),
+        ("alice", b"x" * 20_000),
+        ("anonymous", b"right"),
+    ],
+)
+def test_what_is_wrong_is_refused(service: Running, name: str, password: bytes) -> None:
+    async def test(found: Logins) -> None:
+        assert await refusal(found, name, password, f"{name[:1] or 'x'}:1") == reasons.BAD_USER_NAME_OR_PASSWORD
+        assert found.outcomes == {"refused": 1}
+        assert not found.trouble
+
+    inside(service.port, test)
+
+
+def test_without_the_service_logins_fail_as_unavailable(service: Running) -> None:
+    async def test(found: Logins) -> None:
+        assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
+        assert found.outcomes == {"failed": 1}
+        assert found.trouble
+
+    inside(free_port(), test)
+
+
+def test_a_service_without_users_proves_nothing() -> None:
+    async def test(found: Logins) -> None:
+        assert await refusal(found, "alice", b"anything") == reasons.SERVER_UNAVAILABLE
+
+    with Running() as running:
+        inside(running.port, test)  # users have not come
+        running.users()
+        inside(running.port, test)  # it lets in everybody, as the anonymous user
+
+
+def test_a_service_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins, "PATIENCE", 0.2)
+
+    @asyncio_test
+    async def run() -> None:
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        found = Logins(Hub(), "127.0.0.1", port, None, "gateway")
+        assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
+        assert found.waiting == 0
+        server.close()
+
+    run()
+
+
+def test_logins_at_once_are_bounded_in_all_and_for_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins, "AT_ONCE", 5)
+    monkeypatch.setattr(logins, "OF_ADDRESS", 3)
+    monkeypatch.setattr(logins, "WAITING", 3)
+    order: list[str] = []
+    doors: list[asyncio.Future[Login]] = []
+
+    class Slow(Logins):
+        async def _ask(self, mechanism: object, host: str) -> Login:
+            order.append(host)
+            doors.append(asyncio.get_running_loop().create_future())
+            return await doors[-1]
+
+    @asyncio_test
+    async def run() -> None:
+        found = Slow(Hub(), "127.0.0.1", 1, None, "gateway")
+
+        def login(host: str, wanted: bool = True) -> asyncio.Task[Login]:
+            return asyncio.ensure_future(found.login("alice", b"right", f"{host}:1", lambda: wanted))
+
+        tasks = [login(host) for host in ("a", "a", "a", "a")] + [login("b"), login("b"), login("c")]
+        gone = login("a", wanted=False)
+        await asyncio.sleep(0)
+        assert order == ["a", "a", "a", "b", "b"]
+        assert await refusal(found, "alice", b"right", "d:1") == reasons.SERVER_BUSY
+        while not all(task.done() for task in tasks):
+            for door in doors:
+                if not door.done():
+                    door.set_result(Login(Principal("alice")))
+            await asyncio.sleep(0)
+        with pytest.raises(Refused):
+            await gone
+        assert sorted(order) == ["a"] * 4 + ["b"] * 2 + ["c"]
+        assert found.waiting == 0
+        assert not found._addresses
+
+    run()
+
+
+def test_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
+
+    async def good(found: Logins) -> None:
+        assert (await found.login("alice", b"right", PEER, lambda: True)).principal.name == "alice"
+
+    async def bad(found: Logins) -> None:
+        assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
+
+    with Running(cert=str(cert), key=str(key)) as running:
+        running.users({"alice": ALICE})
+        inside(running.port, good, authority.client_context())
+        inside(running.port, bad, ssl.create_default_context())
+        inside(running.port, bad)
