@@ -11,7 +11,7 @@ otherwise wake it for each of them, and pay for that.
 - connect: opens `--connections`, `--at-once` at a time; prints "ready", holds them, and for each line "again" on
   stdin drops them all and connects them again; ends with the end of stdin, or another line.
 
-In a topic or client id "{}" is the number of the connection.
+In a topic, client id, user or password "{}" is the number of the connection.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Peer:
         client = args.client_id.replace("{}", str(self.number)) if args.client_id else ""
         values = Properties(session_expiry=NEVER) if args.version == V5 and args.persistent else Properties()
         will = Will(args.will.replace("{}", str(self.number)), b"lost", 1) if args.will else None
-        packet = Connect(client, not args.persistent, 0, will=will, properties=values, version=args.version)
+        user = args.user.replace("{}", str(self.number)) if args.user else None
+        password = args.password.replace("{}", str(self.number)).encode() if args.user else None
+        packet = Connect(client, not args.persistent, 0, user, password, will, values, args.version)
         return encode.encode(packet, args.version, True)
 
     def open(self) -> None:
@@ -392,6 +394,8 @@ def main() -> None:
     options.add_argument("--connections", type=int, default=1)
     options.add_argument("--at-once", type=int, default=200, help="connections on their way at a time")
     options.add_argument("--client-id", default="")
+    options.add_argument("--user", default="", help="user name; without it clients are anonymous")
+    options.add_argument("--password", default="")
     options.add_argument("--persistent", action="store_true", help="sessions that stay (needs --client-id)")
     options.add_argument("--will", default="", help="topic of a will of each connection")
     options.add_argument("--lossy", action="store_true", help="subscribe: end with what came before --timeout")

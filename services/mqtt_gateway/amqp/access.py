@@ -80,7 +80,11 @@ class Access:
 
 def may_send(rights: Rights, route: Route) -> bool:
     """Return whether a client may publish by this route: `send` on the name of the topic on AMQP."""
-    return rights.allows("send", route.to) or (route.type is None and route.to.startswith(_TEMPORARY))
+    return rights.allows("send", route.to) or _is_reply(route)
+
+
+def _is_reply(route: Route) -> bool:
+    return route.type is None and route.to.startswith(_TEMPORARY)
 
 
 def may_receive(rights: Rights, topics: TopicMap, filter: str) -> bool:
@@ -102,6 +106,6 @@ def ways(find: Callable[[str], Way | None], rights: Rights | None) -> Callable[[
 
 def _allowed(find: Callable[[str], Way | None], rights: Rights, topic: str) -> Way | None:
     way = find(topic)
-    if way is not None and not may_send(rights, way.route):
-        raise NotAllowed
-    return way
+    if way is None or rights.allows("send", way.route.to) or _is_reply(way.route):
+        return way
+    raise NotAllowed
