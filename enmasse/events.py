@@ -28,6 +28,7 @@ class Event:
 AREAS = {
     "agent": "Router agent (ragent)",
     "amqp": "AMQP connections of router, broker and gateway",
+    "audit": "Audit: who did what, for auditors",
     "authserv": "Authentication service",
     "broker": "Embedded broker",
     "component": "Processes that `enmasse up` supervises",
@@ -64,6 +65,13 @@ EVENTS = (
     Event("amqp.handler.failed", "error", "peer", "A callback raised; its link, session or connection was ended with amqp:internal-error.", REPORT),
     Event("amqp.handshake.failed", "debug", "error", "A TLS handshake failed.", "Check certificate and protocol version of the client."),
     Event("amqp.peer.stalled", "warning", "peer buffered", "A peer does not read; `buffered` bytes wait for it and nothing more is written.", "Look at the peer if this continues."),
+    Event("audit.configuration.changed", "info", "who from what outcome added changed removed", "Entries of the file `from` were added, changed or removed, and are in force. Who edits a file is not known.", NOTHING),
+    Event("audit.login.accepted", "info", "who from what outcome count", "A client has proved to be the user `who`.", NOTHING),
+    Event("audit.login.refused", "info", "who from what outcome count", "A client has not proved its identity. `who`: the name that it states, if there is such a user; another name may be a password.", "Nothing if it is rare. Otherwise look for a client with an old password, or for attempts to guess one."),
+    Event("audit.messages.forced", "info", "who role from what outcome addresses", "Addresses may be deleted with their messages, by order of the process `who`, or of the ConfigMap `from`.", NOTHING),
+    Event("audit.request.refused", "info", "who from what outcome count", "A request to the HTTP endpoint of `enmasse up` was refused: it has not the operator's secret.", "Find the program at `from`."),
+    Event("audit.suite.ordered", "info", "who from what outcome addresses", "An operator has given an order over HTTP: another number of processes, or the deletion of addresses with their messages. `outcome` states what became of it.", NOTHING),
+    Event("audit.users.changed", "info", "who from what outcome added removed passwords permissions more", "Users and groups of users.json were added or removed, or have other passwords or permissions. The fields have their names.", NOTHING),
     Event("authserv.keys.not-fetched", "warning", "issuer reason", "The keys of an issuer of tokens cannot be fetched. Those that are known stay in force.", "Check the issuer and the settings `issuers` of the authentication service."),
     Event("authserv.login.refused", "info", "user peer mechanism", "A client has not proved its identity. `user`: the name that it states, if there is such a user; `peer`: its address, if the router or gateway states it.", "Nothing if it is rare. Otherwise look for a client with an old password, or for attempts to guess one."),
     Event("broker.answer.failed", "error", "first count", "The sender of stored messages could not be notified.", REPORT),
@@ -238,7 +246,10 @@ INTRODUCTION = """# Log events
 
 Each line of a log is a JSON object. `event` is one of the ids below; `level`, `timestamp` and `service` are in every
 line, and fields such as `peer`, `broker`, `router`, `component`, `lease` or `part` name what the logger is about.
-`exception` has a traceback. Lines without a dotted id come from libraries and have the field `logger`.
+`exception` has a traceback. Events `audit.…` are logged at any level and have `"audit": true`, `who` (a user or a
+process, null if it is not known), `from` (host and port, or a file), `what` and `outcome`; `count` is the number of
+equal events for which a line stands: after the first one there is a line a minute. [operations.md](operations.md) says
+where they are. Lines without a dotted id come from libraries and have the field `logger`.
 
 This page is made from `enmasse/events.py` by `make event-docs`.
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 from functools import cache
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ _threshold = 30
 _common: dict[str, Any] = {}
 _stream: Stream | None = None
 _writer: LineWriter | None = None
+_audit_file: str | None = None
 LAST_LINES = 1.0
 """Seconds for writing the last lines when a process ends, if there is a reader."""
 
@@ -76,13 +78,25 @@ class Stream(Protocol):
         """Pass on what `write` has buffered."""
 
 
-def setup(level: str = "warning", stream: Stream | None = None, **ids: Any) -> None:
+def audit(event: str, **facts: Any) -> None:
+    """Log an event for auditors, at any level: `who`, `from_` (the field `from`), `what`, `outcome` and other fields.
+
+    It is appended to the audit file, if this process has one and it can be written; otherwise it is in the log.
+    """
+    facts["from"] = facts.pop("from_")
+    _audit_logger().info(event, **{**_common, "audit": True, **facts})
+
+
+def setup(
+    level: str = "warning", stream: Stream | None = None, audit_file: str | os.PathLike[str] | None = None, **ids: Any
+) -> None:
     """Sets the level, and the ids (`service=…`) of all events of this process; the library's logging joins in.
 
-    `stream`: instead of stderr.
+    `stream`: instead of stderr. `audit_file`: for audit events.
     """
-    global _threshold, _stream, _writer
+    global _threshold, _stream, _writer, _audit_file
     _stream = stream
+    _audit_file = None if audit_file is None else os.fspath(audit_file)
     if stream is None and _writer is None:
         _writer = LineWriter(sys.stderr.fileno(), _lost)
         atexit.register(_writer.flush, LAST_LINES)
@@ -137,9 +151,18 @@ def _structlog() -> Any:
 
 @cache
 def _logger() -> Any:
+    return _wrapped(_Lines())
+
+
+@cache
+def _audit_logger() -> Any:
+    return _wrapped(_AuditLines())
+
+
+def _wrapped(lines: _Lines) -> Any:
     structlog = _structlog()
     return structlog.wrap_logger(
-        _Lines(),
+        lines,
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -165,6 +188,25 @@ class _Lines:
             pass  # no reader: a log that cannot be written must not end the service
 
     debug = info = warning = error = msg
+
+
+class _AuditLines(_Lines):
+    """Writer of the lines for auditors. Several processes append to one file, which may be renamed meanwhile."""
+
+    def msg(self, line: str) -> None:
+        if _audit_file is not None:
+            try:
+                file = os.open(_audit_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                try:
+                    os.write(file, f"{line}\n".encode("utf-8", "backslashreplace"))
+                finally:
+                    os.close(file)
+                return
+            except OSError:
+                pass  # a full disk: the log may still have a reader
+        super().msg(line)
+
+    info = msg
 
 
 def _lost(count: int) -> None:

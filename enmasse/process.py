@@ -75,7 +75,7 @@ def start(
     """
     die_with_parent()
     config = settings.load(_config_argument(sys.argv[1:]), kind)
-    log.setup(config.log_level, service=config.name)
+    log.setup(config.log_level, audit_file=config.audit, service=config.name)
     main(lambda stop: run(config, stop), use_uvloop=use_uvloop, guarded=guarded)
 
 

@@ -29,6 +29,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     log_level: LogLevel = "warning"
     credential: str | None = None
     """File with the process's own credential (enmasse/identity/credentials.py); None: it authenticates nowhere."""
+    audit: str | None = None
+    """File to which audit events are appended; None: they are in the log."""
 
 
 class RoutedSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -52,6 +52,8 @@ class Request(NamedTuple):
     query: Mapping[str, list[str]]
     headers: Message
     body: bytes
+    peer: str = ""
+    """host:port of the client."""
 
 
 class Response(NamedTuple):
@@ -258,7 +260,8 @@ class _Conversation(BaseHTTPRequestHandler):
             self._refuse(refused.status)
             return
         target = urlsplit(self.path)
-        request = Request(self.command, target.path, parse_qs(target.query), self.headers, body)
+        peer = ":".join(map(str, self.client_address[:2]))
+        request = Request(self.command, target.path, parse_qs(target.query), self.headers, body, peer)
         if request.method in ("GET", "HEAD") or self._bounds.body_bytes:
             status, content_type, content = self._connection.server.answer(request)
         else:

@@ -11,7 +11,14 @@ from pathlib import Path
 from enmasse import events
 
 ROOT = Path(events.__file__).parent.parent
-METHODS = {"debug": "debug", "info": "info", "warning": "warning", "error": "error", "exception": "error"}
+METHODS = {
+    "audit": "info",
+    "debug": "debug",
+    "info": "info",
+    "warning": "warning",
+    "error": "error",
+    "exception": "error",
+}
 LOGGERS = {"log", "logs", "_log", "_LOG", "logger"}
 WITHOUT = {"exc_info"}
 """Parameters that are not fields."""
@@ -64,7 +71,7 @@ def logged() -> dict[str, Calls]:
         each = found[id]
         each.places.append(place)
         each.levels.add(level)
-        each.fields |= {keyword.arg for keyword in keywords if keyword.arg} - WITHOUT
+        each.fields |= {keyword.arg.rstrip("_") for keyword in keywords if keyword.arg} - WITHOUT
         each.fields |= set(re.findall(r"(\w+)=%", rest))
         each.open |= any(keyword.arg is None for keyword in keywords)
     return found

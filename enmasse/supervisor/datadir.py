@@ -30,6 +30,8 @@ class DataDir:
         self.path = path
         self.run = path / "run"
         self.logs = path / "logs"
+        self.audit = self.logs / "audit.log"
+        """The file for auditors, to which all processes of the suite append."""
         self.desired = path / "desired"
         self._locks: list[int] = []
 

@@ -11,6 +11,10 @@ LIMIT_BYTES = 8 << 20
 """Size in bytes at which a file is moved to `<name>.log.1`; about twice this is kept at most."""
 
 
+AUDIT_BYTES, AUDIT_FILES = 16 << 20, 9
+"""Size in bytes at which the audit file is renamed, and the number of older ones that are kept."""
+
+
 def open_log(path: Path) -> int:
     """Return a descriptor for a child's stderr, which the caller closes. A missing folder is created."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -33,6 +37,20 @@ def bound_log(path: Path, limit: int = LIMIT_BYTES) -> None:
                 shutil.copyfileobj(file, old)
             file.truncate(0)
     except OSError:  # deleted, or no longer ours: no reason to stop watching the child
+        return
+
+
+def rotate_log(path: Path, limit: int = AUDIT_BYTES, kept: int = AUDIT_FILES) -> None:
+    """If `path` is larger than `limit` bytes, rename it to `<path>.1`, that to `<path>.2` and so on; `kept` older files
+    stay. No line is lost: writers open the file for each."""
+    try:
+        if path.stat().st_size <= limit:
+            return
+        for number in range(kept - 1, 0, -1):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{path}.{number}", f"{path}.{number + 1}")
+        os.replace(path, f"{path}.1")
+    except OSError:  # not there yet, or no longer ours
         return
 
 

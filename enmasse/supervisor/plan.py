@@ -127,6 +127,7 @@ class SettingsMaker:
         self.options = options
         self.ports = ports
         self._run = data.run
+        self._audit = str(data.audit)
 
     @property
     def peers(self) -> str:
@@ -150,7 +151,8 @@ class SettingsMaker:
         """Build the settings common to all services, and `more`."""
         level = self.options.log_level(kind or name)
         health, credential = self.address(f"{name}/health"), self.credential(name)
-        return {"name": name, "health": health, "log_level": level, "credential": credential, **more}
+        common = {"name": name, "health": health, "log_level": level, "credential": credential, "audit": self._audit}
+        return {**common, **more}
 
     def routed(self, name: str, kind: str = "", **more: Any) -> dict[str, Any]:
         """Build the settings of a service behind the router, and `more`."""
@@ -255,7 +257,7 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> 
         name, entities, lambda key: settings.address(f"{name}/{key}"), options.log_level(ROUTER_KIND)
     )
     if authenticates(options):
-        made |= {"credential": settings.credential(name), "peers": settings.peers}
+        made |= {"credential": settings.credential(name), "peers": settings.peers, "audit": str(data.audit)}
     return Spec(name, ROUTER_KIND, made, frozenset(f"{LOOPBACK}:{port}" for port in listening), options.router)
 
 

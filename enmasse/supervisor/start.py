@@ -130,7 +130,8 @@ def _programs(options: Options, command: Command) -> dict[str, Program]:
 def _start_log(options: Options, data: datadir.DataDir) -> None:
     """Send the log of `enmasse up` to a file; the terminal shows only lines for users."""
     with contextlib.suppress(OSError):  # on a full disk the suite starts without it
-        log.setup(options.log_level(SUPERVISOR), logfile.OwnLog(data.logs / f"{SUPERVISOR}.log"), service=SUPERVISOR)
+        own = logfile.OwnLog(data.logs / f"{SUPERVISOR}.log")
+        log.setup(options.log_level(SUPERVISOR), own, audit_file=data.audit, service=SUPERVISOR)
     config, ports = str(options.config), {**options.public_ports(), "http": options.http_port}
     log.get().info(
         "suite.start.begun", version=__version__, pid=os.getpid(), config=config, data=str(data.path), ports=ports

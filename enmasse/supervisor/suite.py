@@ -15,7 +15,7 @@ from enmasse.engines.program import Program, Spec
 from enmasse.files import NO_ROOM, write_json
 from enmasse.identity.credentials import Credential
 from enmasse.identity.roles import Role
-from enmasse.supervisor import desired, mqtt, status, welcome
+from enmasse.supervisor import desired, logfile, mqtt, status, welcome
 from enmasse.supervisor.brokers import DesiredBrokers
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
@@ -298,6 +298,7 @@ class Supervisor:
         """Keep exactly the processes of the folder `desired` running, and the files with secrets where they are."""
         while True:
             self._look_at_desired()
+            logfile.rotate_log(self.data.audit)
             with contextlib.suppress(OSError):
                 self._issuer.restore()
             settled = self.is_ready and self._brokers.settled

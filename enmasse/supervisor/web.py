@@ -12,6 +12,7 @@ import asyncio
 import hmac
 import os
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import urlsplit
@@ -20,9 +21,10 @@ import msgspec
 
 import enmasse
 from enmasse import log
+from enmasse.audit import Repeats
 from enmasse.decoding import decode_any
 from enmasse.health import Heartbeat
-from enmasse.identity.operator import BEARER, SECRET_FILE
+from enmasse.identity.operator import BEARER, OPERATOR, SECRET_FILE
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.supervisor import metrics
 from enmasse.supervisor.plan import authenticates
@@ -36,6 +38,8 @@ OPEN = frozenset({"/livez", "/readyz", "/healthz", "/api/suite"})
 """Paths that are answered without the operator's secret; the last one shows commands where its file is."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_NAMES = 10_000
+MAX_SHOWN = 100
+"""Names of addresses in an audit event."""
 BOUNDS = Bounds(
     connections=64, request_seconds=10.0, answer_seconds=60.0, head_bytes=16 << 10, body_bytes=1 << 20,
     keeps_connections=False,
@@ -43,6 +47,7 @@ BOUNDS = Bounds(
 LOOP_SECONDS = 30.0
 """Seconds for the suite to answer: `force` waits for the configuration service."""
 
+_refused_requests: Repeats[tuple[str, str]] = Repeats(time.monotonic)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -114,13 +119,17 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         if not isinstance(service, str) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
             return _refused('expected {"service": NAME, "count": N}, N a whole number from 0', 400)
         accepted, sentence = suite.scale(service, count)
+        _audit(request, f"scale {service[:100]}={count}", sentence)
         return _json({"accepted": True, "message": sentence}) if accepted else _refused(sentence, 409)
 
     async def force(request: Request) -> Response:
         names = _object(request.body).get("addresses")
         if not _are_names(names):
             return _refused('expected {"addresses": [NAME, …]}', 400)
-        if reason := await suite.force(names):
+        reason = await suite.force(names)
+        shown = " ".join(names[:MAX_SHOWN])
+        _audit(request, f"delete with messages: {shown}", reason or "ordered", addresses=len(names))
+        if reason:
             return _refused(reason, 503)
         return _json({"accepted": True, "message": ""})
 
@@ -148,11 +157,19 @@ def _refusal(request: Request, secret: str) -> Response | None:
         request.headers.get("Authorization", "").encode("utf-8", "replace"), f"{BEARER}{secret}".encode()
     ):
         log.get().warning("suite.request.refused", method=request.method, path=request.path[:100])
+        host = request.peer.rpartition(":")[0]
+        what = f"{request.method} {request.path[:100]}"
+        if count := _refused_requests.count((host, what)):
+            log.audit("audit.request.refused", who=None, from_=host, what=what, outcome="refused", count=count)
         return _refused(
             f"needs the header `Authorization: {BEARER}SECRET`; the secret is in run/{SECRET_FILE} in the data folder",
             401,
         )
     return None
+
+
+def _audit(request: Request, what: str, outcome: str, **facts: Any) -> None:
+    log.audit("audit.suite.ordered", who=OPERATOR, from_=request.peer, what=what, outcome=outcome, **facts)
 
 
 def _is_loopback(url: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from enmasse import settings
 from enmasse.control import listen
@@ -10,6 +11,7 @@ from enmasse.health import Health
 from enmasse.identity.credentials import Peers
 from enmasse.identity.roles import Listener
 from enmasse.model.configuration import Applied
+from enmasse.model.names import AddressName
 from services.configserv.drivers import Driver, FilesDriver, KubernetesDriver, KubernetesSettings
 from services.configserv.intake import Intake
 from services.configserv.service import ConfigService, ConfigservSettings
@@ -83,7 +85,11 @@ async def _in_cluster(
     await store.open()
     service = ConfigService(store, config.reporters, health)
     driver = KubernetesDriver(place, member.api)
-    driver.on_orders = lambda orders: store.carry_out(orders, service.forced.add)
+
+    def force(name: str, addresses: Iterable[AddressName]) -> None:
+        service.force(addresses, None, None, f"configmap/{name}")
+
+    driver.on_orders = lambda orders: store.carry_out(orders, force)
 
     def take(applied: Applied) -> None:
         service.take(applied)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from enmasse import process, settings
+from enmasse import log, process, settings
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
 from enmasse.health import Health
@@ -20,7 +20,7 @@ from enmasse.text import counted
 from services.configserv import v1
 from services.configserv.admitting import USERS, admitted
 from services.configserv.applied import AppliedConfiguration
-from services.configserv.changes import log_changes
+from services.configserv.changes import MAX_NAMES, log_changes
 from services.configserv.drivers import Contents, DriverSettings
 from services.configserv.feeds import ChangeFeed, PublishedFeed
 from services.configserv.forced import Forced
@@ -209,7 +209,21 @@ class ConfigService:
                 self._status_changed(touched)
 
     def _receive_force(self, link: ControlReceiver, subject: str, report: feeds.Force) -> asyncio.Future[None]:
-        return self.forced.add(report.addresses)
+        peer = link.connection.identity
+        who, role = (None, None) if peer is None else (peer.name, str(peer.role))
+        return self.force(report.addresses, who, role, link.connection.peer)
+
+    def force(
+        self, names: Iterable[AddressName], who: str | None, role: str | None, origin: str
+    ) -> asyncio.Future[None]:
+        """Let controllers delete these addresses with their messages. `who`, `role`, `origin`: for auditors."""
+        listed = list(names)
+        what = f"delete with messages: {' '.join(listed[:MAX_NAMES])}"
+        log.audit(
+            "audit.messages.forced",
+            who=who, role=role, from_=origin, what=what, outcome="ordered", addresses=len(listed),
+        )  # fmt: skip
+        return self.forced.add(listed)
 
     def _forced_changed(self) -> None:
         self._changed("addresses", "addresses/changes")

@@ -84,16 +84,16 @@ class StateMap:
         self._forced, self._orders = found.addresses, dict(found.orders)
         return found.addresses
 
-    def carry_out(self, orders: Mapping[str, Order], force: Callable[[Iterable[AddressName]], object]) -> None:
+    def carry_out(self, orders: Mapping[str, Order], force: Callable[[str, Iterable[AddressName]], object]) -> None:
         """Force the addresses of new orders; the ids of orders that were carried out are saved.
 
-        `orders`: of each ConfigMap. `force` saves what is forced.
+        `orders`: of each ConfigMap. `force(ConfigMap, addresses)` saves what is forced.
         """
         for name, each in orders.items():
             if self._orders.get(name) != each.id:
                 log.get().info("configserv.force.ordered", by=f"configmap/{name}", addresses=len(each.addresses))
                 self._orders[name] = each.id
-                force(each.addresses)
+                force(name, each.addresses)
                 self.save_forced(self._forced, lambda: None)
 
     def save_forced(self, names: list[AddressName], done: Callable[[], None]) -> None:

@@ -46,6 +46,7 @@ class Configserv:
             "listen": f"127.0.0.1:{free_port()}",
             "config_dir": str(self.config),
             "data_dir": str(self.data),
+            "audit": str(folder / "audit.log"),
             **settings,
         }
         self.file = folder / "configserv.json"
