@@ -8,6 +8,11 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
+def endpoint(host: str, port: int | str) -> str:
+    """Return host:port as in URLs, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def offset_option(offset: int) -> str:
     """Return the option that addresses an `enmasse` command to the suite with this port offset; empty for 0."""
     return f" --port-offset {offset}" if offset else ""

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from enmasse.cli.common import HTTP_PORT
-from enmasse.supervisor.lines import error_lines
+from enmasse.supervisor.lines import INSECURE, error_lines
 from enmasse.text import counted
 
 MAX_ADDRESSES = 200
@@ -36,6 +36,8 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
     --wait waited for in vain."""
     if offset is not None:
         _print_entry_points(status["components"], offset, status.get("ca"))
+    for word in status.get("insecure", ()):
+        click.secho(f"INSECURE: {INSECURE.get(word, word)}\n", fg="red")
     rows = [(c["name"], c["pid"], c["ready"], c["restarts"], age(c["since"]), _counts(c)) for c in status["components"]]
     print_table(("component", "pid", "ready", "restarts", "for", "has"), rows)
     _print_notes((c["name"], c["detail"]) for c in status["components"])
@@ -86,8 +88,9 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str |
             (c["endpoints"] for c in components if c["kind"] == kind and c["endpoints"]), {}
         )
         for scheme, path in schemes.items():
-            if at := endpoints.get(scheme):  # all gateways have the same
-                click.echo(f"{scheme.upper():6} {scheme}://{at}{path}")
+            for name, at in endpoints.items():  # all gateways have the same; a second one has a number
+                if name.partition("-")[0] == scheme:
+                    click.echo(f"{scheme.upper():6} {scheme}://{at}{path}")
     if ca is not None:
         click.echo(f"{'CA':6} {printable(ca)}")
     click.echo(f"{'HTTP':6} http://127.0.0.1:{HTTP_PORT + offset}\n")

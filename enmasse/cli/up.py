@@ -61,6 +61,21 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
         return [CompletionItem(scheme) for scheme in SCHEMES if scheme.startswith(incomplete)]
 
 
+class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """An address of --listen."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a `Listen`; other text is wrong usage."""
+        from enmasse.supervisor.listening import parse
+
+        try:
+            return parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}.", param, ctx)
+
+
 @click.command(name="up", short_help="Run everything in the foreground.")
 @click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
               help="Folder of addresses.json and flavors.json (default: ~/.config/enmasse).")  # fmt: skip
@@ -72,6 +87,12 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE",
               help="Certificate (PEM); with it AMQPS (5671), MQTT over TLS (8883, 8084) are served.")  # fmt: skip
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key (PEM).")
+@click.option("--listen", "listen", multiple=True, type=ListenAddress(), metavar="[PROTOCOL=]HOST[:PORT]",
+              help="Let clients connect at this address too: of all protocols, or of amqp, amqps, mqtt, mqtts, ws or "
+                   "wss; `*`: all addresses of this machine. May be repeated.")  # fmt: skip
+@click.option("--allow-anonymous", is_flag=True,
+              help="With --listen: clients of other machines may connect although there is no users.json.")  # fmt: skip
+@click.option("--allow-plaintext", is_flag=True, help="With --listen: clients of other machines may do without TLS.")
 @click.option("--without", "without", multiple=True, type=click.Choice(PARTS), metavar="PART",
               help="Leave a part out: mqtt (gateways, subscription service, last-will service).")  # fmt: skip
 @click.option("--router", type=click.Choice(tuple(ROUTERS)), default=EMBEDDED, metavar="ENGINE",
@@ -87,10 +108,11 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
     config: Path | None, data: Path | None, offset: int, tls: str | None, tls_cert: Path | None,
-    tls_key: Path | None, without: tuple[str, ...], router: str, broker: str, store: str | None,
+    tls_key: Path | None, listen: tuple[Any, ...], allow_anonymous: bool, allow_plaintext: bool,
+    without: tuple[str, ...], router: str, broker: str, store: str | None,
     allowed_origins: tuple[str, ...], log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
-    """Run everything in the foreground, every service a process of its own, on loopback.
+    """Run everything in the foreground, every service a process of its own, on loopback and where --listen says.
 
     The default folders are made if they are missing, and an empty configuration folder gets the files of
     `enmasse init`. XDG_CONFIG_HOME and XDG_DATA_HOME are used if they are set; with an offset N the folders' name is
@@ -108,7 +130,8 @@ def command(
     if config is None:
         config = config_folder(offset)
         _write_example(config, data)
-    _run(config, data, offset, tls_cert, tls_key, tls_auto=tls is not None, without=frozenset(without), router=router,
+    _run(config, data, offset, tls_cert, tls_key, tls_auto=tls is not None, listen=listen,
+         allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without), router=router,
          broker=broker, store=store, allowed_origins=allowed_origins, log_levels=dict(log_levels))  # fmt: skip
 
 

@@ -7,6 +7,12 @@ from typing import Any
 
 MAX_LINES = 100
 
+INSECURE = {
+    "anonymous": "clients of other machines may connect without credentials",
+    "plaintext": "passwords and messages of clients of other machines can be read on the network",
+}
+"""Word → meaning of what `enmasse up` was allowed to do."""
+
 
 def error_lines(errors: Sequence[dict[str, Any]]) -> list[str]:
     """Return `errors` of the status JSON as lines: file, line, entry, field, reason. A long list is cut, with a count

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.metrics import counter, gauge, parse, single
 from enmasse.model.feeds import PHASES
+from enmasse.supervisor.lines import INSECURE
 from enmasse.supervisor.status import Status
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def families(status: Status) -> Iterator[Metric]:
             yield gauge(f"enmasse_mqtt_{count}", text, known)
     yield gauge("enmasse_addresses", "Addresses by phase.", [({"phase": phase}, phases[phase]) for phase in PHASES])
     yield gauge("enmasse_config_errors", "Errors in the configuration files.", single(len(status["errors"])))
+    yield gauge(
+        "enmasse_insecure", "1 if clients may connect over the network like this.",
+        [({"what": word}, int(word in status["insecure"])) for word in INSECURE],
+    )  # fmt: skip
     stored = sum(a.get("messages") or 0 for a in addresses)
     yield gauge("enmasse_messages", "Messages stored, all addresses together.", single(stored))
     yield gauge(

@@ -32,8 +32,14 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) ->
     settings = SettingsMaker(options, data, ports)
     tls = tls_files(options)
     listeners: list[dict[str, Any]] = [
-        {"kind": kind, "host": LOOPBACK, "port": port, "shared": True, **(tls if kind in _SECURE else {})}
-        for kind, port in options.mqtt_ports().items()
+        {
+            "kind": each.protocol,
+            "host": each.host,
+            "port": each.port,
+            "shared": True,
+            **(tls if each.protocol in _SECURE else {}),
+        }
+        for each in options.at(options.mqtt_ports())
     ]
     listeners.append({"kind": "mqtt", "host": LOOPBACK, "port": ports.get(f"{name}/own"), "shared": False})
     return Spec(
@@ -46,7 +52,7 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) ->
             allowed_origins=list(options.allowed_origins),
             authserv=settings.address(f"{AUTHSERV}/amqp"),
         ),
-        frozenset(f"{LOOPBACK}:{port}" for port in options.mqtt_ports().values()),
+        frozenset(each.at for each in options.at(options.mqtt_ports())),
     )
 
 

@@ -12,6 +12,7 @@ from enmasse.engines.catalogue import ROUTERS
 from enmasse.engines.program import Spec
 from enmasse.settings import LogLevel
 from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.listening import PLAIN, Listen, Listener, is_loopback, listeners
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
@@ -62,6 +63,12 @@ class Options:
     """Kind of a service, or SUPERVISOR → log level; "" → level of all others."""
     tls_auto: bool = False
     """Certificate and key are made by the suite, in the data folder."""
+    listen: tuple[Listen, ...] = ()
+    """Addresses of the listeners for clients, beside loopback."""
+    allow_anonymous: bool = False
+    """Clients of other machines may connect although there are no users."""
+    allow_plaintext: bool = False
+    """Clients of other machines may connect without TLS."""
 
     def log_level(self, kind: str) -> str:
         """Return the log level of `kind`."""
@@ -109,6 +116,20 @@ class Options:
         if self.certificate is not None:
             ports |= {"mqtts": MQTTS + self.offset, "wss": WSS + self.offset}
         return ports
+
+    def listeners(self) -> list[Listener]:
+        """Return all listeners for clients: of the first router, and of the gateways."""
+        return [*self.at(self.client_ports()), *self.at(self.mqtt_ports())]
+
+    def at(self, ports: Mapping[str, int]) -> list[Listener]:
+        """Return the listeners of these protocols, given with their ports."""
+        return listeners(ports, self.listen, plaintext=self.allow_plaintext)
+
+    def insecure(self, *, users: bool) -> list[str]:
+        """Return what clients of other machines may do without: be `anonymous`, connect in `plaintext`."""
+        outside = [each for each in self.listeners() if not is_loopback(each.host)]
+        plain = any(each.protocol in PLAIN for each in outside)
+        return [*(["anonymous"] if outside and not users else []), *(["plaintext"] if plain else [])]
 
     def public_ports(self) -> dict[str, int]:
         """Listener name → port on loopback, in the order they are checked; without HTTP."""
@@ -169,10 +190,16 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
     # brokers.json names brokers made by hand; then no storage controller is needed.
     by_hand = has_brokers_by_hand(options.config)
     reporters = ["ragent"] if by_hand else ["ragent", "storage_controller"]
-    listeners = [
-        {"name": name, "host": LOOPBACK, "port": port, "tls": tls if name == "amqps" else None, "router": router}
+    for_clients = [
+        {
+            "name": each.name,
+            "host": each.host,
+            "port": each.port,
+            "tls": tls if each.protocol == "amqps" else None,
+            "router": router,
+        }
         for router in (router_name(number) for number in range(options.most_routers))
-        for name, port in router_ports(options, ports, router).items()
+        for each in router_listeners(options, ports, router)
     ]
     return [
         Spec(
@@ -195,7 +222,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 listen=ragent,
                 peers=settings.peers if authenticates(options) else None,
                 configserv=configserv,
-                listeners=listeners,
+                listeners=for_clients,
                 mqtt=options.has_mqtt,
                 static=["ragent", "operators", "services", "inter-router"],
             ),
@@ -238,18 +265,20 @@ def router_name(number: int) -> str:
     return f"{ROUTER_KIND}-{number}"
 
 
-def router_ports(options: Options, ports: InternalPorts, name: str) -> dict[str, int]:
-    """Return listener name → port of a router's listeners for clients. Routers other than the first have internal
-    ports, which are reserved."""
+def router_listeners(options: Options, ports: InternalPorts, name: str) -> list[Listener]:
+    """Return a router's listeners for clients. Routers other than the first have internal ports, which are
+    reserved."""
     public = options.client_ports()
-    return public if name == ROUTER else {listener: ports.get(f"{name}/{listener}") for listener in public}
+    if name == ROUTER:
+        return options.at(public)
+    return [Listener(each, each, LOOPBACK, ports.get(f"{name}/{each}")) for each in public]
 
 
 def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> Spec:
     """Return a router of the chosen engine. Reserves its ports."""
     settings = SettingsMaker(options, data, ports)
     operators = OPERATORS + options.offset if name == ROUTER else ports.get(f"{name}/operators")
-    listening = [*router_ports(options, ports, name).values(), operators]
+    listening = {each.at for each in router_listeners(options, ports, name)} | {f"{LOOPBACK}:{operators}"}
     entities = _router_entities(
         name, settings.address("ragent/amqp"), operators, ports.get(f"{name}/services"), scram=authenticates(options)
     )
@@ -258,7 +287,7 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> 
     )
     if authenticates(options):
         made |= {"credential": settings.credential(name), "peers": settings.peers, "audit": str(data.audit)}
-    return Spec(name, ROUTER_KIND, made, frozenset(f"{LOOPBACK}:{port}" for port in listening), options.router)
+    return Spec(name, ROUTER_KIND, made, frozenset(listening), options.router)
 
 
 def forget_router(ports: InternalPorts, name: str) -> None:

@@ -10,11 +10,13 @@ import random
 import socket
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from enmasse.files import NO_ROOM, read_json, write_json
 from enmasse.supervisor.errors import StartError
 
 LOOPBACK = "127.0.0.1"
+OTHER_HOST = "Name an address or a name of this machine"
 OTHER_PORTS = "choose other ports with --port-offset N"
 INTERNAL = range(20000, 32768)
 """Range below Linux's range for outgoing connections, which therefore never occupy one of our ports."""
@@ -22,10 +24,36 @@ INTERNAL = range(20000, 32768)
 
 def bind_public(port: int, what: str, remedy: str = OTHER_PORTS) -> socket.socket:
     """Return a listening socket on loopback `port`. Raises StartError with the port, its owner and the remedy."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    return _bound(socket.AF_INET, (LOOPBACK, port), what, remedy)
+
+
+def bind_all(host: str, port: int, what: str, remedy: str) -> list[socket.socket]:
+    """Return listening sockets on all addresses of `host`. Raises StartError as `bind_public`."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "is no name of a host"
+        raise StartError("start.listen.not-available", f"--listen {host}: {reason}. {OTHER_HOST}.") from None
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            sockets.append(_bound(family, address, what, remedy))
+    except StartError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+def _bound(family: int, address: tuple[Any, ...], what: str, remedy: str) -> socket.socket:
+    host, port = address[:2]
+    where = f"port {port}" if host == LOOPBACK else f"port {port} of {host}"
+    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((LOOPBACK, port))
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
         listening.listen(128)
     except OSError as error:
         listening.close()
@@ -33,15 +61,13 @@ def bind_public(port: int, what: str, remedy: str = OTHER_PORTS) -> socket.socke
             owner = owner_of(port)
             raise StartError(
                 "start.port.in-use",
-                f"port {port} ({what}) is in use{f' by {owner}' if owner else ''}. Stop what uses it, or {remedy}.",
+                f"{where} ({what}) is in use{f' by {owner}' if owner else ''}. Stop what uses it, or {remedy}.",
             ) from None
-        raise StartError("start.port.not-available", f"port {port} ({what}): {error.strerror}; {remedy}.") from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            text = f"--listen {host}: this machine does not have the address. {OTHER_HOST}."
+            raise StartError("start.listen.not-available", text) from None
+        raise StartError("start.port.not-available", f"{where} ({what}): {error.strerror}; {remedy}.") from None
     return listening
-
-
-def check_public(port: int, what: str, remedy: str = OTHER_PORTS) -> None:
-    """Raise StartError unless loopback `port` can be listened on."""
-    bind_public(port, what, remedy).close()
 
 
 def owner_of(port: int) -> str | None:

@@ -19,12 +19,12 @@ from enmasse.engines.program import Program
 from enmasse.files import read_file
 from enmasse.identity.credentials import Credential
 from enmasse.process import PORT_OFFSET
-from enmasse.supervisor import datadir, desired, limits, logfile
+from enmasse.supervisor import datadir, desired, limits, listening, logfile
 from enmasse.supervisor.child import Command, Service
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer
-from enmasse.supervisor.plan import SUPERVISOR, Options, embedded_kinds
-from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_public, check_public
+from enmasse.supervisor.plan import OPERATORS, SUPERVISOR, USERS, Options, embedded_kinds, has_users
+from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
 from enmasse.supervisor.suite import StatusSource, Supervisor
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def run(
     check_names(options)
     check_store(options)
     check_tls(options)
+    check_exposure(options)
     try:
         check_config(options)  # first: a wrong --config creates no folder
         with contextlib.ExitStack() as stack:
@@ -84,26 +85,25 @@ def run(
             if data is not None:
                 desired.check_data(data, options.broker)  # before a whole engine is fetched
             programs = _programs(options, command)
-            listening = stack.enter_context(bind_public(options.http_port, "HTTP"))
-            for name, port in options.public_ports().items():
-                check_public(port, name.upper(), WITHOUT_MQTT if name in options.mqtt_ports() else OTHER_PORTS)
+            http = stack.enter_context(bind_public(options.http_port, "HTTP"))
+            check_ports(options)
             if data is None:
                 data = stack.enter_context(_opened(options.data))
             _start_log(options, data)
             _make_certificates(options)
-            avoid = [*options.public_ports().values(), options.http_port]
+            avoid = [*options.public_ports().values(), *(each.port for each in options.listeners()), options.http_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
             forks = ForkServer([service_module(kind) for kind in embedded_kinds(options)])
             suite = Supervisor(options, data, ports, programs, forks.launch, make_feed, out, report)
-            asyncio.run(_run(suite, forks, listening))
+            asyncio.run(_run(suite, forks, http))
     except OSError as error:
         raise StartError("start.file.failed", f"{error.filename or options.data}: {error.strerror or error}") from None
 
 
-async def _run(suite: Supervisor, forks: ForkServer, listening: socket.socket) -> None:
+async def _run(suite: Supervisor, forks: ForkServer, http: socket.socket) -> None:
     try:
         await forks.start()
-        await suite.run(_http(listening))
+        await suite.run(_http(http))
     finally:
         await forks.close()
 
@@ -145,12 +145,12 @@ def _opened(path: Path) -> Iterator[datadir.DataDir]:
         yield data
 
 
-def _http(listening: socket.socket) -> Callable[[Supervisor], WebServer]:
+def _http(http: socket.socket) -> Callable[[Supervisor], WebServer]:
     def serve(suite: Supervisor) -> WebServer:
         # imported late, because its libraries take time: the services are starting already
         from enmasse.supervisor import web
 
-        return web.serve(listening, suite)
+        return web.serve(http, suite)
 
     return serve
 
@@ -179,12 +179,52 @@ def check_names(options: Options) -> None:
             ) from None
 
 
+def check_exposure(options: Options) -> None:
+    """Raise StartError if `--listen` would open more to other machines than is allowed, or cannot be served."""
+    served = {**options.client_ports(), **options.mqtt_ports()}
+    for each in options.listen:
+        if each.protocol is not None and each.protocol not in served:
+            needs = (
+                "--tls auto or --tls-cert" if each.protocol in listening.TLS and options.certificate is None else "MQTT"
+            )
+            raise StartError(
+                "start.listen.not-served", f"--listen {each.text}: {each.protocol} needs {needs}, which is not there."
+            )
+    outside = [each for each in options.listen if not each.is_local]
+    if not outside:
+        return
+    at = ", ".join(each.text for each in outside)
+    if not options.allow_anonymous and not has_users(options.config):
+        raise StartError(
+            "start.listen.anonymous",
+            f"--listen {at}: clients of other machines could connect without a password, because {options.config} has "
+            f"no {USERS}. Make users with `enmasse user add NAME`, or start with --allow-anonymous.",
+        )
+    plain = [each.text for each in outside if each.protocol in listening.PLAIN or options.certificate is None]
+    if plain and not options.allow_plaintext:
+        raise StartError(
+            "start.listen.plaintext",
+            f"--listen {', '.join(plain)}: passwords and messages could be read on the network. Serve TLS with --tls "
+            "auto or --tls-cert FILE and name no protocol without it, or start with --allow-plaintext.",
+        )
+
+
+def check_ports(options: Options) -> None:
+    """Raise StartError unless all ports for clients and operators are free."""
+    with contextlib.ExitStack() as stack:  # all at once: two of them must not be the same
+        for each in options.listeners():
+            remedy = WITHOUT_MQTT if each.protocol in options.mqtt_ports() else OTHER_PORTS
+            for bound in bind_all(each.host, each.port, each.protocol.upper(), remedy):
+                stack.enter_context(bound)
+        stack.enter_context(bind_public(OPERATORS + options.offset, "OPERATORS"))
+
+
 def _make_certificates(options: Options) -> None:
     """Make and renew the certificates of `--tls auto`. Raises StartError, OSError."""
     if options.tls_auto:
         from enmasse.supervisor import certificates
 
-        certificates.ensure(options.tls_folder, certificates.names())
+        certificates.ensure(options.tls_folder, certificates.names(listening.names(options.listen)))
 
 
 def check_tls(options: Options) -> None:

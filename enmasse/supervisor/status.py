@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,25 @@ Status = dict[str, Any]
 
 NOT_RUNNING: Status = {
     "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [], "ca": None,
+    "insecure": [],
 }  # fmt: skip
 
 
-def merge(components: list[dict[str, Any]], feed: Mapping[str, Any] | None, ca: Path | None = None) -> Status:
+def merge(
+    components: list[dict[str, Any]],
+    feed: Mapping[str, Any] | None,
+    ca: Path | None = None,
+    insecure: Iterable[str] = (),
+) -> Status:
     """Return the status JSON. `feed`: the newest body of the status feed, None before the first. `ca`: file of the CA
-    that the suite has made."""
+    that the suite has made. `insecure`: words of `lines.INSECURE`."""
     return {
         **brief(components, feed),
         "components": components,
         "addresses": list(feed.get("addresses", ())) if feed else [],
         "errors": list(feed.get("errors", ())) if feed else [],
         "ca": None if ca is None else str(ca),
+        "insecure": list(insecure),
     }
 
 

@@ -15,7 +15,7 @@ from enmasse.engines.program import Program, Spec
 from enmasse.files import NO_ROOM, write_json
 from enmasse.identity.credentials import Credential
 from enmasse.identity.roles import Role
-from enmasse.supervisor import desired, logfile, mqtt, status, welcome
+from enmasse.supervisor import desired, listening, logfile, mqtt, status, welcome
 from enmasse.supervisor.brokers import DesiredBrokers
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
@@ -135,7 +135,8 @@ class Supervisor:
 
     def status(self) -> status.Status:
         """Return the current status JSON."""
-        return status.merge(self.components(), self._feed.body if self._feed else None, self.options.ca)
+        feed = self._feed.body if self._feed else None
+        return status.merge(self.components(), feed, self.options.ca, self._insecure())
 
     def brief(self) -> dict[str, Any]:
         """Return `schema`, `ready` and `config` of the status JSON: with 100,000 addresses at no cost for each."""
@@ -184,7 +185,7 @@ class Supervisor:
             if error.errno not in NO_ROOM:
                 raise
             self._news.set()  # written as soon as possible
-        for line in welcome.first_lines(self.options):
+        for line in welcome.first_lines(self.options, self._insecure()):
             self._print(line)
         for child in self._fixed.values():
             child.start()
@@ -216,7 +217,13 @@ class Supervisor:
     async def _keep_certificates(self) -> None:
         from enmasse.supervisor import certificates  # its libraries take time and memory
 
-        await certificates.keep(self.options.tls_folder, certificates.names, self._say_once)
+        def names() -> list[str]:
+            return certificates.names(listening.names(self.options.listen))
+
+        await certificates.keep(self.options.tls_folder, names, self._say_once)
+
+    def _insecure(self) -> list[str]:
+        return self.options.insecure(users=self._authserv is not None or has_users(self.options.config))
 
     async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> None:
         stopped = asyncio.create_task(self._stop.wait())

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from enmasse.supervisor.lines import INSECURE
 from enmasse.supervisor.plan import Options
 from enmasse.supervisor.ports import LOOPBACK
 from enmasse.text import offset_option
@@ -18,21 +19,20 @@ EXAMPLE = "orders"
 WEBSOCKET_PATH = "/mqtt"
 
 
-def first_lines(options: Options) -> list[str]:
-    """Return the lines of the start, before anything runs: how clients connect safely."""
-    if options.ca is None:
-        return []
-    return [f"clients verify TLS by the CA in {options.ca}"]
+def first_lines(options: Options, insecure: Iterable[str]) -> list[str]:
+    """Return the lines of the start, before anything runs: how clients connect safely, and what is not safe."""
+    lines = [] if options.ca is None else [f"clients verify TLS by the CA in {options.ca}"]
+    return [*lines, *(f"INSECURE: {INSECURE[word]}" for word in insecure)]
 
 
 def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     """Return the lines. `addresses`: from the status JSON."""
     facts: list[tuple[str, object]] = [
-        (name.upper(), f"{name}://{LOOPBACK}:{port}") for name, port in options.client_ports().items()
-    ]
-    facts += [
-        (name.upper(), f"{name}://{LOOPBACK}:{port}{WEBSOCKET_PATH if name in ('ws', 'wss') else ''}")
-        for name, port in options.mqtt_ports().items()
+        (
+            each.protocol.upper(),
+            f"{each.protocol}://{each.at}{WEBSOCKET_PATH if each.protocol in ('ws', 'wss') else ''}",
+        )
+        for each in options.listeners()
     ]
     facts += [("CA", options.ca)] if options.ca is not None else []
     facts += [("HTTP", f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]

@@ -11,6 +11,7 @@ from enmasse.aio.transport import Hub
 from enmasse.health import Health
 from enmasse.identity import credentials
 from enmasse.identity.credentials import Peers
+from enmasse.text import endpoint
 from services.router import config, metrics
 from services.router.config import RouterSettings
 from services.router.management.agent import ManagementAgent
@@ -35,7 +36,7 @@ class LoopClock:
 def open_listeners(sockets: Sockets) -> dict[str, str]:
     """Return name → host:port of the listeners that are open now; the agent creates and deletes them."""
     return {
-        listener.config.name: f"{listener.config.host or '0.0.0.0'}:{listener.port}"  # noqa: S104 - shown, not bound
+        listener.config.name: endpoint(listener.config.host or "0.0.0.0", listener.port or 0)  # noqa: S104 - shown, not bound
         for listener in sockets.listeners
     }
 

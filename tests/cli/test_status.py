@@ -22,7 +22,7 @@ from enmasse.cli.status import file_hashes
 from enmasse.identity.operator import secret_file
 from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, wait_for
 
-FIELDS = ["schema", "ready", "config", "components", "addresses", "errors", "ca"]
+FIELDS = ["schema", "ready", "config", "components", "addresses", "errors", "ca", "insecure"]
 
 
 def test_not_running() -> None:
@@ -31,6 +31,7 @@ def test_not_running() -> None:
     assert done.returncode == 4
     assert json.loads(done.stdout) == {
         "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [], "ca": None,
+        "insecure": [],
     }  # fmt: skip
     assert f"not running: nothing listens on 127.0.0.1:{8080 + offset}" in done.stderr
     assert done.stderr.endswith(" [suite.http.unreachable]\n")

@@ -62,7 +62,7 @@ def test_status_json_has_exactly_the_schema(empty_config: Path, tmp_path: Path) 
         up.feed(address("a"))
         up.until_ready()
         status = up.status()
-        assert list(status) == ["schema", "ready", "config", "components", "addresses", "errors", "ca"]
+        assert list(status) == ["schema", "ready", "config", "components", "addresses", "errors", "ca", "insecure"]
         assert [c["name"] for c in status["components"]] == FIXED
         for component in status["components"]:
             fields = ["name", "kind", "engine", "pid", "ready", "restarts", "since", "endpoints", "counts", "detail"]

@@ -10,6 +10,7 @@ from enmasse.control import ControlConnection, Dispatch
 from enmasse.engines.management_probe import TIMEOUT, ManagementProbe
 from enmasse.engines.program import ChildHealth
 from enmasse.settings import host_port
+from enmasse.text import endpoint
 
 PRODUCT: Final = "Apache Qpid Dispatch"
 _LISTENER: Final = "org.apache.qpid.dispatch.listener"
@@ -37,7 +38,7 @@ class QdrouterdProbe(ManagementProbe):
         """Return the health: ready if the router answers; endpoints are the listeners that accept connections."""
         endpoints = {}
         for row in await self._node.query(_LISTENER, ["name", "host", "port"]):
-            at = f"{row['host']}:{row['port']}"
+            at = endpoint(str(row["host"]), str(row["port"]))
             if await self._answers(at):
                 endpoints[str(row["name"])] = at
         nodes = await self._node.query(_NODE, ["id", "routerLink"])

@@ -16,6 +16,7 @@ from enmasse import log as logs
 from enmasse.aio.acceptor import Acceptor, listening
 from enmasse.aio.renewal import Renewal
 from enmasse.allocator import trim
+from enmasse.text import endpoint
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
 from services.mqtt_gateway.protocol.front import Front
 from services.mqtt_gateway.protocol.timetable import STEP
@@ -50,8 +51,9 @@ class ListenerError(Exception):
 
 
 class Listeners:
-    """`endpoints`: kind → host:port of those that are open; a second one of a kind is called `own`: no other gateway
-    has it. `allowed_origins`: of pages that may connect by WebSocket, beside those of the gateway's own host."""
+    """`endpoints`: kind → host:port of those that are open. A second one of a kind has the name `own` if no other
+    gateway listens there, else a number: `mqtt-2`. `allowed_origins`: of pages that may connect by WebSocket, beside
+    those of the gateway's own host."""
 
     def __init__(self, front: Front, allowed_origins: Collection[str] = ()) -> None:
         self._allowed_origins = allowed_origins
@@ -85,8 +87,13 @@ class Listeners:
 
         acceptor = Acceptor(self._loop, sockets, take)
         self._acceptors.append(acceptor)
-        name = "own" if listener.kind in self.endpoints else listener.kind
-        self.endpoints[name] = f"{listener.host}:{sockets[0].getsockname()[1]}"
+        self.endpoints[self._name(listener)] = endpoint(listener.host, sockets[0].getsockname()[1])
+
+    def _name(self, listener: ListenerSettings) -> str:
+        earlier = sum(name.partition("-")[0] == listener.kind for name in self.endpoints)
+        if not earlier:
+            return listener.kind
+        return f"{listener.kind}-{earlier + 1}" if listener.shared else "own"
 
     def stop_listening(self) -> None:
         """Accept no further connections; those that are open stay."""

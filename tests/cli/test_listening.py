@@ -1,0 +1,271 @@
+"""`enmasse up --listen`: which addresses are opened, what is refused, and what the suite reports of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.listening import Listen, listeners, names, parse
+from enmasse.supervisor.plan import Options
+from enmasse.supervisor.start import check_exposure
+from enmasse.testing import free_offset
+from tests.certificates import Authority
+from tests.cli.running import Up, enmasse, wait_for
+
+PORTS = {"amqp": 5672, "amqps": 5671, "mqtt": 1883, "mqtts": 8883}
+OWN = next((host for host in names([parse("0.0.0.0")]) if not host.startswith("127.")), "")
+"""An address of this machine that is not loopback."""
+needs_own = pytest.mark.skipif(not OWN, reason="this machine has no address but loopback")
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "protocol", "port"),
+    [
+        ("192.0.2.1", "192.0.2.1", None, None),
+        ("mq.example", "mq.example", None, None),
+        ("*", "*", None, None),
+        ("::1", "::1", None, None),
+        ("[::1]", "::1", None, None),
+        ("amqps=192.0.2.1", "192.0.2.1", "amqps", None),
+        ("amqps=mq.example:443", "mq.example", "amqps", 443),
+        ("mqtt=[::1]:1883", "::1", "mqtt", 1883),
+        ("wss=2001:db8::1", "2001:db8::1", "wss", None),
+    ],
+)
+def test_forms_of_an_address(text: str, host: str, protocol: str | None, port: int | None) -> None:
+    assert parse(text) == Listen(text, host, protocol, port)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected"),
+        ("http=192.0.2.1", "no protocol 'http'"),
+        ("=192.0.2.1", "no protocol ''"),
+        ("amqp=", "expected"),
+        ("192.0.2.1:5672", "write for example amqps=192.0.2.1:5672"),
+        ("amqp=192.0.2.1:0", "1 to 65535"),
+        ("amqp=192.0.2.1:65536", "1 to 65535"),
+        ("amqp=192.0.2.1:²", "1 to 65535"),
+        ("amqp=192.0.2.1:", "missing"),
+        ("amqp=[::1]:", "missing"),
+        ("[::1", "brackets"),
+        ("[192.0.2.1]:1", "brackets"),
+        ("[::1]5672", "brackets"),
+        ("1:2:3", "no IPv6 address"),
+        ("amqp://192.0.2.1", "expected"),
+        ("a b", "expected"),
+    ],
+)
+def test_text_that_is_no_address(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("[", r"\[")):
+        parse(text)
+
+
+def opened(*wanted: str, plaintext: bool = False) -> list[str]:
+    found = listeners(PORTS, map(parse, wanted), plaintext=plaintext)
+    assert len({each.name for each in found}) == len(found)
+    return [f"{each.name} {each.at}" for each in found]
+
+
+LOCAL = ["amqp 127.0.0.1:5672", "amqps 127.0.0.1:5671", "mqtt 127.0.0.1:1883", "mqtts 127.0.0.1:8883"]
+
+
+def test_without_the_option_loopback_is_open_only() -> None:
+    assert opened() == LOCAL
+
+
+def test_beyond_loopback_only_protocols_with_tls_are_open_unless_plaintext_is_allowed() -> None:
+    assert set(opened("192.0.2.1")) - set(LOCAL) == {"amqps-2 192.0.2.1:5671", "mqtts-2 192.0.2.1:8883"}
+    more = {"amqp-2 192.0.2.1:5672", "mqtt-2 192.0.2.1:1883"}
+    assert more <= set(opened("192.0.2.1", plaintext=True))
+    assert set(opened("::1")) - set(LOCAL) == {
+        "amqp-2 [::1]:5672", "amqps-2 [::1]:5671", "mqtt-2 [::1]:1883", "mqtts-2 [::1]:8883",
+    }  # fmt: skip
+
+
+def test_one_protocol_and_port_of_its_own() -> None:
+    assert set(opened("amqps=mq.example:443")) - set(LOCAL) == {"amqps-2 mq.example:443"}
+
+
+def test_all_addresses_of_a_family_have_those_of_loopback_too() -> None:
+    assert set(opened("0.0.0.0", "192.0.2.1")) - set(LOCAL) == {"amqps 0.0.0.0:5671", "mqtts 0.0.0.0:8883"}
+    assert opened("amqps=::", "amqps=::1")[1:3] == ["amqps 127.0.0.1:5671", "amqps-2 [::]:5671"]
+    assert opened("127.0.0.1", "localhost")[0] == LOCAL[0]
+
+
+def options(tmp_path: Path, *wanted: str, tls: bool = True, without: str = "", allow: str = "") -> Options:
+    return Options(
+        tmp_path,
+        tmp_path,
+        listen=tuple(map(parse, wanted)),
+        tls_auto=tls,
+        without=frozenset(without.split()),
+        allow_anonymous=allow == "anonymous",
+        allow_plaintext=allow == "plaintext",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "id"),
+    [
+        (("192.0.2.1",), "start.listen.anonymous"),
+        (("localhost", "192.0.2.1"), "start.listen.anonymous"),
+        (("mq.example",), "start.listen.anonymous"),
+        (("amqps=*",), "start.listen.anonymous"),
+    ],
+)
+def test_other_machines_are_refused_without_users(given: tuple[str, ...], id: str, tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=rf"enmasse user add.*\[{id}\]"):
+        check_exposure(options(tmp_path, *given))
+    check_exposure(options(tmp_path, *given, allow="anonymous"))
+    (tmp_path / "users.json").write_text("{}")
+    check_exposure(options(tmp_path, *given))
+
+
+def test_plaintext_is_refused_beyond_loopback(tmp_path: Path) -> None:
+    (tmp_path / "users.json").write_text("{}")
+    for given, tls in (("192.0.2.1", False), ("amqp=192.0.2.1", True), ("ws=*", True)):
+        with pytest.raises(StartError, match=r"--tls auto.*\[start\.listen\.plaintext\]"):
+            check_exposure(options(tmp_path, given, tls=tls))
+        check_exposure(options(tmp_path, given, tls=tls, allow="plaintext"))
+    check_exposure(options(tmp_path, "192.0.2.1"))
+
+
+def test_loopback_is_never_refused(tmp_path: Path) -> None:
+    for given in ("localhost", "::1", "127.0.0.2", "amqp=[::ffff:127.0.0.1]:5000"):
+        check_exposure(options(tmp_path, given, tls=False))
+        assert options(tmp_path, given, tls=False).insecure(users=False) == []
+
+
+def test_protocols_that_are_not_served_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"amqps needs --tls auto .*\[start\.listen\.not-served\]"):
+        check_exposure(options(tmp_path, "amqps=::1", tls=False))
+    with pytest.raises(StartError, match="mqtt needs MQTT"):
+        check_exposure(options(tmp_path, "mqtt=::1", without="mqtt"))
+
+
+def test_what_is_insecure(tmp_path: Path) -> None:
+    assert options(tmp_path).insecure(users=False) == []
+    assert options(tmp_path, "192.0.2.1").insecure(users=True) == []
+    assert options(tmp_path, "192.0.2.1").insecure(users=False) == ["anonymous"]
+    assert options(tmp_path, "192.0.2.1", allow="plaintext").insecure(users=True) == ["plaintext"]
+    assert options(tmp_path, "amqps=192.0.2.1", allow="plaintext").insecure(users=True) == []
+
+
+# The real suite
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A suite with TLS and without users, at all addresses of IPv4 and at loopback of IPv6."""
+    folder = tmp_path_factory.mktemp("suite")
+    assert enmasse("init", folder / "config").returncode == 0
+    given = ("--tls", "auto", "--listen", "0.0.0.0", "--listen", "::1", "--allow-anonymous")
+    with Up(folder / "config", folder / "data", fake=False, options=given) as up:
+        yield up.until_ready()
+
+
+def connects(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), 60).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@needs_own
+def test_other_machines_reach_the_protocols_with_tls_and_nothing_else(suite: Up) -> None:
+    served = {"amqps": 5671, "mqtts": 8883, "wss": 8084}
+    inner = {"amqp": 5672, "mqtt": 1883, "ws": 8083, "operators": 5673, "http": 8080}
+    assert {name: connects(OWN, port + suite.offset) for name, port in served.items()} == dict.fromkeys(served, True)
+    assert {name: connects(OWN, port + suite.offset) for name, port in inner.items()} == dict.fromkeys(inner, False)
+    inside = {**served, **inner}
+    assert {name: connects("127.0.0.1", port + suite.offset) for name, port in inside.items()} == dict.fromkeys(
+        inside, True
+    )
+    ports = json.loads((suite.data / "run" / "ports.json").read_text())
+    assert not [key for key, port in ports.items() if connects(OWN, port)]
+
+
+@needs_own
+def test_the_certificate_has_the_addresses_of_the_machine(suite: Up) -> None:
+    ca = suite.data / "tls" / "ca.crt"
+    for scheme, port in (("amqps", 5671), ("mqtts", 8883), ("wss", 8084)):
+        for host in (OWN, "127.0.0.1", "::1"):
+            context = ssl.create_default_context(cafile=str(ca))
+            with (
+                socket.create_connection((host, port + suite.offset), 60) as plain,
+                context.wrap_socket(plain, server_hostname=host) as connection,
+            ):
+                assert connection.version() == "TLSv1.3", scheme
+    done = enmasse("send", "-a", f"amqps://{OWN}:{5671 + suite.offset}/myqueue", "from far", "--ca", ca)
+    assert done.returncode == 0, done.stderr
+    done = enmasse("receive", "-a", f"amqp://[::1]:{5672 + suite.offset}/myqueue", "--count", 1, "--timeout", 60)
+    assert done.stdout == "from far\n"
+
+
+def test_it_is_reported_at_once_in_the_status_and_as_a_metric(suite: Up) -> None:
+    line = "INSECURE: clients of other machines may connect without credentials"
+    assert suite.lines[1] == line
+    assert f"AMQPS  amqps://0.0.0.0:{5671 + suite.offset}" in suite.lines
+    assert f"MQTT   mqtt://[::1]:{1883 + suite.offset}" in suite.lines
+    assert suite.status()["insecure"] == ["anonymous"]
+    assert suite.component("mqtt_gateway-0")["endpoints"]["mqtt-2"] == f"[::1]:{1883 + suite.offset}"
+    shown = enmasse("status", "--port-offset", suite.offset).stdout
+    assert f"{line}\n" in shown and f"AMQP   amqp://[::1]:{5672 + suite.offset}\n" in shown
+    metrics = suite.http("/metrics")[1]
+    assert 'enmasse_insecure{what="anonymous"} 1.0' in metrics and 'enmasse_insecure{what="plaintext"} 0.0' in metrics
+
+
+@needs_own
+def test_plaintext_is_reported_and_the_first_user_ends_anonymous(tmp_path: Path) -> None:
+    assert enmasse("init", tmp_path / "config").returncode == 0
+    given = ("--without", "mqtt", "--listen", OWN, "--allow-anonymous", "--allow-plaintext")
+    with Up(tmp_path / "config", tmp_path / "data", fake=False, options=given) as up:
+        up.until_ready()
+        assert [line.split(":")[0] for line in up.lines[:2]] == ["INSECURE", "INSECURE"]
+        assert connects(OWN, 5672 + up.offset) and not connects(OWN, 5673 + up.offset)
+        assert up.status()["insecure"] == ["anonymous", "plaintext"]
+        added = enmasse("user", "add", "alice", "--generate", "--config", tmp_path / "config")
+        assert added.returncode == 0, added.stderr
+        wait_for(lambda: up.status()["insecure"] == ["plaintext"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--listen", "0.0.0.0"), "[start.listen.anonymous]"),
+        (("--listen", "0.0.0.0", "--allow-anonymous"), "[start.listen.plaintext]"),
+        (("--listen", "amqps=::1"), "[start.listen.not-served]"),
+        (("--listen", "amqp=::1:1:"), "is no IPv6 address"),
+        (("--listen", "198.51.100.77", "--allow-anonymous", "--allow-plaintext"), "[start.listen.not-available]"),
+        (("--listen", "no.such.invalid", "--allow-anonymous", "--allow-plaintext"), "[start.listen.not-available]"),
+    ],
+)
+def test_a_start_that_is_refused_makes_no_folder(given: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    assert enmasse("init", tmp_path / "config").returncode == 0
+    folders = ("--config", tmp_path / "config", "--data", tmp_path / "data", "--port-offset", free_offset())
+    done = enmasse("up", *folders, *given)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@needs_own
+def test_a_port_in_use_is_named_with_its_address(tmp_path: Path) -> None:
+    assert enmasse("init", tmp_path / "config").returncode == 0
+    cert, key = Authority(tmp_path).issue("server")
+    offset = free_offset()
+    given = ("--tls-cert", cert, "--tls-key", key, "--allow-anonymous", "--port-offset", offset)
+    folders = ("--config", tmp_path / "config", "--data", tmp_path / "data")
+    with socket.create_server((OWN, 5671 + offset)):
+        done = enmasse("up", *folders, *given, "--listen", OWN)
+        assert done.returncode == 2 and f"port {5671 + offset} of {OWN} (AMQPS) is in use by" in done.stderr
+    done = enmasse("up", *folders, *given, "--listen", f"amqps=127.0.0.1:{5672 + offset}")  # AMQP is there
+    assert done.returncode == 2 and f"port {5672 + offset} (AMQPS) is in use" in done.stderr
