@@ -31,6 +31,7 @@ log = logs.get(part="amqp")
 _FINE = 0.02  # seconds between two ticks of a hub at least
 _HIGH_WATER = 512 * 1024  # bytes in the socket's write buffer at which a connection is blocked
 _LOW_WATER = 64 * 1024
+_LOOK_AT_UNREAD = 1.0  # seconds between two looks at what a peer leaves unread, once that is much
 _SHARE = 0.005  # seconds of work for one connection, before others have a go
 _TURN = 0.005  # seconds of work for those that wait, before the sockets are looked at again
 _TLS_HANDSHAKE = 20.0  # seconds; as `Limits.handshake_timeout_ms` for what follows it
@@ -212,6 +213,7 @@ class Wire(asyncio.Protocol):
         self.until = 0.0  # when its share of this turn is used up; 0: nothing was used yet
         self.peer = ""
         self._closing: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
         self._state = ""
         self._waiting = False  # in the hub's queue; the socket is not read meanwhile
         self._at_once = True  # what comes is processed in the turn in which it comes
@@ -267,8 +269,9 @@ class Wire(asyncio.Protocol):
         self.hub.wires.discard(self)
         self.hub._forget(self)
         self.transport = None
-        if self._closing is not None:
-            self._closing.cancel()
+        for timer in (self._closing, self._looking):
+            if timer is not None:
+                timer.cancel()
         error = None
         if exc is not None:
             error = AmqpError(errors.CONNECTION_FORCED, f"the connection to {self.peer} was lost: {exc}")
@@ -278,6 +281,7 @@ class Wire(asyncio.Protocol):
     def pause_writing(self) -> None:
         """As asyncio.Protocol."""
         self.connection.set_blocked(True)
+        self._look_at_unread()
 
     def resume_writing(self) -> None:
         """As asyncio.Protocol."""
@@ -363,14 +367,30 @@ class Wire(asyncio.Protocol):
                 transport.write(data)
             except RuntimeError:  # uvloop has closed the socket without a word: the loop is about to end
                 return
-            if connection.blocked and transport.get_write_buffer_size() > connection.limits.max_buffered:
-                size = transport.get_write_buffer_size()
-                log.warning("amqp.peer.stalled", peer=self.peer, buffered=size)
-                self._drop(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, f"the peer leaves {size} bytes unread"))
+            self._check_unread()
         if connection.finished and self._closing is None:
             # a peer that does not read the last output must not keep the socket
             self._closing = self.hub.loop.call_later(connection.limits.close_timeout_ms / 1000, self._abort)
             transport.close()
+
+    def _check_unread(self) -> None:
+        """Drop the connection if its peer leaves too much output unread."""
+        connection, transport = self.connection, self.transport
+        if transport is None or not connection.blocked:
+            return
+        size = transport.get_write_buffer_size()
+        if size > connection.limits.max_buffered:
+            log.warning("amqp.peer.stalled", peer=self.peer, buffered=size)
+            self._drop(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, f"the peer leaves {size} bytes unread"))
+
+    def _look_at_unread(self) -> None:
+        """Check from time to time while output is unread: TLS has some of its own, such as answers to KeyUpdate."""
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking = None
+        self._check_unread()
+        if self.transport is not None and self.connection.blocked:
+            self._looking = self.hub.loop.call_later(_LOOK_AT_UNREAD, self._look_at_unread)
 
     def tick(self, now_ms: int) -> None:
         """Give the connection the time in milliseconds, and plan the next call."""

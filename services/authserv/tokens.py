@@ -99,6 +99,8 @@ class Tokens:
         headers = token.headers()
         if headers.get("alg") not in self._issuer.algorithms:
             raise ValueError("the algorithm is not allowed")
+        if "crit" in headers:
+            raise ValueError("extensions that must be understood")
         kid = headers.get("kid")
         key = self._keys.get(str(kid)) if kid is not None else None
         if kid is None and len(self._keys) == 1:

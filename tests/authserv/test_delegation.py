@@ -141,6 +141,15 @@ def test_a_router_that_states_no_address_locks_nobody_out(service: Running) -> N
     assert ask(service.port, "alice", "right").opened
 
 
+def test_a_user_without_hashes_has_no_password(service: Running) -> None:
+    service.users({**USERS, "empty": User(), "half": User(scram=ALICE.scram)})
+    for name, password in (("empty", ""), ("empty", "x"), ("half", "right"), ("half", ""), ("@staff", "")):
+        assert not ask(service.port, name, password).opened
+        assert not ask_engine(service.port, PlainClient(name, password)).opened
+    assert not ask_engine(service.port, ScramClient("empty", "x")).opened
+    service.users(USERS)
+
+
 def test_the_address_that_a_router_states_counts(service: Running) -> None:
     def attempt(password: str, address: str) -> bool:
         return ask_engine(service.port, PlainClient("alice", password), f"default?client={address}").opened

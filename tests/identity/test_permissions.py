@@ -60,6 +60,13 @@ def test_deny_wins_wherever_it_stands_and_the_decision_names_the_rule() -> None:
     assert permissions.decide(ALICE, "manage", "a") == Decision(False, None)
 
 
+def test_without_permissions_nothing_is_allowed() -> None:
+    for found in (of(), Permissions({}), Permissions({"alice": Granted(groups=("gone",))})):
+        for operation in OPERATIONS:
+            for name in ("a", "a/b", "$lwt", ""):
+                assert not found.rights(ALICE).decide(operation, name).allowed
+
+
 def test_deny_of_everything_includes_the_names_of_the_suite() -> None:
     assert not of(allow("$subctrl"), deny("#")).decide(ALICE, "send", "$subctrl").allowed
 
