@@ -156,6 +156,7 @@ EVENTS = (
     Event("gateway.wills.disconnected", "info", "reason", "The last-will service cannot be reached; it is tried again.", "Check mqtt_lwt if it continues."),
     Event("http.request.failed", "error", "", "A request for health or metrics failed with an unexpected error.", REPORT),
     Event("identity.peer.refused", "warning", "peer name role reason", "A peer was refused a connection, or what it asked for. `name` and `role`: its credential; without a role it has proved none, and `name` is what it states.", "Find the program at `peer`. One of the suite needs its credential, see docs/identity.md."),
+    Event("identity.user.refused", "warning", "user peer operation address", "A user was refused a link, or a message for an address: `send`, `recv` or another operation; `connect`: the user was removed or has another password. At most 20 of a user and 200 in all are logged in a minute, the same one once.", "Nothing if it should be so. Otherwise `enmasse user check` shows which rule decides, and `enmasse user allow` changes it."),
     Event("kubernetes.event.not-sent", "warning", "reason", "A Kubernetes event could not be created.", "Check the permissions of the service account."),
     Event("kubernetes.object.warned", "warning", "about reason message", "A warning about an object, which is also sent as a Kubernetes event.", "See `message`."),
     Event("kubernetes.watch.failed", "error", "", "A watch failed with an unexpected error; it begins again.", REPORT),

@@ -224,6 +224,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 configserv=configserv,
                 listeners=for_clients,
                 mqtt=options.has_mqtt,
+                sasl_plugin=AUTHSERV if authenticates(options) else None,
                 static=["ragent", "operators", "services", "inter-router"],
             ),
         ),
@@ -287,6 +288,8 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> 
     )
     if authenticates(options):
         made |= {"credential": settings.credential(name), "peers": settings.peers, "audit": str(data.audit)}
+        made["configserv"] = settings.configserv
+        made["entities"] = [*made["entities"], _auth_service(settings.address(f"{AUTHSERV}/amqp"))]
     return Spec(name, ROUTER_KIND, made, frozenset(listening), options.router)
 
 
@@ -317,6 +320,12 @@ def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir)
     }
     name = "storage_controller"
     return Spec(name, name, settings(name, configserv=configserv, driver=driver))
+
+
+def _auth_service(address: str) -> list[Any]:
+    """Return the static entity of the authentication service, to which listeners for clients refer."""
+    host, _, port = address.rpartition(":")
+    return ["authServicePlugin", {"name": AUTHSERV, "host": host, "port": port}]
 
 
 def _router_entities(name: str, ragent: str, operators: int, services: int, *, scram: bool) -> list[list[Any]]:

@@ -81,6 +81,8 @@ class Login(Handler):
         self._user = ""
         """The name that the client states."""
         self._principal: Principal | None = None
+        self._credentials: str | None = None
+        """Credentials that the user had when the client began to prove them; a change meanwhile makes them differ."""
         self._trying = False
 
     def mechanisms(self, names: tuple[str, ...], unknown: Unknown) -> dict[str, Callable[[], ServerMechanism]]:
@@ -108,7 +110,9 @@ class Login(Handler):
             Symbol("authenticated-identity"): {"sub": principal.name, "preferred_username": principal.name},
             Symbol("groups"): list(principal.groups),
         }
-        credentials = self._outcomes.credentials(principal.name)
+        credentials = self._credentials
+        if credentials is None:
+            credentials = self._outcomes.credentials(principal.name)
         if credentials is not None:
             properties[Symbol("credentials")] = credentials
         wanted = c.remote_open.desired_capabilities if c.remote_open is not None else None
@@ -150,10 +154,12 @@ class Login(Handler):
 
     def _verifier(self, user: str, mechanism: str) -> Verifier | None:
         self._user = user
+        self._credentials = self._outcomes.credentials(user)
         return self._outcomes.verifier(user, mechanism) if self._may_try() else None
 
     def _check(self, exchange: Exchange, user: str, password: str) -> None:
         self._user = prepared(user) or user
+        self._credentials = self._outcomes.credentials(self._user)
         if self._may_try():
             self._outcomes.spawn(self._checked(exchange, self._user, password))
         else:

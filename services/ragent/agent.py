@@ -69,6 +69,8 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
     listeners: tuple[ClientListener, ...] = ()
     mqtt: bool = False
     """Whether routers have the nodes of the MQTT services and the queues of sessions (`$sub/<broker>`)."""
+    sasl_plugin: str | None = None
+    """Name of the authentication service, in the routers' own configuration, that the listeners for clients ask."""
     static: tuple[str, ...] = ("ragent",)
     """Names of entities in the routers' own configuration: they are not reported as foreign."""
 
@@ -90,7 +92,7 @@ class RouterAgent:
             )
             for each in config.listeners
         )
-        self.desired = Desired(listeners, mqtt=config.mqtt)
+        self.desired = Desired(listeners, mqtt=config.mqtt, sasl_plugin=config.sasl_plugin)
         self.routers: dict[str, ManagedRouter] = {}
         self.by_hand = ByHand(config.name, self._contents_changed)
         self.book = ReadinessBook("what was missing on a router has been made again")

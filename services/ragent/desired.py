@@ -30,6 +30,7 @@ class Desired:
         listeners: Iterable[ClientListener],
         *,
         mqtt: bool = False,
+        sasl_plugin: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sources = Sources(("addresses", "placements"))
@@ -40,6 +41,7 @@ class Desired:
         self.mesh = Mesh(clock)
         self._listeners = tuple(listeners)
         self._mqtt = mqtt
+        self._sasl_plugin = sasl_plugin
         self._types: dict[AddressName, str] = {}
         self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._brokers: Mapping[str, feeds.BrokerEndpoint] = {}
@@ -149,7 +151,8 @@ class Desired:
 
     def listeners(self, router: str) -> list[Entity]:
         """Return the router's listeners for clients, and their TLS profiles. A port of a host belongs to one router."""
-        return entities.listeners(each for each in self._listeners if each.router in (None, router))
+        wanted = [each for each in self._listeners if each.router in (None, router)]
+        return entities.listeners(wanted, self._sasl_plugin)
 
     def expected(self, router: str, type_: str, name: str) -> Entity | None:
         """Return the desired entity of this name; None if it is not desired, or if the agent gives no such name."""

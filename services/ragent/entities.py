@@ -49,7 +49,7 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     AUTO_LINK: ("address", "direction", "connection"),
     LINK_ROUTE: ("prefix", "direction", "connection", "containerId"),
     CONNECTOR: ("host", "port", "role", "sslProfile", "saslMechanisms"),
-    LISTENER: ("host", "port", "role", "sslProfile"),
+    LISTENER: ("host", "port", "role", "sslProfile", "saslPlugin"),
     SSL_PROFILE: ("certFile", "privateKeyFile"),
 }
 """Attributes that are compared with the desired entity. A QUERY requests `name` and these."""
@@ -236,12 +236,14 @@ def neighbour(router: str, endpoint: Endpoint) -> Entity:
     return Entity(CONNECTOR, f"{PREFIX}router/{router}", attributes)
 
 
-def listeners(wanted: Iterable[ClientListener]) -> list[Entity]:
-    """Return the client listeners and their TLS profiles."""
+def listeners(wanted: Iterable[ClientListener], sasl_plugin: str | None = None) -> list[Entity]:
+    """Return the client listeners and their TLS profiles. `sasl_plugin`: the authentication service that they ask."""
     entities = []
     for name, host, port, tls, _ in wanted:
         attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "normal", "authenticatePeer": False}
         attributes["management"] = False
+        if sasl_plugin is not None:
+            attributes["saslPlugin"] = sasl_plugin
         if tls is not None:
             profile = f"{PREFIX}tls/{name}"
             entities.append(Entity(SSL_PROFILE, profile, {"certFile": tls[0], "privateKeyFile": tls[1]}))

@@ -7,16 +7,21 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from enmasse import log, process
+from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.health import Health
 from enmasse.identity import credentials
 from enmasse.identity.credentials import Peers
+from enmasse.model import feeds
+from enmasse.settings import host_port
 from enmasse.text import endpoint
 from services.router import config, metrics
 from services.router.config import RouterSettings
 from services.router.management.agent import ManagementAgent
 from services.router.management.assembly import all_tables
 from services.router.network.sockets import Sockets
+from services.router.routing.users import Users
 
 
 class LoopClock:
@@ -41,8 +46,17 @@ def open_listeners(sockets: Sockets) -> dict[str, str]:
     }
 
 
-def readiness(sockets: Sockets, client_ports: Sequence[int], trouble: str) -> tuple[bool, str]:
+def log_refusal(user: str, peer: str, operation: str, address: str) -> None:
+    """Log that a user was refused something."""
+    log.get().warning("identity.user.refused", user=user, peer=peer, operation=operation, address=address)
+
+
+def readiness(
+    sockets: Sockets, client_ports: Sequence[int], trouble: str, users: Users | None = None
+) -> tuple[bool, str]:
     """Return whether clients can connect, and why not, or else what `trouble` there has been."""
+    if users is not None and not users.known:
+        return False, "waits for the users of the configuration service"
     missing = set(client_ports) - {listener.port for listener in sockets.listeners}
     ports = ", ".join(map(str, sorted(missing)))
     return not missing, f"waits for its agent to open {ports}" if missing else trouble
@@ -55,16 +69,22 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     router = config.make_router(attributes, LoopClock(loop))
     hub = Hub(loop)
     hub.per_turn = True
-    credentials.own(settings)  # a bad file ends the process; connectors read it each time
+    own = credentials.own(settings)  # a bad file ends the process; connectors read it each time
     peers = None if settings.peers is None else Peers(settings.peers)
-    sockets = Sockets(router, hub, peers, settings.credential)
+    users, following = None, []
+    if settings.configserv is not None:
+        users = Users(router, log_refusal)
+        permissions = FollowedFeed("permissions", feeds.Permissions, users.replace)
+        client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
+        following.append(process.spawn(client.run(), "feed of permissions"))
+    sockets = Sockets(router, hub, peers, settings.credential, users)
     health = Health(settings.health, lambda: metrics.families(router), endpoints=lambda: open_listeners(sockets))
     tables = all_tables(router, sockets, attributes)
     ManagementAgent(router, tables)
     await health.start()
     await config.load(settings, tables)
     router.watch.start()
-    health.check = lambda: readiness(sockets, settings.client_ports, hub.trouble)
+    health.check = lambda: readiness(sockets, settings.client_ports, hub.trouble, users)
     # Existing objects live as long as the process: exclude them from collection, and collect others rarely.
     gc.collect()
     gc.freeze()
@@ -72,6 +92,8 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     await stop.wait()
     health.check = None
     health.set(False, "stopping")
+    for task in following:
+        task.cancel()
     for connector in list(sockets.connectors):
         sockets.disconnect(connector)
     for open_listener in list(sockets.listeners):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from enmasse.process import Fatal
-from enmasse.settings import ServiceSettings
+from enmasse.settings import HostPort, ServiceSettings
 from services.router.management.entities import EntityTable, ListenerTable
 from services.router.management.schema import (
     ROUTER_CONFIG,
@@ -23,11 +23,13 @@ from services.router.routing.router import Router
 class RouterSettings(ServiceSettings, frozen=True, kw_only=True):
     """`entities`: `[["router", {"id": …}], ["listener", {…}], …]`. `client_ports`: ports of the listeners that the
     agent creates; the router is ready while all of them are open. `peers`: file of the processes that may connect to
-    listeners with `access`."""
+    listeners with `access`. `configserv`: host:port of the configuration service, whose users and permissions are in
+    force on listeners with `saslPlugin`."""
 
     entities: list[tuple[str, dict[str, Any]]]
     client_ports: tuple[int, ...] = ()
     peers: str | None = None
+    configserv: HostPort | None = None
 
 
 def router_attributes(settings: RouterSettings) -> dict[str, Any]:

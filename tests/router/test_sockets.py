@@ -102,7 +102,8 @@ def failed(management: Management, name: str) -> dict[str, Any] | None:
         ({"sslProfile": "broken", "requireSsl": True}, "sslProfile 'broken': certFile '/nowhere.pem' cannot be used"),
         ({"port": "no-such-service"}, "port 'no-such-service' is neither a number nor a known service"),
         ({"host": "192.0.2.1"}, "listener 'bad' on 192.0.2.1"),
-        ({"saslPlugin": "auth"}, "saslPlugin (an authentication service) is not supported by this router"),
+        ({"saslPlugin": "auth", "http": True}, "saslPlugin with http is not supported by this router"),
+        ({"saslPlugin": "auth", "role": "route-container"}, "saslPlugin of a listener that is not for clients"),
         ({"sslProfile": "broken"}, "sslProfile without requireSsl"),
         ({"multiTenant": True}, "multiTenant is not supported by this router"),
     ],
@@ -116,6 +117,21 @@ def test_listeners_that_cannot_be(management: Management, body: dict[str, Any], 
     assert status in (500, 501) and text in description, description
     assert "bad" not in [row["name"] for row in management.query(LISTENER)]
     management.delete(PREFIX + "sslProfile", "broken")
+
+
+def test_an_authentication_service_that_cannot_be(management: Management) -> None:
+    """A listener needs the service that it names, and a router that follows users."""
+    body = {"host": "127.0.0.1", "port": str(free_port()), "saslPlugin": "auth"}
+    plugin = PREFIX + "authServicePlugin"
+    status, text, _ = management.call("CREATE", body, type=LISTENER, name="bad")
+    assert (status, text.endswith("there is no authServicePlugin 'auth'")) == (400, True), text
+    made = management.create(plugin, "auth", host="127.0.0.1", port="5678", realm="space")
+    assert (made["host"], made["port"], made["realm"], made["sslProfile"]) == ("127.0.0.1", "5678", "space", None)
+    status, text, _ = management.call("CREATE", body, type=LISTENER, name="bad")
+    assert (status, "needs the setting configserv" in text) == (400, True), text
+    status, text, _ = management.call("CREATE", {"sslProfile": "none"}, type=plugin, name="other")
+    assert (status, "there is no sslProfile 'none'" in text) == (400, True), text
+    management.delete(plugin, "auth")
 
 
 def test_http_listener(management: Management) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from services.router.management import schema
-from services.router.management.entities import ConnectorTable, ListenerTable, SslProfileTable, UniqueNames
+from services.router.management.entities import (
+    AuthServiceTable,
+    ConnectorTable,
+    ListenerTable,
+    SslProfileTable,
+    UniqueNames,
+)
 from services.router.management.live import core_tables
 from services.router.management.logs import LogTable
 from services.router.management.policies import PolicyTable, VhostStatsTable, VhostTable
@@ -23,6 +29,7 @@ def all_tables(router: Router, sockets: Sockets, attributes: dict[str, Any]) -> 
         VhostTable(names, router.policy),
         LogTable(names),
         SslProfileTable(names, sockets),
+        AuthServiceTable(names, sockets),
         *core_tables(router, attributes),
         VhostStatsTable(router.policy),
         NoneTable(schema.VHOST_GROUP_TYPE),

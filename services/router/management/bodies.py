@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from enmasse.identity.roles import Listener
 from services.router.management.schema import BAD_REQUEST, VHOST_GROUP, ManagementError, coerce
-from services.router.network.configuration import ConnectorConfig, ListenerConfig, SslProfile
+from services.router.network.configuration import AuthService, ConnectorConfig, ListenerConfig, SslProfile
 from services.router.routing.configuration import (
     BALANCED,
     AddressConfig,
@@ -202,6 +202,7 @@ def listener_config(name: str, body: Body) -> ListenerConfig:
         failover_urls=body["failoverUrls"] or "",
         policy_vhost=body["policyVhost"],
         access=None if body["access"] is None else Listener(body["access"]),
+        sasl_plugin=body["saslPlugin"] or None,
         http=body["http"],
         healthz=body["healthz"],
         metrics=body["metrics"],
@@ -215,6 +216,13 @@ def connector_config(name: str, body: Body) -> ConnectorConfig:
         verify_hostname=body["verifyHostname"],
         sasl_username=body["saslUsername"],
         sasl_password=body["saslPassword"],
+    )
+
+
+def auth_service(name: str, body: Body) -> AuthService:
+    """Return the authentication service that a body states."""
+    return AuthService(
+        name=name, host=body["host"], port=body["port"], realm=body["realm"], ssl_profile=body["sslProfile"]
     )
 
 

@@ -7,10 +7,16 @@ from operator import attrgetter
 from typing import Any
 
 from services.router.management import schema
-from services.router.management.bodies import connector_config, listener_config, ssl_profile
+from services.router.management.bodies import auth_service, connector_config, listener_config, ssl_profile
 from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, FORBIDDEN, INTERNAL, EntityType, ManagementError, read_body
-from services.router.management.supported import check_connector, check_listener, check_profile, check_role
+from services.router.management.supported import (
+    check_connector,
+    check_listener,
+    check_plugin,
+    check_profile,
+    check_role,
+)
 from services.router.management.tables import Getter, Table
 from services.router.network.connectors import Connector
 from services.router.network.listeners import Listener, ListenError
@@ -132,6 +138,9 @@ class ListenerTable(EntityTable):
         try:
             profile, knows_peers = self._sockets.profile, self._sockets.knows_peers
             check_listener(self.type, where, body, profile, knows_peers=knows_peers)
+            if body["saslPlugin"]:
+                known = self._sockets.has_auth_service(body["saslPlugin"])
+                check_plugin(where, body, known=known, knows_users=self._sockets.knows_users)
         except ProfileError as error:
             raise ManagementError(INTERNAL, f"{where}: {error}") from None
         entity.listener = self._sockets.new_listener(listener_config(entity.name, body))
@@ -217,3 +226,30 @@ class SslProfileTable(EntityTable):
     def delete(self, entity: Entity) -> None:
         super().delete(entity)
         self._sockets.remove_profile(entity.name)
+
+
+class AuthServiceTable(EntityTable):
+    """Table of authentication services, to which listeners refer. A deleted one can no longer be asked."""
+
+    def __init__(self, names: UniqueNames, sockets: Sockets) -> None:
+        super().__init__(schema.AUTH_SERVICE_PLUGIN, names, lambda body: str(body["name"]))
+        self._sockets = sockets
+
+    def make(self, body: dict[str, Any]) -> Any:
+        if not body["name"]:
+            raise ManagementError(BAD_REQUEST, "an authServicePlugin needs a name, to which listeners refer")
+        if body["sslProfile"]:
+            try:
+                self._sockets.profile(body["sslProfile"])
+            except ProfileError as error:
+                raise ManagementError(BAD_REQUEST, f"authServicePlugin '{body['name']}': {error}") from None
+        return super().make(body)
+
+    def add(self, name: str | None, body: Any) -> Entity:
+        entity: Entity = super().add(name, body)
+        self._sockets.set_auth_service(auth_service(entity.name, entity.body))
+        return entity
+
+    def delete(self, entity: Entity) -> None:
+        super().delete(entity)
+        self._sockets.remove_auth_service(entity.name)

@@ -228,6 +228,7 @@ SSL_PROFILE = _type(
     _CRD,
     deprecated={"certDb": "caCertFile", "keyFile": "privateKeyFile", "displayNameFile": "uidNameMappingFile"},
 )
+AUTH_SERVICE_PLUGIN = _type("authServicePlugin", _COMMON + "host=127.0.0.1!C port=amqp!C realm!C sslProfile!C", _CRD)
 POLICY = _type(
     "policy",
     _COMMON + "maxConnections:int=65535!C maxMessageSize:int=0!C enableVhostPolicy:bool=false!C "
@@ -288,6 +289,7 @@ TYPES: dict[str, EntityType] = {
         LISTENER,
         CONNECTOR,
         SSL_PROFILE,
+        AUTH_SERVICE_PLUGIN,
         POLICY,
         VHOST,
         VHOST_GROUP_TYPE,

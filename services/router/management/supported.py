@@ -30,7 +30,8 @@ _ANNOTATIONS: Problem = (
 )
 _LISTENER: tuple[Problem, ...] = (
     (lambda b: b["role"] == "edge", "role edge"),
-    (lambda b: b["saslPlugin"], "saslPlugin (an authentication service)"),
+    (lambda b: b["saslPlugin"] and b["role"] != "normal", "saslPlugin of a listener that is not for clients"),
+    (lambda b: b["saslPlugin"] and b["http"], "saslPlugin with http"),
     (lambda b: b["multiTenant"], "multiTenant"),
     (lambda b: b["requireEncryption"] and not b["requireSsl"], "requireEncryption (use requireSsl)"),
     (
@@ -106,8 +107,10 @@ def check_listener(
         raise _wrong(where, "requireSsl needs an sslProfile")
     if _is_for_peers(where, body, knows_peers):
         return
+    if body["saslPlugin"]:  # it states which mechanisms there are
+        return
     wanted = _known_mechanisms(
-        where, body, (ANONYMOUS, EXTERNAL), "; names and passwords come with an authentication service"
+        where, body, (ANONYMOUS, EXTERNAL), "; names and passwords come with an authentication service (saslPlugin)"
     )
     certificates = bool(body["sslProfile"]) and bool(profile(body["sslProfile"]).ca_cert_file)
     if EXTERNAL in wanted and not certificates:
@@ -120,11 +123,24 @@ def check_listener(
         )
 
 
+def check_plugin(where: str, body: Body, *, known: bool, knows_users: bool) -> None:
+    """Check the authentication service of a listener. Raises ManagementError 400. `known`: there is an entity of this
+    name; `knows_users`: the router follows the users of the configuration service."""
+    if not known:
+        raise _wrong(where, f"there is no authServicePlugin '{body['saslPlugin']}'")
+    if not knows_users:
+        raise _wrong(where, "saslPlugin needs the setting configserv of this router's configuration file")
+
+
 def _is_for_peers(where: str, body: Body, knows_peers: bool) -> bool:
     """Return whether a listener is for processes of the suite: then SCRAM-SHA-256 is offered, and for operators, if it
     is configured, PLAIN."""
     wanted = (body["saslMechanisms"] or "").split()
     if SCRAM not in wanted and body["access"] is None:
+        return False
+    if body["saslPlugin"]:
+        if body["access"] is not None:
+            raise _wrong(where, "access is for processes of the suite, saslPlugin for users: give one of them")
         return False
     alone = wanted == [SCRAM] or (wanted == [SCRAM, PLAIN] and body["access"] == "operators")
     if not alone or not body["authenticatePeer"] or body["access"] is None or body["http"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,14 @@ from services.router.routing.connection import DEFAULT_CAPACITY, NORMAL
 ANONYMOUS, EXTERNAL, PLAIN, SCRAM = "ANONYMOUS", "EXTERNAL", "PLAIN", "SCRAM-SHA-256"
 NEIGHBOURS = ("inter-router", "edge")
 """Roles of connections between routers."""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine's loopback."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +52,14 @@ class ListenerConfig(EndpointConfig):
     """A port. `http`: it serves /healthz and /metrics (each if enabled) instead of AMQP. `handshake_timeout` 0: the
     engine's default. `policy_vhost`: the vhost of all connections, regardless of the host name in their Open. `access`:
     the listener is for processes of the suite, which authenticate and have the rights of their roles there; vhosts do
-    not apply to them."""
+    not apply to them. `sasl_plugin`: the listener is for users, whom this authentication service knows."""
 
     authenticate_peer: bool = False
     handshake_timeout: int = 0
     failover_urls: str = ""
     policy_vhost: str | None = None
     access: Listener | None = None
+    sasl_plugin: str | None = None
     http: bool = False
     healthz: bool = True
     metrics: bool = True
@@ -62,6 +72,22 @@ class ConnectorConfig(EndpointConfig):
     verify_hostname: bool = True
     sasl_username: str | None = None
     sasl_password: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthService:
+    """An authentication service. `realm`: what it is asked for, beside the address of the client."""
+
+    name: str
+    host: str
+    port: str
+    realm: str | None = None
+    ssl_profile: str | None = None
+
+    @property
+    def protected(self) -> bool:
+        """Return whether no other machine can read what is sent to the service."""
+        return self.ssl_profile is not None or is_loopback(self.host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,20 @@ from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from services.router import metrics
 from services.router.network import hosts, tls
-from services.router.network.configuration import ANONYMOUS, EXTERNAL, PLAIN, ListenerConfig, SslProfile
+from services.router.network.configuration import (
+    ANONYMOUS,
+    EXTERNAL,
+    PLAIN,
+    ListenerConfig,
+    SslProfile,
+    is_loopback,
+)
+from services.router.network.delegation import Client, RelayedLogin
 from services.router.network.maker import ConnectionMaker
 from services.router.routing.connection import RouterConnection
 from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router
+from services.router.routing.users import NO_CREDENTIALS, Identity, UserRights
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -99,6 +108,8 @@ class Listener:
         record.tls = tls.protection(peer.ssl)
         if self.config.access is not None:
             return self._maker.accepted(record, self.config, self._admission(record, self.config.access))
+        if self.config.sasl_plugin is not None:
+            return self._maker.accepted(record, self.config, self._of_user(record, peer, self.config.sasl_plugin))
         user = tls.user_of(peer.ssl, None if self._profile is None else self._profile.uid_format)
         return self._maker.accepted(record, self.config, self._sasl(user))
 
@@ -120,6 +131,38 @@ class Listener:
 
         record.on_closed = closed
         return admission.sasl(plain=PLAIN in self.config.sasl_mechanisms)
+
+    def _of_user(self, record: RouterConnection, peer: Peer, plugin: str) -> SaslServer:
+        """Return the SASL layer of a client. While there are no users it needs no credentials; while it is not known
+        whether there are any, it is refused for now."""
+        users = self._maker.users
+        assert users is not None  # or the listener would have been refused
+        login: RelayedLogin | None = None
+        if users.known and users.anonymous:
+            sasl = self._sasl(tls.user_of(peer.ssl, None if self._profile is None else self._profile.uid_format))
+        else:
+            host = peer.address.rpartition(":")[0].strip("[]")
+            client = Client(host, peer.ssl is not None or is_loopback(host), self.config.sasl_mechanisms)
+            service = self._maker.auth_services.get(plugin) if users.known else None
+
+            def go_on() -> None:
+                if record.amqp.unprocessed:
+                    record.amqp.receive(b"")
+
+            sasl = login = RelayedLogin(self._maker.logins, service, client, go_on)
+
+        def admit(user: str) -> UserRights | None:
+            record.admit = None  # it refers to the record
+            identity = Identity(NO_CREDENTIALS) if login is None else login.identity
+            assert identity is not None  # SASL was required
+            return users.admit(record, identity)
+
+        def closed() -> None:
+            record.on_closed = record.admit = None
+            users.left(record)
+
+        record.admit, record.on_closed = admit, closed
+        return sasl
 
     def _sasl(self, user: str | None) -> SaslServer:
         """Return the server's side of SASL. `user`: named by the client's certificate."""

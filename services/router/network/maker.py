@@ -12,11 +12,19 @@ from enmasse.amqp.sole import SOLE_CONNECTION
 from enmasse.identity.credentials import Peers
 from enmasse.model.names import RELAYS_TO_TOPICS
 from services.router import PRODUCT, SIMULATES
-from services.router.network.configuration import ConnectorConfig, EndpointConfig, ListenerConfig, SslProfile
+from services.router.network.configuration import (
+    AuthService,
+    ConnectorConfig,
+    EndpointConfig,
+    ListenerConfig,
+    SslProfile,
+)
+from services.router.network.delegation import Logins
 from services.router.network.tls import ProfileError
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
 from services.router.routing.router import Router
+from services.router.routing.users import Users
 
 SESSION_FRAMES, SESSION_BYTES = 512, 8 * 1024 * 1024
 """Frames and bytes that a peer may send in one session before receivers take them: a large message without a receiver
@@ -29,14 +37,25 @@ OFFERED = (*CAPABILITIES, SOLE_CONNECTION, RELAYS_TO_TOPICS)
 
 class ConnectionMaker:
     """Connects sockets to the router. `profiles`: SSL profiles by name. `peers`: the processes of the suite;
-    `credential`: the file with the router's own credential. Either may be absent."""
+    `credential`: the file with the router's own credential. `users`: those of listeners with `saslPlugin`. Each may be
+    absent. `auth_services`: authentication services by name."""
 
-    def __init__(self, router: Router, hub: Hub, peers: Peers | None = None, credential: str | None = None) -> None:
+    def __init__(
+        self,
+        router: Router,
+        hub: Hub,
+        peers: Peers | None = None,
+        credential: str | None = None,
+        users: Users | None = None,
+    ) -> None:
         self.router = router
         self.hub = hub
         self.peers = peers
         self.credential = credential
+        self.users = users
         self.profiles: dict[str, SslProfile] = {}
+        self.auth_services: dict[str, AuthService] = {}
+        self.logins = Logins(hub, router.id, self.profile)
         self._handler = RouterHandler(router)
 
     def profile(self, name: str) -> SslProfile:

@@ -8,27 +8,40 @@ from collections.abc import Callable
 from enmasse import process
 from enmasse.aio.transport import Hub
 from enmasse.identity.credentials import Peers
-from services.router.network.configuration import ConnectorConfig, ListenerConfig, SslProfile
+from services.router.network.configuration import AuthService, ConnectorConfig, ListenerConfig, SslProfile
 from services.router.network.connectors import Connector
 from services.router.network.listeners import Listener, ListenError
 from services.router.network.maker import ConnectionMaker
 from services.router.routing.router import Router
+from services.router.routing.users import Users
 
 
 class Sockets:
     """All open listeners, all dialling connectors, and the SSL profiles they use."""
 
-    def __init__(self, router: Router, hub: Hub, peers: Peers | None = None, credential: str | None = None) -> None:
-        """`peers`, `credential`: see ConnectionMaker."""
+    def __init__(
+        self,
+        router: Router,
+        hub: Hub,
+        peers: Peers | None = None,
+        credential: str | None = None,
+        users: Users | None = None,
+    ) -> None:
+        """`peers`, `credential`, `users`: see ConnectionMaker."""
         self.listeners: set[Listener] = set()
         self.connectors: set[Connector] = set()
-        self._maker = ConnectionMaker(router, hub, peers, credential)
+        self._maker = ConnectionMaker(router, hub, peers, credential, users)
         self._one_at_a_time = asyncio.Lock()
 
     @property
     def knows_peers(self) -> bool:
         """True if listeners can authenticate processes of the suite."""
         return self._maker.peers is not None
+
+    @property
+    def knows_users(self) -> bool:
+        """True if the router follows the users of the configuration service."""
+        return self._maker.users is not None
 
     @property
     def has_credential(self) -> bool:
@@ -44,6 +57,16 @@ class Sockets:
 
     def remove_profile(self, name: str) -> None:
         self._maker.profiles.pop(name, None)
+
+    def has_auth_service(self, name: str) -> bool:
+        """Return True if there is an authentication service of this name."""
+        return name in self._maker.auth_services
+
+    def set_auth_service(self, service: AuthService) -> None:
+        self._maker.auth_services[service.name] = service
+
+    def remove_auth_service(self, name: str) -> None:
+        self._maker.auth_services.pop(name, None)
 
     def new_listener(self, config: ListenerConfig) -> Listener:
         """Return a listener that is not open yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from enmasse.amqp.errors import NOT_IMPLEMENTED, UNAUTHORIZED_ACCESS, AmqpError
+from enmasse.amqp.errors import NOT_IMPLEMENTED, AmqpError
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import RELEASED
 from enmasse.amqp.receiver import Partial
@@ -34,7 +34,6 @@ NO_MANAGEMENT = rejected(*MANAGEMENT_ELSEWHERE)
 NO_DELAY = rejected(NOT_IMPLEMENTED, "a delivery delay needs a queue or a topic: this address keeps no message back")
 _DELAY = b"x-opt-delivery-"
 _DELAYS = ("x-opt-delivery-delay", "x-opt-delivery-time")
-UNAUTHORIZED = rejected(UNAUTHORIZED_ACCESS, "the message's address is disallowed by local policy")
 
 
 class AnonymousInLink(InLink):
@@ -127,6 +126,11 @@ class AnonymousInLink(InLink):
     def partial(self, delivery: Partial) -> None:
         begin_or_gather(self, delivery, _begin)
 
+    def look_up_again(self) -> None:
+        """Look up the address of each message again, with the rights that the connection has now."""
+        self._cache.clear()
+        self._relayed.clear()
+
     def gone(self) -> None:
         super().gone()
         self._relayed.clear()
@@ -177,9 +181,12 @@ class AnonymousInLink(InLink):
         try:
             text = str(to, "utf-8")
             rights = self.connection.rights
-            if rights is not None and not rights.may_send(text):
-                self.connection.owner.policy.links_denied += 1
-                return UNAUTHORIZED
+            if rights is not None:
+                try:
+                    rights.check_message(text)
+                except AmqpError:
+                    self.connection.owner.policy.links_denied += 1
+                    raise
             broker = self._broker(text)
             if broker is not None:
                 out = self._relays.to(broker)

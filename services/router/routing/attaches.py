@@ -122,6 +122,8 @@ class Attaches:
                 return
             source = self._granted(address, text, source, incoming=False)
         record = OutLink(connection, link, address)
+        if dynamic:
+            router.temporaries.given(record, address.key[1:])
         asked = link.remote_attach
         if asked is not None and asked.snd_settle_mode == SND_SETTLED:
             record.presettle = True

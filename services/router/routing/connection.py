@@ -11,10 +11,11 @@ from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
+from enmasse.identity.owned import owned
+from enmasse.identity.principal import ANONYMOUS, Principal
 from services.router.routing.clock import Clock
 from services.router.routing.names import tokens
-from services.router.routing.peers import PeerRights
-from services.router.routing.policy import Policy, Rights
+from services.router.routing.policy import Denials, Policy
 
 NORMAL = "normal"
 ROUTE_CONTAINER = "route-container"
@@ -184,6 +185,26 @@ class Protection(NamedTuple):
     bits: int
 
 
+class Rights(Protocol):
+    """Rights of a connection: those of a vhost (policy.py), a process (peers.py) or a user (users.py)."""
+
+    max_message_size: int
+    close_connections: bool
+    denials: Denials
+
+    def check_attach(self, links: int, *, incoming: bool, address: str | None, dynamic: bool, waypoint: bool) -> None:
+        """Raise AmqpError unless a further link may be attached; `links` are those of its direction."""
+
+    def check_message(self, address: str) -> None:
+        """Raise AmqpError unless messages may be sent to `address`."""
+
+    def check_recovered(self, address: str) -> None:
+        """Raise AmqpError unless a subscription to `address`, found by its name, may be used."""
+
+    def may_serve(self, pattern: str) -> bool:
+        """Return whether links of others to addresses of a pattern may be passed on to this peer."""
+
+
 class RouterConnection:
     """`name`: its listener or connector; `dir`: `in` for accepted connections, `out` for others."""
 
@@ -205,10 +226,11 @@ class RouterConnection:
         self.authenticated = False
         self.mechanism: str | None = None  # SASL mechanism
         self.policy_vhost: str | None = None
-        self.admit: Callable[[str], PeerRights] | None = (
-            None  # of a listener for peers: rights of an authenticated user
+        self.principal = Principal(ANONYMOUS)
+        self.admit: Callable[[str], Rights | None] | None = (
+            None  # of a listener for peers or users: rights of an authenticated one
         )
-        self.rights: Rights | PeerRights | None = None  # None: no restrictions
+        self.rights: Rights | None = None  # None: no restrictions
         self.amqp: Connection
         self.abort: Callable[[], None] | None = None  # closes the socket
         self.on_opened: Callable[[], None] | None = None
@@ -226,6 +248,11 @@ class RouterConnection:
         self._sending: list[Session] = []
         self._receiving: list[Session] = []
         self._turn = 0
+
+    @property
+    def known_as(self) -> str:
+        """The name under which brokers and services know what this client owns: its user and container-id."""
+        return owned(self.principal, self.container)
 
     @property
     def usable(self) -> bool:

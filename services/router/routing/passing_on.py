@@ -79,7 +79,7 @@ class PassingOn:
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, text)
         owning = "M0" + name if name else ""
         pair = RoutedLink(
-            passed_on_name(link.name, connection.container),
+            passed_on_name(link.name, connection.known_as),
             owning,
             durable,
             self._temporaries,
@@ -143,15 +143,19 @@ class PassingOn:
         pair.join(pair.client, half)
         container.amqp.wake()
 
-    def _end(self, present: RoutedLink) -> None:
-        """Another link takes the name of this one."""
+    def refuse(self, half: RoutedHalf, error: AmqpError) -> None:
+        """End a client's link that it may no longer have; a durable terminus is kept."""
+        self._end(half.pair, error)
+
+    def _end(self, present: RoutedLink, error: AmqpError = TAKEN) -> None:
+        """End both links. By default because another link takes the name of this one."""
         client, container = present.client, present.container
         if container is not None and container.open:
             container.open = False
             container.link.detach(None, closed=not present.survives)
         if client.open:
             client.open = False
-            client.link.detach(TAKEN)
+            client.link.detach(error)
             client.connection.amqp.wake()
             self._half_over(client)
         if container is not None:

@@ -6,7 +6,6 @@ a link of its own, before that address is remembered.
 
 from __future__ import annotations
 
-from enmasse.amqp.errors import AmqpError
 from enmasse.identity.admission import Admission
 from services.router.routing.names import LOCAL, MOBILE, parse, strip, tokens
 from services.router.routing.policy import Denials
@@ -26,13 +25,12 @@ class PeerRights:
         self._admission = admission
         self._router_id = router_id
 
-    def may_send(self, address: str) -> bool:
-        """Return whether messages may be sent to `address`."""
-        try:
-            self._check(address, incoming=True)
-        except AmqpError:
-            return False
-        return True
+    def check_message(self, address: str) -> None:
+        """Raise AmqpError unless messages may be sent to `address`."""
+        self._check(address, incoming=True)
+
+    def check_recovered(self, address: str) -> None:
+        """Do nothing: the attach was checked."""
 
     def may_serve(self, pattern: str) -> bool:
         """Return whether links to addresses of a pattern, `name` or `name/#`, may be passed on to this peer."""

@@ -1,7 +1,7 @@
 """Policy: limits of open connections, and the addresses to which a user of a vhost may attach.
 
 Vhosts and their groups are those of Qpid Dispatch. The rights of a connection are computed once, when it opens;
-an authentication service that hands out address permissions will make the same Rights.
+those of users are in users.py, those of processes of the suite in peers.py.
 """
 
 from __future__ import annotations
@@ -67,8 +67,16 @@ class Rights:
     def may_send(self, address: str) -> bool:
         return self._targets.allow(strip(address))
 
+    def check_message(self, address: str) -> None:
+        """Raise AmqpError unless messages may be sent to `address`."""
+        if not self.may_send(address):
+            raise AmqpError(UNAUTHORIZED_ACCESS, "the message's address is disallowed by local policy")
+
     def may_receive(self, address: str) -> bool:
         return self._sources.allow(strip(address))
+
+    def check_recovered(self, address: str) -> None:
+        """Do nothing: the attach was checked."""
 
     def may_serve(self, pattern: str) -> bool:
         """Return True: vhosts do not restrict which links are passed on to a container."""

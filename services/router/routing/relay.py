@@ -123,7 +123,7 @@ class Relays:
 
     def _attach(self, broker: RouterConnection) -> RelayOut:
         session = broker.session_for_links(receiving=False)
-        name = passed_on_name(f"relay.{secrets.token_urlsafe(11)}", self._client.container)
+        name = passed_on_name(f"relay.{secrets.token_urlsafe(11)}", self._client.known_as)
         sender: Any = session.attach_sender(name, Source(), Target())
         address = self._addresses.new("R" + name, BALANCED)
         out = sender.context = RelayOut(self, broker, sender, address)

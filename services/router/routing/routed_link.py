@@ -327,6 +327,8 @@ class RoutedLink:
             source, target = self._as_asked(source), self._as_asked(target)
         if isinstance(link, Receiver) and survives(source):  # it was there: the client's attach does not name it
             self.survives = True
+        if self.elsewhere is not None and not self._may_recover(source):
+            return
         self._remember(self.container.connection, target if self.client.direction == "in" else source)
         try:
             self.client.link.accept(
@@ -343,11 +345,26 @@ class RoutedLink:
         self.client.link.session.connection.wake()
         self.flow()
 
+    def _may_recover(self, source: Any) -> bool:
+        """Return whether the client may have the subscription that was found by its name; otherwise refuse it."""
+        rights = self.client.connection.rights
+        if rights is None or source is None or self.container is None:
+            return True
+        try:
+            rights.check_recovered(source.address or "")
+        except AmqpError as error:
+            self.container.open = False
+            self.container.link.detach(None, closed=not self.survives)
+            self.container.connection.amqp.wake()
+            self.give_up(error)
+            return False
+        return True
+
     def _remember(self, container: RouterConnection, terminus: Any) -> None:
         """Make a temporary queue or topic, if this is one, reachable for all clients."""
         if terminus is not None and terminus.dynamic and terminus.address:
             name = strip(terminus.address)
-            if self.temporaries.made(name, container):
+            if self.temporaries.made(name, container, self.client.connection):
                 self.temporary = name
 
     def _offered(self, container: RoutedHalf) -> tuple[Symbol, ...] | None:

@@ -101,7 +101,7 @@ class Router(RouterCore):
         self.temporaries = Temporaries(self.addresses.configured)
         self.passing_on = PassingOn(self.temporaries)
         self.watch = Watch(self.connections, clock)
-        self._clients: dict[str, int] = {}  # open connections of clients by container-id
+        self._clients: dict[str, int] = {}  # open connections of clients by known_as
         self._gone = Totals()
         self._turn = 0
 
@@ -161,15 +161,15 @@ class Router(RouterCore):
 
     # Connections and links
 
-    def is_known(self, container_id: str) -> bool:
-        """Return True if a client with this container-id is connected."""
-        return container_id in self._clients
+    def is_known(self, known_as: str) -> bool:
+        """Return True if a client of this name (RouterConnection.known_as) is connected."""
+        return known_as in self._clients
 
     def add_connection(self, connection: RouterConnection) -> None:
         """Add a connection whose Open was received and not refused."""
         self.connections[connection.identity] = connection
         if connection.is_client:
-            self._clients[connection.container] = self._clients.get(connection.container, 0) + 1
+            self._clients[connection.known_as] = self._clients.get(connection.known_as, 0) + 1
 
     def connection_opened(self, connection: RouterConnection) -> None:
         """Handle a connection whose Opens were exchanged."""
@@ -183,9 +183,9 @@ class Router(RouterCore):
         """Remove a closed connection; most of its links were reported before."""
         connection.closed = True
         if self.connections.pop(connection.identity, None) is not None and connection.is_client:
-            self._clients[connection.container] -= 1
-            if not self._clients[connection.container]:
-                del self._clients[connection.container]
+            self._clients[connection.known_as] -= 1
+            if not self._clients[connection.known_as]:
+                del self._clients[connection.known_as]
         self.policy.connection_closed(connection.identity)
         if connection.is_container and connection.opened_at is not None:
             self.containers.remove(connection)

@@ -19,29 +19,47 @@ class Temporaries:
         self._configured = configured
         self._at: dict[str, RouterConnection] = {}
         self._own: dict[LinkRecord, RoutedAddress] = {}
+        self._owners: dict[str, RouterConnection] = {}  # by name: clients for which they were made
+        self._names: dict[LinkRecord, str] = {}
 
     def broker_of(self, name: str) -> RouterConnection | None:
         """Return the broker of the temporary queue or topic of this name."""
         return self._at.get(name)
 
-    def made(self, name: str, broker: RouterConnection) -> bool:
-        """Record one that a broker created. Return False if its name is configured, so that it cannot be reached."""
+    def owned_by(self, connection: RouterConnection, name: str) -> bool:
+        """Return whether a temporary address was made for this connection."""
+        return self._owners.get(name) is connection
+
+    def given(self, link: LinkRecord, name: str) -> None:
+        """Record one that was made for a client's link, and ends with it."""
+        self._names[link] = name
+        self._owners[name] = link.connection
+
+    def made(self, name: str, broker: RouterConnection, client: RouterConnection) -> bool:
+        """Record one that a broker created for a client. Return False if its name is configured, so that it cannot be
+        reached."""
         if self._configured.match(name) is not None:
             return False
         self._at[name] = broker
+        self._owners[name] = client
         return True
 
     def over(self, name: str) -> None:
         """Remove one whose link has ended."""
         self._at.pop(name, None)
+        self._owners.pop(name, None)
 
     def own(self, address: RoutedAddress, link: LinkRecord) -> None:
         """Record one of the router's own, which exists until `link` ends."""
         address.temporary = True
         self._own[link] = address
+        self.given(link, address.key[2:])
 
     def link_over(self, link: LinkRecord) -> None:
         """Remove the router's own one of an ended link, if it has one."""
+        name = self._names.pop(link, None)
+        if name is not None:
+            self._owners.pop(name, None)
         address = self._own.pop(link, None)
         if address is not None:
             address.temporary = False

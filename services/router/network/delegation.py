@@ -1,0 +1,344 @@
+"""SASL of clients by an authentication service (`authServicePlugin`): frames are relayed, over a connection to the
+service for each login, and the service's Open states who the client is (docs/contracts.md, "authserv")."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from enmasse import process
+from enmasse.aio.transport import Hub, dial
+from enmasse.amqp import errors
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.frames import HEADER
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.limits import Limits
+from enmasse.amqp.performatives import (
+    SASL_AUTH,
+    SASL_OK,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+    encode_performative,
+)
+from enmasse.amqp.sasl import TEMPORARY, SaslClient, SaslServer
+from enmasse.amqp.types import Symbol
+from enmasse.identity.principal import Principal
+from services.router import PRODUCT, SIMULATES
+from services.router.network import hosts, tls
+from services.router.network.configuration import ANONYMOUS, PLAIN, AuthService, SslProfile
+from services.router.routing.users import Identity
+
+SECONDS = 10.0
+"""Time for a login, until then it must have its outcome."""
+MOST, MOST_OF_A_HOST, MOST_WAITING = 128, 64, 4096
+"""Logins with a connection to a service, those of one host among them, and logins that wait for one."""
+MOST_ROUNDS = 16
+READABLE = (PLAIN, "OAUTHBEARER", "XOAUTH2")
+"""Mechanisms that send a secret: only where no other machine can read the connections, to the service too."""
+UNREADY = ("SCRAM-SHA-512", "SCRAM-SHA-256", PLAIN, ANONYMOUS)
+"""Offered if the service cannot be asked: each of them fails for now."""
+_LIMITS = Limits(max_sessions=1, max_links=1)
+
+
+class Client(NamedTuple):
+    """A client that logs in. `host`: its address; `protected`: no other machine can read the
+    connection."""
+
+    host: str
+    protected: bool
+    mechanisms: tuple[str, ...] = ()
+    """The ones that the listener permits; empty: all."""
+
+
+class Logins:
+    """Logins under way. Hosts with waiting logins take turns, so that many of one host do not keep out others."""
+
+    def __init__(self, hub: Hub, router_id: str, profile: Callable[[str], SslProfile]) -> None:
+        self.hub = hub
+        self.loop = hub.loop
+        self.router_id = router_id
+        self.profile = profile
+        self._under_way: Counter[str] = Counter()
+        self._waiting: dict[str, deque[RelayedLogin]] = {}
+        self._number = 0
+
+    def begin(self, login: RelayedLogin) -> bool:
+        """Ask the service when it is this login's turn. Return False if too many wait."""
+        if self._number >= MOST_WAITING:
+            return False
+        self._number += 1
+        self._waiting.setdefault(login.client.host, deque()).append(login)
+        self._proceed()
+        return True
+
+    def leave(self, login: RelayedLogin) -> None:
+        """Remove a login that has ended: one that waited, or one that was under way."""
+        host = login.client.host
+        waiting = self._waiting.get(host)
+        if waiting is not None and login in waiting:
+            waiting.remove(login)
+            self._number -= 1
+            if not waiting:
+                del self._waiting[host]
+            return
+        self._under_way[host] -= 1
+        if not self._under_way[host]:
+            del self._under_way[host]
+        self._proceed()
+
+    def _proceed(self) -> None:
+        while self._under_way.total() < MOST:
+            host = next((each for each in self._waiting if self._under_way[each] < MOST_OF_A_HOST), None)
+            if host is None:
+                return
+            waiting = self._waiting.pop(host)
+            login = waiting.popleft()
+            if waiting:
+                self._waiting[host] = waiting  # behind the other hosts
+            self._number -= 1
+            self._under_way[host] += 1
+            login.ask_service()
+
+
+class RelayedLogin(SaslServer):
+    """SASL of one client: its frames go to the service, and those of the service to it. `go_on` reads what the client
+    has sent meanwhile."""
+
+    def __init__(self, logins: Logins, service: AuthService | None, client: Client, go_on: Callable[[], None]) -> None:
+        """`service` None: every login fails for now."""
+        super().__init__({}, required=True)
+        self.client = client
+        self.identity: Identity | None = None
+        self._logins = logins
+        self._service = service
+        self._go_on = go_on
+        self._offered: tuple[str, ...] | None = None
+        self._asked = False
+        """The service has to answer."""
+        self._over = False
+        self._under_way = False
+        self._failed = False
+        """The service could not be asked; the client gets this outcome when it has chosen a mechanism."""
+        self._connection: Connection | None = None
+        self._timer: Any = None
+        self._task: Any = None
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the service, or the client's turn, is waited for."""
+        return self._asked
+
+    # --- the client -----------------------------------------------------------------------------------------------
+
+    def start(self, send: Callable[[Any], None], on_done: Callable[[str | None, bool], None]) -> None:
+        """The client begins."""
+        self._send, self._on_done = send, on_done
+        self._asked = True
+        if self._service is None or not self._logins.begin(self):
+            self.give_up()
+            return
+        self._under_way = True
+        self._timer = self._logins.loop.call_later(SECONDS, self.give_up)
+
+    def receive(self, frame: Any) -> None:
+        """Pass on a frame of the client. Raises AmqpError if it is out of turn."""
+        if isinstance(frame, SaslInit) and self.mechanism is None:
+            self.mechanism = str(frame.mechanism)
+            if self._failed:
+                self._decide(TEMPORARY)
+            elif self.mechanism not in (self._offered or ()):
+                self._decide(SASL_AUTH)
+            else:
+                assert self._service is not None
+                hostname = f"{self._service.realm or 'default'}?client={self.client.host}"
+                response = frame.initial_response
+                self._pass_on(SaslInit(mechanism=frame.mechanism, initial_response=response, hostname=hostname))
+        elif isinstance(frame, SaslResponse) and self.mechanism is not None and self._rounds < MOST_ROUNDS:
+            self._rounds += 1
+            self._pass_on(SaslResponse(response=frame.response))
+        else:
+            raise AmqpError(errors.ILLEGAL_STATE, f"{type(frame).__name__} is out of turn in the SASL exchange")
+
+    def let_go(self) -> None:
+        """The outcome is decided, or the client has gone: the connection to the service ends."""
+        super().let_go()
+        self._over = True
+        self._asked = False
+        self._go_on = _nothing
+        self._release()
+
+    def _release(self) -> None:
+        """End the connection to the service: it is another login's turn."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._under_way:
+            self._under_way = False
+            self._logins.leave(self)
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._logins.loop.call_soon(connection.close)
+
+    def _pass_on(self, frame: Any) -> None:
+        connection = self._connection
+        if connection is None or connection.finished:
+            self._decide(TEMPORARY)
+            return
+        body = encode_performative(frame)
+        self._asked = True
+        connection.output.put(HEADER(len(body) + 8, 2, 1, 0) + body)
+
+    def _decide(self, code: int, user: str | None = None, additional: bytes | None = None) -> None:
+        self._asked = False
+        self._send(SaslOutcome(code=code, additional_data=additional))
+        self.done = code == SASL_OK
+        on_done = self._on_done
+        self.let_go()
+        on_done(user, self.done)
+
+    # --- the service ----------------------------------------------------------------------------------------------
+
+    def ask_service(self) -> None:
+        """Connect to the service: the client has its turn."""
+        self._task = process.spawn(self._dial(), "connection to the authentication service")
+
+    async def _dial(self) -> None:
+        service, logins = self._service, self._logins
+        assert service is not None
+        connection = Connection(
+            _Asker(self),
+            container_id=logins.router_id,
+            is_client=True,
+            hostname=service.host,
+            sasl=_ServiceSasl(self),
+            properties={"product": PRODUCT, "version": SIMULATES},
+            limits=_LIMITS,
+        )
+        self._connection = connection
+        try:
+            host, context = await hosts.address(service.host, None), None
+            if service.ssl_profile:
+                context = tls.client_context(logins.profile(service.ssl_profile), verify_hostname=True)
+            port = hosts.port_number(service.port)
+            await dial(logins.hub, host, port, connection, ssl=context, server_hostname=service.host)
+        except (OSError, ValueError, tls.ProfileError):
+            self._task = None
+            self.give_up()
+        else:
+            self._task = None
+
+    def offer(self, names: Sequence[str]) -> None:
+        """The service offers these mechanisms."""
+        permitted, service = self.client.mechanisms, self._service
+        protected = self.client.protected and (service is None or service.protected)
+        self._offered = tuple(
+            name
+            for name in names
+            if (name not in READABLE or protected) and (not permitted or name in permitted)
+        )  # fmt: skip
+        self._send(SaslMechanisms(sasl_server_mechanisms=tuple(map(Symbol, self._offered))))
+        self._proceed()
+
+    def challenge(self, data: bytes) -> None:
+        """The service asks for more."""
+        self._send(SaslChallenge(challenge=data))
+        self._proceed()
+
+    def succeed(self, identity: Identity, additional: bytes | None) -> None:
+        """The service has accepted the client, and states who it is."""
+        if self._asked:
+            self.identity = identity
+            self._decide(SASL_OK, identity.principal.name, additional)
+
+    def fail(self, code: int) -> None:
+        """The service has refused the client."""
+        if self._asked:
+            self._decide(code)
+
+    def give_up(self) -> None:
+        """The service cannot be asked, or there was no outcome in time."""
+        if self._over:
+            return
+        if self.mechanism is not None:
+            self._decide(TEMPORARY)
+        elif not self._failed:
+            self._failed = True
+            self._release()
+            if self._offered is None:
+                self.offer(UNREADY)
+
+    def _proceed(self) -> None:
+        self._asked = False
+        self._go_on()
+
+
+def _nothing(*_: Any) -> None:
+    """Ignore a call."""
+
+
+class _ServiceSasl(SaslClient):
+    """SASL towards the service: what it sends is passed on."""
+
+    def __init__(self, login: RelayedLogin) -> None:
+        super().__init__([])
+        self.additional: bytes | None = None
+        self._login = login
+        self._began = False
+
+    def receive(self, frame: Any) -> None:
+        """Pass on a frame of the service. Raises AmqpError if it is out of turn."""
+        login = self._login
+        if isinstance(frame, SaslMechanisms) and not self._began:
+            self._began = True
+            login.offer([str(name) for name in frame.sasl_server_mechanisms])
+        elif isinstance(frame, SaslChallenge) and login.waits and login.mechanism is not None:
+            login.challenge(bytes(frame.challenge))
+        elif isinstance(frame, SaslOutcome) and login.waits and login.mechanism is not None:
+            if frame.code == SASL_OK:
+                self.additional = None if frame.additional_data is None else bytes(frame.additional_data)
+                self.done = True
+            else:
+                login.fail(int(frame.code))
+        else:
+            raise AmqpError(errors.ILLEGAL_STATE, f"{type(frame).__name__} is out of turn in the SASL exchange")
+
+
+class _Asker(Handler):
+    """The connection to the service."""
+
+    def __init__(self, login: RelayedLogin) -> None:
+        self._login = login
+
+    def on_open(self, c: Connection) -> None:
+        remote, sasl = c.remote_open, c.sasl
+        assert remote is not None
+        assert isinstance(sasl, _ServiceSasl)
+        identity = stated(remote.properties or {})
+        if identity is None:
+            self._login.fail(TEMPORARY)
+        else:
+            self._login.succeed(identity, sasl.additional)
+
+    def on_close(self, c: Connection, error: AmqpError | None) -> None:
+        self._login.give_up()
+
+
+def stated(properties: Any) -> Identity | None:
+    """Return the identity that properties of the service's Open state; None if they state none."""
+    identity = properties.get("authenticated-identity")
+    name = identity.get("sub") if isinstance(identity, dict) else None
+    groups = properties.get("groups")
+    groups = groups if isinstance(groups, list) else []
+    credentials = properties.get("credentials")
+    if not isinstance(name, str) or not name or not all(isinstance(group, str) for group in groups):
+        return None
+    principal = Principal(str(name), tuple(map(str, groups)))
+    return Identity(principal, str(credentials) if isinstance(credentials, str) else None)

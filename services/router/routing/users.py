@@ -1,0 +1,256 @@
+"""Users of the listeners with `saslPlugin`: their connections, and their rights by the permissions that the
+configuration service publishes.
+
+Rights are asked when a link is attached, and for the address of a message without a link of its own before that address
+is remembered. A change visits the connections of the users that it concerns, and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from enmasse.amqp.errors import UNAUTHORIZED_ACCESS, AmqpError
+from enmasse.amqp.link import Receiver
+from enmasse.identity.permissions import Permissions, Rights
+from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.model.users import GROUP, Operation
+from services.router.routing.anonymous import AnonymousInLink
+from services.router.routing.connection import RouterConnection
+from services.router.routing.names import LOCAL, MOBILE, parse, strip, tokens
+from services.router.routing.policy import Denials
+from services.router.routing.routed_link import RoutedHalf
+
+if TYPE_CHECKING:
+    from enmasse.model import feeds
+    from services.router.routing.connection import LinkRecord
+    from services.router.routing.router import Router
+
+LOG_SECONDS, MOST_LOGGED, MOST_LOGGED_OF_A_USER = 60.0, 200, 20
+"""Refusals that are logged in this time, in all and of a user; the same one is logged once."""
+_WORDS: dict[Operation, str] = {"send": "send to", "recv": "receive from", "manage": "manage", "view": "view"}
+NO_CREDENTIALS = Principal(ANONYMOUS)
+Log = Callable[[str, str, str, str], None]
+"""Logs a refusal: user, host:port of the peer, operation, address."""
+
+
+class Identity(NamedTuple):
+    """A user as the authentication service states it. `credentials`: which password was checked (feed `permissions`);
+    None: it does not state that."""
+
+    principal: Principal
+    credentials: str | None = None
+
+
+class _Member:
+    """A connection of a user. `known`: there was an entry of the user."""
+
+    __slots__ = ("connection", "credentials", "known", "principal")
+
+    def __init__(self, connection: RouterConnection, principal: Principal, credentials: str, known: bool) -> None:
+        self.connection = connection
+        self.principal = principal
+        self.credentials = credentials
+        self.known = known
+
+
+class Refusals:
+    """Log events about refusals, of which there is a bounded number a minute."""
+
+    def __init__(self, now: Callable[[], float], log: Log) -> None:
+        self._now = now
+        self._log = log
+        self._since = self._now()
+        self._logged: dict[str, set[tuple[str, str]]] = {}
+        self._number = 0
+
+    def note(self, user: str, peer: str, operation: str, address: str) -> None:
+        """Log that the user of the connection from `peer` may not do this."""
+        now = self._now()
+        if now - self._since >= LOG_SECONDS:
+            self._since, self._number = now, 0
+            self._logged.clear()
+        seen = self._logged.setdefault(user, set()) if self._number < MOST_LOGGED else None
+        what = operation, address[:200]
+        if seen is None or what in seen or len(seen) >= MOST_LOGGED_OF_A_USER:
+            return
+        seen.add(what)
+        self._number += 1
+        self._log(user, peer, operation, what[1])
+
+
+class Users:
+    """Users as the configuration service publishes them, and their open connections."""
+
+    def __init__(self, router: Router, log: Log) -> None:
+        self.router = router
+        self.known = False
+        """The configuration service has delivered them."""
+        self.anonymous = False
+        """There are no users: clients need no credentials, and everything is allowed."""
+        self.refusals = Refusals(router.now, log)
+        self._entries: dict[str, feeds.GrantedUser] = {}
+        self._permissions = Permissions({})
+        self._members: dict[str, dict[RouterConnection, _Member]] = {}
+
+    def admit(self, connection: RouterConnection, identity: Identity) -> UserRights | None:
+        """Return the rights of an authenticated connection that opens; None: there are no users. Raises AmqpError if
+        the user is no longer there."""
+        principal = identity.principal
+        name = principal.name
+        entry = self._entries.get(name) if self._permissions.knows(name) else None
+        credentials = identity.credentials
+        if credentials is None:
+            credentials = "" if entry is None else entry.credentials
+        member = _Member(connection, principal, credentials, entry is not None or bool(credentials))
+        reason = self._reason_to_end(member)
+        if reason is not None:
+            self.refusals.note(name, connection.host, "connect", "")
+            raise AmqpError(UNAUTHORIZED_ACCESS, reason)
+        connection.principal = principal
+        self._members.setdefault(name, {})[connection] = member
+        return None if self.anonymous else self._rights(member)
+
+    def left(self, connection: RouterConnection) -> None:
+        """Forget a connection that has ended."""
+        name = connection.principal.name
+        members = self._members.get(name, {})
+        members.pop(connection, None)
+        if not members:
+            self._members.pop(name, None)
+
+    def replace(self, body: feeds.Permissions) -> None:
+        """Put other permissions in force, on open connections too."""
+        old, new = self._entries, body.users
+        changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+        groups = {name.removeprefix(GROUP) for name in changed if name.startswith(GROUP)}
+        everyone = not self.known or body.anonymous != self.anonymous
+        self._entries, self.anonymous, self.known = new, body.anonymous, True
+        self._permissions = Permissions(new, anonymous=body.anonymous, earlier=self._permissions)
+        for name, members in list(self._members.items()):
+            for member in list(members.values()):
+                if everyone or name in changed or (groups and not groups.isdisjoint(self._groups(member))):
+                    self._visit(member)
+
+    def _groups(self, member: _Member) -> tuple[str, ...]:
+        entry = self._entries.get(member.principal.name)
+        return member.principal.groups if entry is None else entry.groups
+
+    def _reason_to_end(self, member: _Member) -> str | None:
+        """Return why this connection must not be open; None if it may."""
+        name = member.principal.name
+        if self.anonymous:
+            return None
+        if not self._permissions.knows(name):
+            if name == ANONYMOUS:
+                return "clients without credentials are not allowed"
+            return f"the user {name} was removed" if member.known else None
+        if name != ANONYMOUS and self._entries[name].credentials != member.credentials:
+            return f"the password of {name} has changed"
+        return None
+
+    def _rights(self, member: _Member) -> UserRights:
+        return UserRights(self, member.connection, member.principal, self._permissions.rights(member.principal))
+
+    def _visit(self, member: _Member) -> None:
+        connection = member.connection
+        reason = self._reason_to_end(member)
+        if reason is not None:
+            connection.amqp.close(AmqpError(UNAUTHORIZED_ACCESS, reason))
+            connection.amqp.wake()
+            return
+        rights = connection.rights = self._rights(member)
+        for record in list(connection.links.values()):
+            try:
+                rights.check_link(record)
+            except AmqpError as error:
+                if isinstance(record, RoutedHalf):
+                    self.router.passing_on.refuse(record, error)
+                else:
+                    record.detach(error)
+
+
+class UserRights:
+    """Rights of one connection of a user."""
+
+    close_connections = True
+    """Management itself is a right."""
+
+    def __init__(self, users: Users, connection: RouterConnection, principal: Principal, rights: Rights) -> None:
+        self.max_message_size = users.router.policy.config.max_message_size
+        self.denials = Denials()
+        self._users = users
+        self._connection = connection
+        self._principal = principal
+        self._rights = rights
+
+    def may_serve(self, pattern: str) -> bool:
+        """Return False: users serve no nodes."""
+        return False
+
+    def check_attach(self, links: int, *, incoming: bool, address: str | None, dynamic: bool, waypoint: bool) -> None:
+        """Raise AmqpError unless the user may attach this link. `incoming`: the user sends. Neither a temporary address
+        of its own nor a sender without address needs a right; a receiver without address is checked when the broker
+        has answered which subscription it is."""
+        if waypoint:
+            raise self._refusal("serve", address or "")
+        if not dynamic and address is not None:
+            self._check("send" if incoming else "recv", address)
+
+    def check_message(self, address: str) -> None:
+        """Raise AmqpError unless messages may be sent to `address`."""
+        self._check("send", address)
+
+    def check_recovered(self, address: str) -> None:
+        """Raise AmqpError unless the user may receive from `address`."""
+        self._check("recv", address)
+
+    def check_link(self, record: LinkRecord) -> None:
+        """Raise AmqpError unless the user may still have this link. A sender without address looks up its addresses
+        again."""
+        link = record.link
+        if isinstance(record, AnonymousInLink):
+            record.look_up_again()
+            return
+        incoming = isinstance(link, Receiver)
+        terminus = link.remote_target if incoming else (link.remote_source or link.source)
+        if terminus is not None and not terminus.dynamic and terminus.address:
+            self._check("send" if incoming else "recv", terminus.address)
+
+    def _check(self, operation: Operation, address: str) -> None:
+        router = self._users.router
+        kind, name = parse(address, router.id)
+        if _is_temporary(router, kind, name) and (
+            operation == "send" or router.temporaries.owned_by(self._connection, name)
+        ):
+            return
+        plain = "/".join(tokens(strip(address)))  # as link routes read it
+        if plain.startswith("::") or "::" not in plain:
+            allowed = self._allows(operation, plain)
+        else:  # a queue of a topic, which may be that of another user
+            topic = "/".join(tokens(plain.partition("::")[0]))
+            allowed = self._allows(operation, topic) and self._allows("manage", topic)
+        if not allowed:
+            raise self._refusal(operation, plain)
+
+    def _allows(self, operation: Operation, name: str) -> bool:
+        if "*" not in name and "+" not in name and "#" not in name:
+            return self._rights.allows(operation, name)
+        words = ("+" if word == "*" else word for word in tokens(name))
+        return self._rights.covers(operation, "/".join(words)).allowed
+
+    def _refusal(self, operation: str, address: str) -> AmqpError:
+        user = self._principal.name
+        self._users.refusals.note(user, self._connection.host, operation, address)
+        what = _WORDS.get(operation, operation)  # type: ignore[call-overload]  # other words are their own text
+        return AmqpError(UNAUTHORIZED_ACCESS, f"user {user} may not {what} {address}")
+
+
+def _is_temporary(router: Router, kind: str, name: str) -> bool:
+    """Return whether an address was made for one client, which gives it to others for replies."""
+    if kind == LOCAL:
+        return name.startswith("temp.")
+    return kind == MOBILE and (name.startswith("_$temp.") or router.temporaries.broker_of(name) is not None)
+
+
+__all__ = ["NO_CREDENTIALS", "Identity", "Refusals", "UserRights", "Users"]
