@@ -238,6 +238,10 @@ class Connection:
                 self.transport_error = error
             self._end_of_connection(error)
 
+    def answer_challenge(self, response: bytes) -> None:
+        """Client: answer a challenge of SASL that the mechanism has not answered."""
+        self._handshake.answer_challenge(response)
+
     def let_go(self) -> None:
         """Release the hooks of the transport: it is not called again."""
         self.output.let_go()

@@ -10,7 +10,7 @@ from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.frames import HEADER
 from enmasse.amqp.output import Output
-from enmasse.amqp.performatives import decode_performative, encode_performative
+from enmasse.amqp.performatives import SaslResponse, decode_performative, encode_performative
 from enmasse.amqp.sasl import SaslClient, SaslServer
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -70,6 +70,11 @@ class Handshake:
     def authenticated(self, ok: bool) -> None:
         """Note that the server's SASL exchange has ended and its outcome was sent."""
         self._at = _AT_HEADER if ok else _REFUSED
+
+    def answer_challenge(self, response: bytes) -> None:
+        """Client: answer a challenge that its mechanism has not answered."""
+        if self._at is _AT_SASL:
+            self._send(SaslResponse(response=response))
 
     def _read_header(self, data: bytes, pos: int, authenticated: Callable[[str | None, bool], None]) -> int:
         if len(data) - pos < 8:

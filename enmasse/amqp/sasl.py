@@ -63,8 +63,8 @@ class ClientMechanism(Protocol):
     def start(self) -> bytes | None:
         """Return the initial response, None without one."""
 
-    def respond(self, challenge: bytes) -> bytes:
-        """Return the response to a challenge."""
+    def respond(self, challenge: bytes) -> bytes | None:
+        """Return the response to a challenge; None: it is given later, to `Connection.answer_challenge`."""
 
     def finish(self, additional: bytes | None) -> None:
         """Take the server's acceptance, with the additional data of its outcome. Raises AmqpError if the mechanism
@@ -176,8 +176,6 @@ class SaslClient:
         self.hostname = hostname
         self._note = note
         self.done = False
-        self.outcome: int | None = None
-        """The sasl-code of the server's outcome; None: it has not decided."""
         self._current: ClientMechanism | None = None
         self._rounds = 0
 
@@ -203,9 +201,9 @@ class SaslClient:
             self._rounds += 1
             if self._rounds > _MAX_ROUNDS:
                 raise AmqpError(errors.ILLEGAL_STATE, f"the SASL exchange takes more than {_MAX_ROUNDS} rounds")
-            return SaslResponse(response=self._current.respond(bytes(frame.challenge)))
+            response = self._current.respond(bytes(frame.challenge))
+            return None if response is None else SaslResponse(response=response)
         if isinstance(frame, SaslOutcome) and self._current is not None:
-            self.outcome = int(frame.code)
             if frame.code != SASL_OK:
                 text = _TEXT.get(int(frame.code), f"code {frame.code}")
                 raise LoginError(f"authentication by {self._current.name} failed: {text}", int(frame.code))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable
+from functools import partial
 
 from enmasse import log as logs
 from enmasse.mqtt import reasons
@@ -52,9 +53,21 @@ class Gateway:
     def _open(self, request: Request, client: Connection) -> None:
         spawn(self._opened(request, client), "open a session")
 
+    async def _ask(self, client: Connection, challenge: bytes) -> bytes:
+        response: asyncio.Future[bytes] = self._loop.create_future()
+
+        def answered(data: bytes) -> None:
+            if not response.done():
+                response.set_result(data)
+
+        client.challenge(challenge, answered)
+        return await response
+
     async def _opened(self, request: Request, client: Connection) -> None:
         try:
-            request = await self._backend.admit(request, lambda: client in self.front.clients)
+            request = await self._backend.admit(
+                request, lambda: client in self.front.clients, partial(self._ask, client)
+            )
         except Refused as refusal:
             client.refused(refusal.reason, refusal.text)
             return
@@ -64,7 +77,7 @@ class Gateway:
             return
         if client not in self.front.clients:
             return
-        client.admitted(request.client_id)
+        client.admitted(request.client_id, request.auth_data)
         async with self._openings:
             if client not in self.front.clients:  # it has gone while it waited
                 client.refused(reasons.SERVER_BUSY, "")

@@ -17,7 +17,7 @@ at a time: it is free again for the other side once the call that ends its excha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -34,6 +34,10 @@ UNKNOWN: Final = -1
 connection is closed, so that it sends the message again."""
 
 
+Ask = Callable[[bytes], Awaitable[bytes]]
+"""Gives a client a challenge, and returns its response."""
+
+
 class Request(Struct, kw_only=True):
     """A CONNECT that was found correct.
 
@@ -41,7 +45,8 @@ class Request(Struct, kw_only=True):
     Clean Session, else NEVER). `window`: how many deliveries of a source the client takes unsettled. `peer`: host:port.
 
     `Backend.admit` checks user name and password: in the Request that it returns they are gone, `client_id` is the name
-    of the user's client (enmasse/identity/owned.py), and `login` is the backend's own.
+    of the user's client (enmasse/identity/owned.py), and `login` is the backend's own. `auth_method`: enhanced
+    authentication (v5 4.12) by this SASL mechanism; `auth_data`: the client's first message, then the server's last.
     """
 
     client_id: str
@@ -54,6 +59,8 @@ class Request(Struct, kw_only=True):
     username: str | None = None
     password: bytes | None = None
     login: Any = None
+    auth_method: str | None = None
+    auth_data: bytes | None = None
 
 
 class Refused(Exception):
@@ -246,9 +253,9 @@ class Session(Protocol):
 class Backend(Protocol):
     """AMQP half of the gateway: opens sessions."""
 
-    async def admit(self, request: Request, wanted: Callable[[], bool]) -> Request:
+    async def admit(self, request: Request, wanted: Callable[[], bool], ask: Ask) -> Request:
         """Find out which user a CONNECT comes from, and return it with the name of the user's client. `wanted`:
-        whether the client is still there. Raises Refused."""
+        whether the client is still there; `ask` sends a challenge to it. Raises Refused."""
         ...
 
     async def open(self, request: Request, client: Client) -> Session:

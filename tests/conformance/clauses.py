@@ -395,14 +395,14 @@ V5 = """
 4.9.0-2 | at a quota of 0 no PUBLISH with QoS > 0 is sent
 4.9.0-3 | at a quota of 0 all other packets are processed
 4.12.0-1 | an unknown authentication method is refused and the connection is closed
-4.12.0-2 | an AUTH of the server has reason code 0x18 | the gateway sends no AUTH: there is no extended method yet
+4.12.0-2 | an AUTH of the server has reason code 0x18
 4.12.0-3 | a client answers with AUTH 0x18 | CLIENT
 4.12.0-4 | a refused authentication closes the connection
-4.12.0-5 | AUTH and CONNACK repeat the authentication method | the gateway accepts no method
+4.12.0-5 | AUTH and CONNACK repeat the authentication method
 4.12.0-6 | without a method in CONNECT the server sends neither AUTH nor a method in CONNACK
 4.12.0-7 | without a method in CONNECT a client sends no AUTH; one is a protocol error
 4.12.1-1 | a client authenticates again with its first method only | CLIENT
-4.12.1-2 | if that fails, DISCONNECT says why | the gateway accepts no method
+4.12.1-2 | if that fails, DISCONNECT says why
 4.13.1-1 | a malformed packet or protocol error closes the connection
 4.13.2-1 | a reason code of 0x80 or more in CONNACK or DISCONNECT closes the connection
 6.0.0-1 | over WebSocket MQTT is in binary frames; another one closes the connection

@@ -153,6 +153,10 @@ class Device:
         self.session.close(ending, None, [])
 
 
+async def nothing(challenge: bytes) -> bytes:
+    raise AssertionError(challenge)
+
+
 class Environment:
     """Router, configuration service, toys of the two services, and backends."""
 
@@ -186,7 +190,7 @@ class Environment:
         request = Request(
             client_id=client_id, clean=True, expiry=expiry, version=version, window=20, will=will, **(login or {})
         )
-        request = await backend.admit(request, lambda: True)
+        request = await backend.admit(request, lambda: True, nothing)
         device.session = await backend.open(request, device)
         device.session.start(device, device, device)
         return device

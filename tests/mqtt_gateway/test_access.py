@@ -24,7 +24,7 @@ from tests.authserv.running import Running, user
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
-from tests.mqtt_gateway.environment import ADDRESSES, Router, environment
+from tests.mqtt_gateway.environment import ADDRESSES, Router, environment, nothing
 
 TOPICS = TopicMap(
     {
@@ -191,7 +191,9 @@ def test_publishing_of_3_1_1_without_permission(router: Router, configserv: Conf
                 assert [reason for reason, _ in device.disconnected] == [reasons.NOT_AUTHORIZED]
             assert (dropped, backend.access.refused["publish"]) == (3 if drops else 0, 3)
             with pytest.raises(Refused):
-                await backend.admit(Request(client_id="x", clean=True, expiry=0, version=5, window=1), lambda: True)
+                await backend.admit(
+                    Request(client_id="x", clean=True, expiry=0, version=5, window=1), lambda: True, nothing
+                )
 
     with Running() as service:
         service.users({"alice": user("right")})

@@ -11,6 +11,7 @@ import pytest
 
 from enmasse.aio.transport import Hub
 from enmasse.identity.principal import Principal
+from enmasse.identity.scram import ScramClient
 from enmasse.mqtt import reasons
 from enmasse.testing import free_port
 from services.authserv import app
@@ -118,15 +119,15 @@ def test_a_service_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPa
 def test_logins_at_once_are_bounded_in_all_and_for_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logins, "AT_ONCE", 5)
     monkeypatch.setattr(logins, "OF_ADDRESS", 3)
-    monkeypatch.setattr(logins, "WAITING", 3)
+    monkeypatch.setattr(logins, "WAITING", 8)
     order: list[str] = []
     doors: list[asyncio.Future[Login]] = []
 
     class Slow(Logins):
-        async def _ask(self, mechanism: object, host: str) -> Login:
+        async def _ask(self, mechanism: object, ask: object, host: str) -> tuple[Login, bytes | None]:
             order.append(host)
             doors.append(asyncio.get_running_loop().create_future())
-            return await doors[-1]
+            return await doors[-1], None
 
     @asyncio_test
     async def run() -> None:
@@ -149,9 +150,63 @@ def test_logins_at_once_are_bounded_in_all_and_for_an_address(monkeypatch: pytes
             await gone
         assert sorted(order) == ["a"] * 4 + ["b"] * 2 + ["c"]
         assert found.waiting == 0
-        assert not found._addresses
+        assert not found._passwords._addresses
 
     run()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_is_relayed(service: Running, mechanism: str) -> None:
+    async def test(found: Logins) -> None:
+        for password in ("right", "wrong"):
+            scram = ScramClient("alice", password, mechanism)
+
+            async def ask(challenge: bytes, scram: ScramClient = scram) -> bytes:
+                return scram.respond(challenge)
+
+            first = scram.start()
+            if password == "right":
+                login, last = await found.exchange(mechanism, first, ask, PEER, lambda: True)
+                scram.finish(last)  # raises if the service has not proved that it knows the user
+                assert login.principal == Principal("alice", ("staff",))
+            else:
+                with pytest.raises(Refused) as refused:
+                    await found.exchange(mechanism, first, ask, PEER, lambda: True)
+                assert refused.value.reason == reasons.BAD_USER_NAME_OR_PASSWORD
+        assert found.outcomes == {"accepted": 1, "refused": 1}
+
+    inside(service.port, test)
+
+
+def test_a_client_that_does_not_respond_is_refused(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins, "RESPONSE", 0.1)
+
+    async def ask(challenge: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async def test(found: Logins) -> None:
+        first = ScramClient("alice", "right", "SCRAM-SHA-256").start()
+        with pytest.raises(Refused) as refused:
+            await found.exchange("SCRAM-SHA-256", first, ask, PEER, lambda: True)
+        assert refused.value.reason == reasons.NOT_AUTHORIZED
+        assert (found.waiting, found.trouble) == (0, "")
+
+    inside(service.port, test)
+
+
+@pytest.mark.parametrize("first", [b"x", b"y" * 20_000, b"n,,n=alice"])
+def test_first_messages_that_are_none(service: Running, first: bytes) -> None:
+    async def ask(challenge: bytes) -> bytes:
+        raise AssertionError(challenge)
+
+    async def test(found: Logins) -> None:
+        with pytest.raises(Refused) as refused:
+            await found.exchange("SCRAM-SHA-256", first, ask, "192.0.2.9:1", lambda: True)
+        assert refused.value.reason == reasons.BAD_USER_NAME_OR_PASSWORD
+        assert not found.trouble
+
+    inside(service.port, test)
 
 
 def test_tls(tmp_path: Path) -> None:

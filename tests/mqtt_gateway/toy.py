@@ -16,7 +16,17 @@ from typing import Any
 from enmasse.model.sessions import Outgoing, Subscription
 from enmasse.mqtt.packets import Properties, Publish, Subscribe, Unsubscribe, Will
 from enmasse.mqtt.topics import matches, parse_share
-from services.mqtt_gateway.ports import Client, Deliveries, Delivery, Ending, Publications, Refused, Replies, Request
+from services.mqtt_gateway.ports import (
+    Ask,
+    Client,
+    Deliveries,
+    Delivery,
+    Ending,
+    Publications,
+    Refused,
+    Replies,
+    Request,
+)
 
 _GONE: Any = None
 
@@ -55,7 +65,7 @@ class ToyBackend:
 
     # ports.Backend
 
-    async def admit(self, request: Request, wanted: Callable[[], bool]) -> Request:
+    async def admit(self, request: Request, wanted: Callable[[], bool], ask: Ask) -> Request:
         return request
 
     async def open(self, request: Request, client: Client) -> ToySession:

@@ -9,11 +9,15 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
+import msgspec
+
 from enmasse.identity.passwords import hashed
-from enmasse.mqtt import encode
+from enmasse.identity.scram import ScramClient
+from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (
     NONE,
     V5,
+    Auth,
     ConnAck,
     Connect,
     Disconnect,
@@ -39,12 +43,13 @@ def allow(*addresses: str, operations: Sequence[str] = ("send", "recv")) -> dict
 
 
 @functools.cache
-def hash_of(password: str) -> str:
-    return hashed(password, random=True).password
+def hash_of(password: str) -> dict[str, Any]:
+    found = hashed(password, random=True)
+    return {"password": found.password, "scram": msgspec.to_builtins(found.scram)}
 
 
 def entry(password: str, *permissions: dict[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
-    return {"password": hash_of(password), "groups": list(groups), "permissions": list(permissions)}
+    return {**hash_of(password), "groups": list(groups), "permissions": list(permissions)}
 
 
 def write_users(suite: Suite, entries: dict[str, Any]) -> None:
@@ -61,6 +66,7 @@ class Device:
     def __init__(
         self, port: int, client_id: str, user: str | None, password: str | None, *, version: int = V5,
         clean: bool = True, will: Will | None = None, source: str = "127.0.0.1", expiry: int | None = 3600,
+        properties: Properties | None = None,
     ) -> None:  # fmt: skip
         self.version = version
         self.answer: ConnAck
@@ -71,7 +77,8 @@ class Device:
         self._reader = Reader(server=False, version=version)
         self._packets: list[Packet] = []
         self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=(source, 0))
-        properties = Properties(session_expiry=expiry) if version == V5 else NONE
+        if properties is None:
+            properties = Properties(session_expiry=expiry) if version == V5 else NONE
         self.send(
             Connect(
                 client_id, clean, 0, user, None if password is None else password.encode(), will, properties, version
@@ -84,9 +91,38 @@ class Device:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def connected(self) -> Self:
-        self.answer = self._next(ConnAck)
+    def connected(self, after: type[Any] | None = None) -> Self:
+        """Wait for CONNACK, with packets of the kind `after` before it."""
+        packet = self._packet()
+        while after is not None and isinstance(packet, after):
+            packet = self._packet()
+        assert isinstance(packet, ConnAck), packet
+        self.answer = packet
         return self
+
+    @classmethod
+    def by_scram(
+        cls, port: int, client_id: str, user: str, password: str, mechanism: str, *, first: bool = True
+    ) -> Self:
+        """Connect with enhanced authentication. `first`: CONNECT has the first message of the mechanism."""
+        scram = ScramClient(user, password, mechanism)
+        initial = scram.start()
+        properties = Properties(auth_method=mechanism, auth_data=initial if first else None)
+        device = cls(port, client_id, None, None, properties=properties)
+        response = None if first else initial
+        while isinstance(packet := device._packet(), Auth):
+            assert (packet.reason, packet.properties.auth_method) == (reasons.CONTINUE_AUTHENTICATION, mechanism)
+            if response is None:
+                response = scram.respond(packet.properties.auth_data or b"")
+            given = Properties(auth_method=mechanism, auth_data=response)
+            device.send(Auth(reasons.CONTINUE_AUTHENTICATION, given))
+            response = None
+        assert isinstance(packet, ConnAck)
+        device.answer = packet
+        if not packet.reason:
+            assert packet.properties.auth_method == mechanism
+            scram.finish(packet.properties.auth_data)  # the server's proof
+        return device
 
     def send(self, *packets: Packet) -> None:
         self._socket.sendall(b"".join(encode.encode(each, self.version, of_client=True) for each in packets))

@@ -11,7 +11,8 @@ import pytest
 from paho.mqtt.client import Client, MQTTv5, MQTTv311
 from paho.mqtt.enums import CallbackAPIVersion
 
-from enmasse.mqtt.packets import V5, V311, Publish, Will
+from enmasse.mqtt import reasons
+from enmasse.mqtt.packets import V5, V311, Auth, Properties, Publish, Subscribe, Subscription, Will
 from enmasse.testing import Suite, running, wait_for
 from tests.kit.processes import COMMAND, run
 from tests.system.mqtt_users import CODES, PATIENCE, Device, Front, allow, entry, front, write_users
@@ -111,6 +112,50 @@ def test_mosquitto(suite: Suite, clients: Front, version: str) -> None:
     assert publish("alice", "pw-a", "devices/alice/m") == 0
     assert reader.receive() == b"hello"
     assert publish("alice", "wrong", "devices/alice/m") != 0
+
+
+SCRAM = pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+
+
+@pytest.mark.clause("v5", "MQTT-4.12.0-2", "MQTT-4.12.0-5", "MQTT-4.12.1-2")
+@SCRAM
+@pytest.mark.parametrize("first", [True, False])
+def test_enhanced_authentication(suite: Suite, clients: Front, mechanism: str, first: bool) -> None:
+    with Device.by_scram(suite.mqtt_port, "scram", "alice", "pw-a", mechanism, first=first) as device:
+        assert device.answer.reason == 0
+        assert device.subscribe("devices/alice/#", "devices/bob/#") == [1, 0x87]
+        assert device.publish("devices/alice/x", b"hello") == 0
+        assert device.receive() == b"hello"
+        device.send(Auth(reasons.REAUTHENTICATE, Properties(auth_method=mechanism)))
+        assert device.until_closed() == reasons.IMPLEMENTATION_SPECIFIC_ERROR
+
+
+@pytest.mark.clause("v5", "MQTT-4.12.0-4")
+@SCRAM
+def test_enhanced_authentication_refused(suite: Suite, clients: Front, mechanism: str) -> None:
+    for user, password in (("alice", "wrong"), ("nobody", "pw-a")):
+        with Device.by_scram(suite.mqtt_port, "scram", user, password, mechanism) as device:
+            assert device.answer.reason == CODES[V5]["bad"]
+            assert device.until_closed() is None
+
+
+@pytest.mark.parametrize("data", [None, b"", b"n,,n=alice,r=abc"])
+def test_other_packets_in_place_of_auth(suite: Suite, clients: Front, data: bytes | None) -> None:
+    first = Properties(auth_method="SCRAM-SHA-256", auth_data=data)
+    again = reasons.CONTINUE_AUTHENTICATION
+    for packet in (
+        Publish("devices/alice/x", b"early"),
+        Subscribe(1, (Subscription("devices/alice/#"),)),
+        Auth(again, Properties(auth_method="SCRAM-SHA-512", auth_data=b"x")),
+        Auth(reasons.REAUTHENTICATE, Properties(auth_method="SCRAM-SHA-256", auth_data=b"x")),
+        Auth(again, Properties(auth_method="SCRAM-SHA-256", auth_data=b"x" * 60_000)),
+    ):
+        with Device(suite.mqtt_port, "early", None, None, properties=first) as device:
+            device.send(packet)
+            reason = device.connected(after=Auth).answer.reason
+            assert reason in (reasons.PROTOCOL_ERROR, reasons.BAD_USER_NAME_OR_PASSWORD)
+            assert device.until_closed() is None
+    assert clients.code("alice", "pw-a") == 0
 
 
 def test_the_anonymous_user_needs_an_entry(suite: Suite, clients: Front, users: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ from services.mqtt_gateway.amqp.session import MqttSession
 from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.uplink import Uplink
 from services.mqtt_gateway.amqp.wills import Wills, will_message
-from services.mqtt_gateway.ports import UNKNOWN, Client, Ending, Refused, Request, Session
+from services.mqtt_gateway.ports import UNKNOWN, Ask, Client, Ending, Refused, Request, Session
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -253,15 +253,21 @@ class AmqpBackend:
 
     # sessions
 
-    async def admit(self, request: Request, wanted: Callable[[], bool]) -> Request:
+    async def admit(self, request: Request, wanted: Callable[[], bool], ask: Ask) -> Request:
         """As ports.Backend. Raises Refused."""
-        login = NOBODY
+        login, data = NOBODY, None
         if self.logins is not None:
             await self._configured()
-            if not self.access.anonymous:
+        if self.logins is not None and not self.access.anonymous:
+            if request.auth_method is not None:
+                attempt = request.auth_method, request.auth_data
+                login, data = await self.logins.exchange(*attempt, ask, request.peer, wanted)
+            else:
                 login = await self._login(self.logins, request, wanted)
+        elif request.auth_method is not None:
+            raise Refused(reasons.BAD_AUTHENTICATION_METHOD, "there are no users")
         client = owned(login.principal, request.client_id)
-        return structs.replace(request, client_id=client, password=None, username=None, login=login)
+        return structs.replace(request, client_id=client, password=None, username=None, login=login, auth_data=data)
 
     async def _login(self, logins: Logins, request: Request, wanted: Callable[[], bool]) -> Login:
         if request.username is not None:

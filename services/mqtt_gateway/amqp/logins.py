@@ -6,14 +6,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from enmasse import log as logs
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS, AmqpError
+from enmasse.amqp.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS, AmqpError, LoginError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.performatives import SASL_AUTH
@@ -21,7 +22,7 @@ from enmasse.amqp.sasl import PlainClient, SaslClient
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.access import Login
-from services.mqtt_gateway.ports import Refused
+from services.mqtt_gateway.ports import Ask, Refused
 
 log = logs.get(part="logins")
 
@@ -29,25 +30,66 @@ AT_ONCE: Final = 256
 """Logins that are under way."""
 OF_ADDRESS: Final = 64
 """Logins of one client address that are under way: clients that are refused slowly do not keep others waiting."""
+EXCHANGES: Final = 128
+"""Logins by enhanced authentication that are under way, beside those: their clients have to answer in between."""
+EXCHANGES_OF_ADDRESS: Final = 32
 WAITING: Final = 20_000
-"""Logins that wait, beside those; more are refused at once."""
+"""Logins of each kind that wait or are under way; more are refused at once."""
 PATIENCE: Final = 10.0
 """Seconds for a login, waiting included."""
+RESPONSE: Final = 8.0
+"""Seconds of a client for its response to a challenge: small devices take some for the rounds of SCRAM."""
 LONGEST: Final = 15 * 1024
-"""Bytes of user name and password: the authentication service takes SASL frames of 16 KiB."""
+"""Bytes of user name and password, or of a response: the authentication service takes SASL frames of 16 KiB."""
 _BAD = "user name or password is wrong"
 _AWAY = "the authentication service is not reached"
 _LIMITS = Limits(max_sessions=1, max_links=1, handshake_timeout_ms=10_000)
 
 
-class _Address:
-    """Logins of the clients at an address."""
+class _Line:
+    """Bounds what is under way, in all and for an address; the others wait in their order."""
 
-    __slots__ = ("count", "slots")
+    def __init__(self, at_once: int, of_address: int) -> None:
+        self.waiting = 0
+        self._of_address = of_address
+        self._slots = asyncio.Semaphore(at_once)
+        self._addresses: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.slots = asyncio.Semaphore(OF_ADDRESS)
+    @asynccontextmanager
+    async def place(self, address: str) -> AsyncIterator[None]:
+        """Wait for a place. Raises Refused if too many wait."""
+        if self.waiting >= WAITING:
+            raise Refused(reasons.SERVER_BUSY, "too many clients log in")
+        slots, users = self._addresses.setdefault(address, (asyncio.Semaphore(self._of_address), set()))
+        mark = object()
+        users.add(mark)
+        self.waiting += 1
+        try:
+            async with slots, self._slots:
+                yield
+        finally:
+            self.waiting -= 1
+            users.discard(mark)
+            if not users:
+                del self._addresses[address]
+
+
+class _Relay:
+    """A mechanism whose messages the client makes."""
+
+    def __init__(self, name: str, initial: bytes | None) -> None:
+        self.name = name
+        self.challenges: asyncio.Queue[bytes] = asyncio.Queue()
+        self._initial = initial
+
+    def start(self) -> bytes | None:
+        return self._initial
+
+    def respond(self, challenge: bytes) -> None:
+        self.challenges.put_nowait(challenge)
+
+    def finish(self, additional: bytes | None) -> None:
+        pass
 
 
 class _Answer(Handler):
@@ -73,8 +115,6 @@ class Logins:
     def __init__(self, hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, container: str) -> None:
         self.outcomes: Counter[str] = Counter()
         """Logins that were accepted, refused, or failed without an answer."""
-        self.waiting = 0
-        """Logins under way, and those that wait."""
         self.trouble = ""
         """Why the last login has failed; empty if it was answered."""
         self._hub = hub
@@ -82,8 +122,13 @@ class Logins:
         self._port = port
         self._tls = tls
         self._container = container
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._addresses: dict[str, _Address] = {}
+        self._passwords = _Line(AT_ONCE, OF_ADDRESS)
+        self._exchanges = _Line(EXCHANGES, EXCHANGES_OF_ADDRESS)
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of logins under way, and of those that wait."""
+        return self._passwords.waiting + self._exchanges.waiting
 
     async def login(self, user: str, password: bytes, peer: str, wanted: Callable[[], bool]) -> Login:
         """Prove a user name and password. `peer`: host:port of the client; `wanted`: whether it is still there.
@@ -95,14 +140,32 @@ class Logins:
         except ValueError:
             self.outcomes["refused"] += 1
             raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD) from None
-        if self.waiting >= AT_ONCE + WAITING:
-            raise Refused(reasons.SERVER_BUSY, "too many clients log in")
+        found, _ = await self._tried(self._passwords, peer, wanted, partial(self._ask, mechanism, None))
+        return found
+
+    async def exchange(
+        self, method: str, data: bytes | None, ask: Ask, peer: str, wanted: Callable[[], bool]
+    ) -> tuple[Login, bytes | None]:
+        """Relay the messages of a SCRAM mechanism, of which `data` is the first, to and from a client by `ask`. Return
+        the user, and the last message of the service, its own proof. Raises Refused."""
+        if data is not None and len(data) > LONGEST:
+            raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD)
+        relay = _Relay(method, data)
+        return await self._tried(self._exchanges, peer, wanted, partial(self._ask, relay, ask))
+
+    async def _tried(
+        self,
+        line: _Line,
+        peer: str,
+        wanted: Callable[[], bool],
+        attempt: Callable[[str], Awaitable[tuple[Login, bytes | None]]],
+    ) -> tuple[Login, bytes | None]:
         host = peer.rpartition(":")[0].strip("[]")
         try:
-            async with asyncio.timeout(PATIENCE), self._slot(host):
+            async with asyncio.timeout(PATIENCE), line.place(host):
                 if not wanted():
                     raise Refused(reasons.SERVER_BUSY)
-                found = await self._ask(mechanism, host)
+                found = await attempt(host)
         except Refused as refusal:
             if refusal.reason == reasons.BAD_USER_NAME_OR_PASSWORD:
                 self.outcomes["refused"] += 1
@@ -114,45 +177,67 @@ class Logins:
         self.trouble = ""
         return found
 
-    @asynccontextmanager
-    async def _slot(self, host: str) -> AsyncIterator[None]:
-        address = self._addresses.setdefault(host, _Address())
-        address.count += 1
-        self.waiting += 1
-        try:
-            async with address.slots, self._slots:
-                yield
-        finally:
-            self.waiting -= 1
-            address.count -= 1
-            if not address.count:
-                del self._addresses[host]
-
-    async def _ask(self, mechanism: PlainClient, host: str) -> Login:
+    async def _ask(self, mechanism: PlainClient | _Relay, ask: Ask | None, host: str) -> tuple[Login, bytes | None]:
         """Return the user, as the service states it. Raises Refused, AmqpError, OSError, TimeoutError."""
         sasl = SaslClient([mechanism], f"default?client={host}")
         answer = _Answer()
         connection = Connection(
             answer, container_id=self._container, is_client=True, hostname=self._host, sasl=sasl, limits=_LIMITS
         )
+        last = None
         try:
             await dial(self._hub, self._host, self._port, connection, self._tls, timeout=PATIENCE)
+            if isinstance(mechanism, _Relay) and ask is not None:
+                last = await _relay(mechanism, connection, ask, answer.properties)
             properties = await answer.properties
         except AmqpError as error:
-            removed = sasl.done and error.condition == UNAUTHORIZED_ACCESS
-            if sasl.outcome == SASL_AUTH or removed:
+            wrong = isinstance(error, LoginError) and error.code == SASL_AUTH
+            if wrong or (sasl.done and error.condition == UNAUTHORIZED_ACCESS):
                 raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD) from None
             raise
         finally:
             answer.properties.cancel()
             connection.close()
-        return _login(properties)
+        return _login(properties), last
 
     def _failed(self, reason: str) -> None:
         self.outcomes["failed"] += 1
         if not self.trouble:
             log.warning("gateway.login.failed", reason=reason)
         self.trouble = reason
+
+
+async def _response(ask: Ask, challenge: bytes) -> bytes:
+    try:
+        async with asyncio.timeout(RESPONSE):
+            found = await ask(challenge)
+    except TimeoutError:
+        raise Refused(reasons.NOT_AUTHORIZED, "no response to a challenge") from None
+    if len(found) > LONGEST:
+        raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD)
+    return found
+
+
+async def _relay(
+    mechanism: _Relay, connection: Connection, ask: Ask, answer: asyncio.Future[Mapping[Any, Any]]
+) -> bytes | None:
+    """Relay challenges and responses until the service has decided; return its last message (RFC 5802, 7:
+    server-final-message), which CONNACK carries: the client does not respond to it."""
+    last = None
+    while True:
+        challenge = asyncio.ensure_future(mechanism.challenges.get())
+        try:
+            await asyncio.wait((challenge, answer), return_when=asyncio.FIRST_COMPLETED)
+            if not challenge.done():
+                return last
+            data = challenge.result()
+        finally:
+            challenge.cancel()
+        if data.startswith(b"v="):
+            last = data
+            connection.answer_challenge(b"")
+        else:
+            connection.answer_challenge(await _response(ask, data))
 
 
 def _login(properties: Mapping[Any, Any]) -> Login:

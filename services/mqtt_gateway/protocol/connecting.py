@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,6 +12,9 @@ from enmasse.mqtt.packets import NEVER, V5, Connect, Properties
 from enmasse.mqtt.reader import BIGGEST
 from services.mqtt_gateway.ports import Refused, Request
 from services.mqtt_gateway.protocol.limits import Limits
+
+METHODS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Methods of enhanced authentication (v5 4.12)."""
 
 
 class Terms(NamedTuple):
@@ -32,8 +35,8 @@ def examine(connect: Connect, limits: Limits, peer: str) -> Terms:
     """Examine a CONNECT that is well-formed. Raises Refused if it cannot be accepted."""
     given = connect.properties
     v5 = connect.version == V5
-    if given.auth_method is not None:
-        raise Refused(reasons.BAD_AUTHENTICATION_METHOD, "there is no extended authentication here")
+    if given.auth_method is not None and given.auth_method not in METHODS:
+        raise Refused(reasons.BAD_AUTHENTICATION_METHOD, f"authentication methods are {', '.join(METHODS)}")
     client_id = connect.client_id
     assigned = not client_id
     if assigned:
@@ -67,6 +70,8 @@ def examine(connect: Connect, limits: Limits, peer: str) -> Terms:
         will=will,
         username=connect.username,
         password=connect.password,
+        auth_method=given.auth_method,
+        auth_data=given.auth_data,
     )
     return Terms(
         request=request,
@@ -87,6 +92,8 @@ def answer(terms: Terms, limits: Limits) -> Properties:
         maximum_packet_size=limits.max_packet,
         topic_alias_maximum=limits.topic_aliases or None,
     )
+    if terms.request.auth_method is not None:
+        values = replace(values, auth_method=terms.request.auth_method, auth_data=terms.request.auth_data)
     if terms.assigned:
         values = replace(values, assigned_client_id=terms.request.client_id)
     if terms.overruled:

@@ -6,6 +6,7 @@ started with, the timetable `look`. `intake` gives each packet to the part that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -21,7 +22,9 @@ from enmasse.mqtt.packets import (
     ConnAck,
     Connect,
     Disconnect,
+    Packet,
     PingReq,
+    Properties,
     PubAck,
     PubComp,
     Publish,
@@ -54,6 +57,7 @@ class Connection:
     """`peer`: host:port. `client_id` is empty until CONNECT, and what the client states until `admitted`."""
 
     __slots__ = (
+        "_answered",
         "_ending",
         "_front",
         "_inbound",
@@ -83,6 +87,7 @@ class Connection:
         self.intake = Intake(front, wire, self, _HANDLERS)
         self.output = Output(front, wire)
         self._terms: Terms | None = None
+        self._answered: Callable[[bytes], None] | None = None  # gets the response to a challenge
         self._session: Session | None = None
         self._inbound: Inbound = _NOTHING
         self._outbound: Outbound = _NOTHING
@@ -244,14 +249,47 @@ class Connection:
         self._wire.end()
 
     def _auth(self, packet: Auth) -> None:
-        raise ProtocolError("AUTH: CONNECT has named no authentication method", "v5 MQTT-4.12.0-7")
+        assert self._terms is not None
+        method = self._terms.request.auth_method
+        if method is None:
+            raise ProtocolError("AUTH: CONNECT has named no authentication method", "v5 MQTT-4.12.0-7")
+        if packet.properties.auth_method != method:
+            raise ProtocolError("AUTH: another authentication method than that of CONNECT", "v5 MQTT-4.12.0-5")
+        answered, self._answered = self._answered, None
+        if answered is not None and packet.reason == reasons.CONTINUE_AUTHENTICATION:
+            self.intake.handlers = _HANDLERS
+            self.intake.hold(intake.OPENING)
+            answered(packet.properties.auth_data or b"")
+        elif packet.reason == reasons.REAUTHENTICATE and self._session is not None:
+            self.fail(reasons.IMPLEMENTATION_SPECIFIC_ERROR, "a client authenticates again by connecting again")
+        else:
+            raise ProtocolError("AUTH: nothing was asked", "v5 4.12")
+
+    def _too_early(self, packet: Packet) -> None:
+        raise ProtocolError("only AUTH and DISCONNECT may come before CONNACK", "v5 MQTT-4.12.0-3")
 
     # --- the session --------------------------------------------------------------------------------------------------
 
-    def admitted(self, client_id: str) -> None:
+    def challenge(self, data: bytes, answered: Callable[[bytes], None]) -> None:
+        """Ask the client for more before CONNACK (v5 4.12); its response goes to `answered`."""
+        if self.intake.closed:
+            return
+        self._answered = answered
+        self.output.write(15, encode.encode(Auth(reasons.CONTINUE_AUTHENTICATION, self._method(data)), V5))
+        self.intake.handlers = _AUTHENTICATING
+        self.intake.release(intake.OPENING)
+
+    def _method(self, data: bytes) -> Properties:
+        assert self._terms is not None
+        return Properties(auth_method=self._terms.request.auth_method, auth_data=data)
+
+    def admitted(self, client_id: str, auth_data: bytes | None = None) -> None:
         """The user of CONNECT is known, and this is the name of the client from now on: an older connection of the same
-        name that waits for its session gives way."""
+        name that waits for its session gives way. `auth_data`: for CONNACK."""
         self.client_id = client_id
+        terms = self._terms
+        if terms is not None and terms.request.auth_method is not None:
+            self._terms = terms._replace(request=replace(terms.request, auth_data=auth_data))
         opening = self._front.opening
         older = opening.get(client_id)
         opening[client_id] = self
@@ -335,6 +373,8 @@ class Connection:
             return
         if self._session is not None:
             self.fail(error.reason, str(error))
+        elif self._terms is not None:
+            self.refused(error.reason, str(error))
         elif isinstance(error, UnsupportedVersion):
             self._front.refused[error.reason] += 1
             self.output.write(2, encode.VERSION_REFUSED)
@@ -372,6 +412,9 @@ class Connection:
         """Stop reading and processing, and close the session."""
         self.intake.close()
         self._ending = ending
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered(b"")  # which ends the attempt
         front = self._front
         front.closed[reason] += 1
         front.clients.discard(self)
@@ -407,3 +450,7 @@ _HANDLERS: Final[Handlers] = {
     Disconnect: (14, intake.CONNECTION, Connection._disconnect),
     Auth: (15, intake.CONNECTION, Connection._auth),
 }
+_AUTHENTICATING: Final[Handlers] = {
+    kind: (number, intake.CONNECTION, Connection._too_early) for kind, (number, _, _) in _HANDLERS.items()
+} | {kind: _HANDLERS[kind] for kind in (Auth, Disconnect)}
+"""While the client is to answer a challenge."""

@@ -58,7 +58,6 @@ class Intake:
         "_counts",
         "_fault",
         "_front",
-        "_handlers",
         "_held",
         "_host",
         "_kept",
@@ -67,6 +66,7 @@ class Intake:
         "_times",
         "_wire",
         "_working",
+        "handlers",
         "parts",
         "reader",
         "seen",
@@ -77,7 +77,7 @@ class Intake:
         self._front = front
         self._wire = wire
         self._host = host
-        self._handlers = handlers
+        self.handlers = handlers
         self.parts: list[Any] = [host]
         self._counts = front.packets_in
         self._times = front.times
@@ -212,7 +212,7 @@ class Intake:
 
     def _process(self, packets: list[Packet]) -> None:
         rest = iter(packets)
-        parts, handlers, counts = self.parts, self._handlers, self._counts
+        parts, handlers, counts = self.parts, self.handlers, self._counts
         try:
             for packet in rest:
                 number, part, process = handlers[type(packet)]
