@@ -50,8 +50,8 @@ APART = (
 )
 """They have suites of their own."""
 NICE = 5
-PROGRAMS = ("qdrouterd",)
-"""What tests with the mark `needs` run: no package has it, so it is not on every machine."""
+PROGRAMS = ("qdrouterd", "openssl")
+"""What tests with the mark `needs` run: not every machine has it, for example because no package does."""
 ON_DEMAND = tuple(Path(__file__).parent / name for name in ("kubernetes", "kubernetes/on_node", "images"))
 """Run only if the command names them: what they stand on takes minutes to build, or needs root."""
 

@@ -1,4 +1,4 @@
-"""A server's certificate, read again when its files change: it is renewed while the process runs."""
+"""TLS of a listener: versions and ciphers, and its certificate, read again when its files change."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ log = logs.get(part="tls")
 
 PERIOD = 10.0
 """Seconds between two looks at the files."""
+
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20"
+"""Ciphers of TLS 1.2: forward secrecy and authenticated encryption. Those of TLS 1.3 all have both."""
+
+
+def listener_context() -> ssl.SSLContext:
+    """Return the context of a listener, without a certificate: TLS 1.2 and 1.3, no renegotiation."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_ciphers(CIPHERS)
+    return context
 
 
 class Renewal:

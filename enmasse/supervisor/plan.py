@@ -23,6 +23,7 @@ ROUTER = f"{ROUTER_KIND}-0"
 SERVICES = f"{ROUTER}/services"
 """The internal port of the router's listener for the MQTT services."""
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
+AMQP_PROTOCOLS = frozenset({"amqp", "amqps"})
 MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)
 """Parts that `--without` can leave out."""
@@ -129,7 +130,9 @@ class Options:
         """Return what clients of other machines may do without: be `anonymous`, connect in `plaintext`."""
         outside = [each for each in self.listeners() if not is_loopback(each.host)]
         plain = any(each.protocol in PLAIN for each in outside)
-        return [*(["anonymous"] if outside and not users else []), *(["plaintext"] if plain else [])]
+        # Routers of other products let in every client.
+        anonymous = [e for e in outside if not users or (e.protocol in AMQP_PROTOCOLS and not authenticates(self))]
+        return [*(["anonymous"] if anonymous else []), *(["plaintext"] if plain else [])]
 
     def public_ports(self) -> dict[str, int]:
         """Listener name → port on loopback, in the order they are checked; without HTTP."""

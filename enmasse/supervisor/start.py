@@ -194,11 +194,16 @@ def check_exposure(options: Options) -> None:
     if not outside:
         return
     at = ", ".join(each.text for each in outside)
-    if not options.allow_anonymous and not has_users(options.config):
+    users = has_users(options.config)
+    if not options.allow_anonymous and (not users or "anonymous" in options.insecure(users=True)):
+        if users:
+            why = f"--router {options.router} does not ask for one. Name the protocols of MQTT"
+        else:
+            why = f"{options.config} has no {USERS}. Make users with `enmasse user add NAME`"
         raise StartError(
             "start.listen.anonymous",
-            f"--listen {at}: clients of other machines could connect without a password, because {options.config} has "
-            f"no {USERS}. Make users with `enmasse user add NAME`, or start with --allow-anonymous.",
+            f"--listen {at}: clients of other machines could connect without a password, because {why}, or start with "
+            "--allow-anonymous.",
         )
     plain = [each.text for each in outside if each.protocol in listening.PLAIN or options.certificate is None]
     if plain and not options.allow_plaintext:

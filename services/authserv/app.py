@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from enmasse import log, process, settings
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
+from enmasse.aio.renewal import listener_context
 from enmasse.aio.transport import Hub
 from enmasse.aio.transport import serve as serve_amqp
 from enmasse.amqp.connection import Connection
@@ -287,8 +288,7 @@ def _state(service: AuthService, client: FeedsClient) -> tuple[bool, str]:
 def _tls(config: AuthservSettings) -> ssl.SSLContext | None:
     if config.cert is None or config.key is None:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = listener_context()
     try:
         context.load_cert_chain(config.cert, config.key)
     except (OSError, ssl.SSLError) as error:

@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,16 @@ def test_other_machines_are_refused_without_users(given: tuple[str, ...], id: st
     check_exposure(options(tmp_path, *given, allow="anonymous"))
     (tmp_path / "users.json").write_text("{}")
     check_exposure(options(tmp_path, *given))
+
+
+def test_a_router_that_asks_for_no_password_is_no_protection(tmp_path: Path) -> None:
+    (tmp_path / "users.json").write_text("{}")
+    dispatch = replace(options(tmp_path, "192.0.2.1"), router="qdrouterd")
+    with pytest.raises(StartError, match=r"--router qdrouterd does not ask .*\[start\.listen\.anonymous\]"):
+        check_exposure(dispatch)
+    assert dispatch.insecure(users=True) == ["anonymous"]
+    check_exposure(replace(dispatch, allow_anonymous=True))
+    check_exposure(replace(dispatch, listen=(parse("mqtts=192.0.2.1"),)))
 
 
 def test_plaintext_is_refused_beyond_loopback(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def ca(up: Up) -> Path:
 
 
 def connected(
-    up: Up, port: int, name: str = "localhost", change: Callable[[ssl.SSLContext], object] = lambda _: None
+    up: Up, port: int, name: str | None = "localhost", change: Callable[[ssl.SSLContext], object] = lambda _: None
 ) -> ssl.SSLSocket:
     """A connection to a port (without the offset), verified as `name`."""
     context = ssl.create_default_context(cafile=str(ca(up)))
@@ -96,7 +97,9 @@ def test_every_listener_with_tls_has_modern_versions_only(port: int, suite: Up) 
         connected(suite, port, change=old)
 
 
-@pytest.mark.parametrize("cipher", ["AES256-SHA", "AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA"])
+@pytest.mark.parametrize(
+    "cipher", ["AES256-SHA", "AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES128-SHA256"]
+)
 def test_ciphers_without_forward_secrecy_or_authenticated_encryption_are_refused(cipher: str, suite: Up) -> None:
     def weak(context: ssl.SSLContext) -> None:
         context.set_ciphers(f"{cipher}:@SECLEVEL=0")
@@ -105,6 +108,34 @@ def test_ciphers_without_forward_secrecy_or_authenticated_encryption_are_refused
     for port in TLS_PORTS.values():
         with pytest.raises((ssl.SSLError, ConnectionResetError)):
             connected(suite, port, change=weak)
+
+
+@pytest.mark.needs("openssl")
+@pytest.mark.parametrize("port", TLS_PORTS.values(), ids=list(TLS_PORTS))
+def test_a_client_cannot_renegotiate(port: int, suite: Up) -> None:
+    command = [
+        "openssl",
+        "s_client",
+        "-connect",
+        f"127.0.0.1:{port + suite.offset}",
+        "-tls1_2",
+        "-CAfile",
+        str(ca(suite)),
+    ]
+    done = subprocess.run(command, input="R\n", capture_output=True, text=True, timeout=60)
+    assert "Verify return code: 0" in done.stdout and "RENEGOTIATING" in done.stdout + done.stderr
+    assert "no renegotiation" in done.stderr
+
+
+@pytest.mark.parametrize("port", TLS_PORTS.values(), ids=list(TLS_PORTS))
+def test_a_client_without_sni_or_with_an_unknown_name_gets_the_same_certificate(port: int, suite: Up) -> None:
+    def unverified(context: ssl.SSLContext) -> None:
+        context.check_hostname = False
+
+    expected = served(suite, port)
+    for name in (None, "elsewhere.example"):
+        with connected(suite, port, name, unverified) as connection:
+            assert connection.getpeercert(binary_form=True) == expected
 
 
 @pytest.mark.parametrize("port", TLS_PORTS.values(), ids=list(TLS_PORTS))

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from enmasse import log as logs
 from enmasse.aio.acceptor import Acceptor, listening
-from enmasse.aio.renewal import Renewal
+from enmasse.aio.renewal import Renewal, listener_context
 from enmasse.allocator import trim
 from enmasse.text import endpoint
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
@@ -185,8 +185,7 @@ class Listeners:
     def _context(self, listener: ListenerSettings, where: str) -> ssl.SSLContext:
         if not listener.cert:
             raise ListenerError(f"the listener {where} ({listener.kind}) needs 'cert' and 'key'")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context = listener_context()
         try:
             self._renewals.append(Renewal(context, listener.cert, listener.key))
         except (OSError, ssl.SSLError) as error:

@@ -6,7 +6,7 @@ import hashlib
 import ssl
 from collections.abc import Callable
 
-from enmasse.aio.renewal import Renewal
+from enmasse.aio.renewal import Renewal, listener_context
 from services.router.network.configuration import SslProfile
 from services.router.network.secrets import password
 from services.router.routing.connection import Protection
@@ -71,7 +71,7 @@ def server_context(profile: SslProfile, *, authenticate: bool) -> tuple[ssl.SSLC
         made.append(Renewal(context, cert, profile.private_key_file, lambda: password(profile.password)))
 
     try:
-        context = _context(profile, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), load)
+        context = _context(profile, listener_context(), load)
     except ProfileError:
         for renewal in made:
             renewal.close()
