@@ -49,6 +49,10 @@ def test_no_router_to_run(config: Path, tmp_path: Path, script: str | None, said
     assert not (tmp_path / "data").exists()
 
 
+OURS = ("management", "mode", "port", "saslMechanisms", "authenticatePeer", "access")
+"""Attributes that Dispatch does not get, or with another value: it authenticates no processes of the suite."""
+
+
 def specs(folder: Path, engine: str) -> Spec:
     ports = InternalPorts(folder / f"{engine}.json")
     try:
@@ -64,9 +68,9 @@ def test_the_same_entities(tmp_path: Path) -> None:
     assert ours.wanted_endpoints == theirs.wanted_endpoints
     made = {attributes.get("name", kind): attributes for kind, attributes in theirs.settings["entities"]}
     for kind, attributes in ours.settings["entities"]:
-        wanted = {key: value for key, value in attributes.items() if key not in ("management", "mode", "port")}
+        wanted = {key: value for key, value in attributes.items() if key not in OURS}
         assert made[attributes.get("name", kind)].items() >= wanted.items()
-    assert "management" not in made["services"]
+    assert not {"management", "access", "saslMechanisms"} & made["services"].keys()
     assert made["router"]["mode"] == "interior"
     assert made["inter-router"]["role"] == "inter-router"
 
