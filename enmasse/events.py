@@ -28,7 +28,7 @@ class Event:
 AREAS = {
     "agent": "Router agent (ragent)",
     "amqp": "AMQP connections of router, broker and gateway",
-    "audit": "Audit: who did what, for auditors",
+    "audit": "Audit log",
     "authserv": "Authentication service",
     "broker": "Embedded broker",
     "component": "Processes that `enmasse up` supervises",
