@@ -11,9 +11,11 @@ from proton import ConnectionException
 
 from enmasse.aio.client import Client, ClientReceiver
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.frames import HEADER
 from enmasse.amqp.message import Message as OurMessage
-from enmasse.amqp.performatives import ACCEPTED, Rejected
+from enmasse.amqp.performatives import ACCEPTED, Rejected, SaslInit, encode_performative
 from enmasse.amqp.sasl import ClientMechanism
+from enmasse.amqp.types import Symbol
 from enmasse.testing import Suite, running, wait_for
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Plain, Scram, allow, apply, client, deny, entry, proton, send_one
@@ -324,6 +326,35 @@ async def test_two_users_with_one_container_id_and_link_never_meet(suite: Suite)
 async def test_a_hundred_logins_at_once(suite: Suite) -> None:
     mechanisms = [Scram("alice", "pw-a") if i % 2 else Plain("bob", "pw-b") for i in range(100)]
     assert set(await asyncio.gather(*(outcome(suite, each) for each in mechanisms))) == {""}
+
+
+@asyncio_test
+async def test_a_flood_of_logins_does_not_stop_other_clients(suite: Suite) -> None:
+    """From another host: 300 connections that begin and go no further, while 200 state wrong passwords."""
+    port = port_of(suite)
+
+    async def hangs() -> asyncio.StreamWriter:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        writer.write(b"AMQP\x03\x01\x00\x00")
+        return writer
+
+    async def guesses() -> None:
+        init = encode_performative(SaslInit(mechanism=Symbol("PLAIN"), initial_response=b"\0alice\0wrong"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.3", 0))
+        writer.write(b"AMQP\x03\x01\x00\x00" + HEADER(len(init) + 8, 2, 1, 0) + init)
+        await reader.read()
+        writer.close()
+
+    async with client(port, Scram("bob", "pw-b")) as bob:
+        sender = await bob.sender("jobs", timeout=PATIENCE)
+        hanging = await asyncio.gather(*(hangs() for _ in range(300)))
+        guessing = [asyncio.ensure_future(guesses()) for _ in range(200)]
+        for _ in range(5):
+            assert await outcome(suite, Plain("alice", "pw-a")) == ""
+            await sender.send(OurMessage(body="goes on", durable=True), timeout=PATIENCE)
+        for writer in hanging:
+            writer.close()
+        await asyncio.gather(*guessing)
 
 
 @asyncio_test
