@@ -74,6 +74,11 @@ class Admission:
         if self._peer is None and error is not None and error.condition != CONNECTION_FORCED:
             self._log(error.description)
 
+    @property
+    def role(self) -> str:
+        """Return the role of the peer, empty while it is not known."""
+        return "" if self._peer is None else self._peer.role
+
     def check_send(self, address: str) -> None:
         """Raise AmqpError unless the peer may send to this address."""
         self._check(roles.may_send, "send to", address)

@@ -46,12 +46,12 @@ class BrokerConnection(Handler):
         remote: str,
         admission: Admission | None = None,
         *,
-        manage: Callable[[bytes, str], None],
+        manage: Callable[[bytes, ConnectionInfo], None],
         later: Callable[[Callable[[], None]], object],
         gone: Callable[[BrokerConnection], None],
     ) -> None:
         """`remote`: host:port of the other end. `admission`: what it may do; None: everything. `manage` serves one
-        management request of a user (raises AmqpError); `later` calls in the next turn; `gone` is called once the
+        management request of a client (raises AmqpError); `later` calls in the next turn; `gone` is called once the
         connection is closed."""
         self.broker = broker
         self.clients = clients
@@ -77,7 +77,7 @@ class BrokerConnection(Handler):
             self.connection.close(AmqpError(amqp.CONNECTION_FORCED, description))
 
     def _manage(self, payload: bytes) -> None:
-        self._serve_management(payload, self.client.user)
+        self._serve_management(payload, self.client)
 
     # -- connection and sessions ---------------------------------------------------------------------------------------
     def on_open(self, c: Connection) -> None:
@@ -103,7 +103,8 @@ class BrokerConnection(Handler):
         """Return whether the peer is a router: by its role, or without `peers` by what it states. Raises AmqpError if
         it may not connect."""
         if self._admission is not None:
-            return self._admission.opened(c.user).role is Role.ROUTER
+            self.client.role = self._admission.opened(c.user).role
+            return self.client.role == Role.ROUTER
         return (opened.properties or {}).get(Symbol("product")) == ROUTER
 
     def on_begin(self, s: Session) -> None:

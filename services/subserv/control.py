@@ -11,6 +11,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlConnection, ControlError, ControlLink, ControlSender, Delivery
 from enmasse.control.errors import INTERNAL_ERROR, INVALID_FIELD, NOT_FOUND, PRECONDITION_FAILED
 from enmasse.decoding import decode
+from enmasse.identity.operator import OPERATOR
 from enmasse.model import sessions as wire
 from enmasse.stores import StoreError
 from services.subserv import messages
@@ -21,6 +22,10 @@ ADDRESS = "$subctrl"
 WINDOW = 250
 MAX_ID = 1024
 """Characters of a subscription's id."""
+CHANGES = ("delete", "clear_retained", "disconnect")
+"""Subjects of operators' requests that auditors want to see."""
+MAX_TEXT = 1000
+"""Characters of a field of an audit event."""
 NOT_IMPLEMENTED = "amqp:not-implemented"
 
 
@@ -108,9 +113,14 @@ class SubscriptionControl:
     async def _view(self, kind: type[Any] | None, function: Callable[..., Any], request: messages.Request) -> None:
         if not request.reply_to:
             raise _Rejected(INVALID_FIELD, "reply-to is missing")
-        result = function(decode(request.body or b"{}", kind)) if kind is not None else function()
-        if isinstance(result, Awaitable):
-            result = await result
+        try:
+            result = function(decode(request.body or b"{}", kind)) if kind is not None else function()
+            if isinstance(result, Awaitable):
+                result = await result
+        except Exception as error:
+            _audit(request, f"refused: {error}")
+            raise
+        _audit(request, "done")
         self._replies.send(
             messages.json_answer(request.subject, result, request.correlation, request.reply_to), settled=True
         )
@@ -159,6 +169,14 @@ class SubscriptionControl:
         addresses = " ".join(self._service.amqp.addresses(_subscription(request)))
         data = messages.answer(subject, dict(body), request.correlation, request.reply_to, {"addresses": addresses})
         self._replies.send(data, settled=True)
+
+
+def _audit(request: messages.Request, outcome: str) -> None:
+    if request.subject in CHANGES:
+        body = request.body or ""
+        text = body if isinstance(body, str) else bytes(body).decode("utf-8", "replace")
+        what = f"{request.subject} {text}"[:MAX_TEXT]
+        log.audit("audit.session.ordered", who=OPERATOR, from_=None, what=what, outcome=outcome[:MAX_TEXT])
 
 
 def _subscription(request: messages.Request) -> str:

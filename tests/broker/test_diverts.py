@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from services.broker.core import backlog, broker, route_table
-from services.broker.core.connections import Connections
+from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import readable
 from services.broker.core.queue import Queue
@@ -671,6 +671,9 @@ def test_what_expires_in_a_session_is_dropped_without_a_dead_letter() -> None:
     assert (queue.count, dead.count) == (1, 0)
 
 
+NOBODY = ConnectionInfo(id="", remote="", container="", user="", created=0, close=lambda: None)
+
+
 # -- management --------------------------------------------------------------------------------------------------------
 def test_a_reply_leaves_when_what_was_asked_for_is_on_disk(tmp_path: Path) -> None:
     """And those behind it wait for their turn."""
@@ -684,7 +687,7 @@ def test_a_reply_leaves_when_what_was_asked_for_is_on_disk(tmp_path: Path) -> No
 
     def ask(operation: str, *parameters: Any) -> None:
         properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation}
-        node.handle(encoded(json.dumps(parameters), reply_to="replies", properties=properties), "")
+        node.handle(encoded(json.dumps(parameters), reply_to="replies", properties=properties), NOBODY)
 
     def answers() -> list[Any]:
         return [json.loads(body)[0] if body else None for body in taken(consumer)]
@@ -711,7 +714,7 @@ def test_a_reply_states_that_the_disk_failed(tmp_path: Path) -> None:
     node = ManagementNode(core.broker, Connections())
     disk.broken = True
     properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createAddress"}
-    node.handle(encoded('["u", "MULTICAST"]', reply_to="replies", properties=properties), "")
+    node.handle(encoded('["u", "MULTICAST"]', reply_to="replies", properties=properties), NOBODY)
     core.commit()
     ((payload, _),) = outlet(core.consumer(replies, 1)).take()
     reply = decoded(payload)

@@ -63,6 +63,7 @@ def test_a_running_suite(config: Path, tmp_path: Path) -> None:
         assert enmasse("user", "add", "@devices", *user_options).returncode == 0
         assert enmasse("address", "remove", "b", "--force", "--port-offset", up.offset).returncode == 0
         assert enmasse("scale", "router=1", "--port-offset", up.offset).returncode == 0
+        assert enmasse("mqtt", "disconnect", "nobody", "--port-offset", up.offset).returncode == 1
         assert up.http("/api/status", Authorization="Bearer " + WRONG)[0] == 401
         expected: list[Callable[[], Any]] = [
             lambda: events("audit.login.accepted", who="alice", outcome="accepted"),
@@ -75,6 +76,7 @@ def test_a_running_suite(config: Path, tmp_path: Path) -> None:
             lambda: events("audit.messages.forced", who="supervisor", what="delete with messages: b"),
             lambda: events("audit.suite.ordered", who="operator", what="scale router=1"),
             lambda: events("audit.suite.ordered", who="operator", what="delete with messages: b", addresses=1),
+            lambda: events("audit.session.ordered", who="operator"),
             lambda: events("audit.request.refused", who=None, what="GET /api/status"),
         ]
         for number, found in enumerate(expected):

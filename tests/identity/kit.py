@@ -11,7 +11,6 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from enmasse.aio.client import Client, connect
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import AmqpValue, Message
 from enmasse.amqp.performatives import Rejected
+from enmasse.amqp.sasl import PlainClient, SaslClient
 from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
 from enmasse.identity.roles import Role
 from enmasse.identity.scram import verifier
@@ -107,16 +107,18 @@ class Service:
             self._folder.cleanup()
 
 
-def dial(port: int, credential: Credential, **more: Any) -> AbstractAsyncContextManager[Client]:
+def dial(port: int, credential: Credential, **more: Any) -> Client:
     """Return a connection of a process with this credential."""
     return connect(host="127.0.0.1", port=port, credential=credential, timeout=DEADLINE, **more)
 
 
-async def refusal(port: int, credential: Credential | None, **more: Any) -> str:
+async def refusal(port: int, credential: Credential | None, *, plain: Credential | None = None, **more: Any) -> str:
     """Return the condition that a connection ends with before it can be used; "" if it can be used. Without a
-    credential the client is anonymous."""
+    credential the client is anonymous; with `plain` it authenticates by PLAIN."""
     try:
         client = connect(host="127.0.0.1", port=port, **more) if credential is None else dial(port, credential, **more)
+        if plain is not None:
+            client._settings["sasl"] = SaslClient([PlainClient(plain.name, plain.secret)])
         async with client as c:
             with contextlib.suppress(AmqpError):  # of the link, unless the connection has ended
                 await c.receiver(None, dynamic=True, timeout=DEADLINE)

@@ -139,10 +139,7 @@ async def test_other_mechanisms_and_none_are_refused(
     port = ports.of(listener)
     assert offered(port) == ["SCRAM-SHA-256"]
     assert await refusal(port, None) == REFUSED
-    assert (
-        await refusal(port, None, user=name_of(Role.OPERATOR), password=suite.credential(Role.OPERATOR).secret)
-        == REFUSED
-    )
+    assert await refusal(port, None, plain=suite.credential(Role.OPERATOR)) == REFUSED
     assert answer_to(port, AMQP_HEADER, b"\0\0\0\x08\x02\0\0\0") == SASL_HEADER
 
 

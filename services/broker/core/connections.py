@@ -44,6 +44,7 @@ class ConnectionInfo:
     created: int
     close: Callable[[], None]
     router: bool = False
+    role: str = ""  # of a process of the suite
     sessions: dict[str, int] = field(default_factory=dict)  # id -> creation time
     producers: dict[str, ProducerInfo] = field(default_factory=dict)
     consumers: dict[str, ConsumerInfo] = field(default_factory=dict)

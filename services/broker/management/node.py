@@ -15,8 +15,9 @@ from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import AmqpValue, Message
 from enmasse.decoding import decode_any
+from enmasse.identity.roles import Role
 from services.broker.core.broker import Broker
-from services.broker.core.connections import Connections
+from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.errors import BrokerError
 from services.broker.management import addresses, connections, diverts, messages, queues, settings
 from services.broker.management.calls import Context, Operations
@@ -28,6 +29,14 @@ _BROKER = Operations.joined(queues.broker, addresses.broker, diverts.broker, set
 _QUEUE = Operations.joined(queues.one, messages.one)
 _ADDRESS = addresses.one
 _DIVERT = diverts.one
+MAX_TEXT = 1000  # characters of a field of an audit event
+DESTRUCTIVE = frozenset(
+    {
+        "closeConnectionWithID", "deleteAddress", "destroyQueue", "expireMessage", "expireMessages",
+        "moveMessages", "purge", "removeAllMessages", "removeMessage", "removeMessages",
+    }
+)  # fmt: skip
+"""Operations that auditors want to see. Those of subserv are not: queues of sessions end with the sessions."""
 MAX_HELD = 1000  # requests behind work for their clients
 MAX_REPLIES = 100_000  # waiting in one reply queue: a client that asks and never reads is not served without end
 
@@ -35,12 +44,12 @@ MAX_REPLIES = 100_000  # waiting in one reply queue: a client that asks and neve
 class _Request:
     """Request of a client, then its reply. `ready`: the reply may leave after those before it."""
 
-    __slots__ = ("body", "correlation", "properties", "ready", "reply_to", "succeeded", "text", "user")
+    __slots__ = ("body", "client", "correlation", "properties", "ready", "reply_to", "succeeded", "text")
 
-    def __init__(self, request: Message, user: str) -> None:
+    def __init__(self, request: Message, client: ConnectionInfo) -> None:
         self.properties = request.application_properties or {}
         self.body = request.body
-        self.user = user
+        self.client = client
         self.correlation = request.correlation_id if request.correlation_id is not None else request.message_id
         reply_to = request.reply_to or self.properties.get("JMSReplyTo")
         self.reply_to = reply_to if isinstance(reply_to, str) else ""
@@ -78,9 +87,9 @@ class ManagementNode:
         self._waiting: deque[_Request] = deque()  # for the disk, or behind one that does
         self.context = Context(broker, clients)
 
-    def handle(self, payload: bytes, user: str) -> None:
+    def handle(self, payload: bytes, client: ConnectionInfo) -> None:
         """Answers one request to its reply-to, if it has one. Raises AmqpError if the payload is no message."""
-        request = _Request(Message.decode(payload), user)
+        request = _Request(Message.decode(payload), client)
         behind = self._behind.get(request.reply_to)
         if behind is None:
             self._serve(request)
@@ -92,7 +101,7 @@ class ManagementNode:
             self._reply(request)
 
     def _serve(self, request: _Request) -> None:
-        self.context.user = request.user
+        self.context.user = request.client.user
         try:
             result = self._call(request.properties, request.body)
         except Exception as error:
@@ -131,6 +140,7 @@ class ManagementNode:
             request.fail(f"AMQ229000: {type(error).__name__}: {error}")
 
     def _reply(self, request: _Request) -> None:
+        _audit(request)
         if not request.reply_to:
             return
         if self.broker.commits_at_once:
@@ -182,6 +192,27 @@ class ManagementNode:
         if kind == "divert" and name in self.broker.catalogue.diverts.by_name:
             return _DIVERT, self.broker.catalogue.diverts.by_name[name]
         raise BrokerError(f"AMQ229067: Cannot find resource with name {resource}")
+
+
+def _audit(request: _Request) -> None:
+    operation, resource = (request.properties.get(key) for key in ("_AMQ_OperationName", "_AMQ_ResourceName"))
+    if operation not in DESTRUCTIVE or request.client.role == Role.SUBSERV:
+        return
+    client, what = request.client, str(resource)
+    if resource == "broker":
+        try:
+            what = " ".join(str(each) for each in _parameters(request.body)[:1])
+        except (BrokerError, ValueError):
+            what = "?"
+    if not client.role and what.startswith("$sub/"):  # without `peers` it is mostly subserv
+        return
+    result = json.loads(request.text) if request.text else [None]
+    log.audit(
+        "audit.broker.ordered",
+        who=client.user or client.container, role=client.role or None, from_=client.remote,
+        what=f"{operation} {what}"[:MAX_TEXT], outcome="done" if request.succeeded else str(result[0])[:MAX_TEXT],
+        result=result[0] if request.succeeded else None,
+    )  # fmt: skip
 
 
 def _parameters(body: Any) -> list[Any]:

@@ -34,11 +34,15 @@ from services.router.management.schema import (
 )
 from services.router.management.tables import Table
 from services.router.routing.connection import RouterConnection
+from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router
 
 _log = log.get()
 ROWS_PER_TURN = 200
 """Rows of a QUERY that are built in one turn of the loop."""
+MAX_TEXT = 1000
+"""Characters of a field of an audit event."""
+CHANGES = ("CREATE", "UPDATE", "DELETE")
 MAX_NAMES = 250
 """Attribute names in one QUERY."""
 _VALUE = b"\x00\x53\x77"
@@ -221,6 +225,7 @@ class ManagementAgent:
 
     def send(self, request: Request, status: int, body: bytes, description: str | None = None) -> None:
         assert request.reply_to is not None
+        _audit(request, status)
         front = _fronts.get((status, description))
         if front is None:
             front = Message(
@@ -239,6 +244,32 @@ class ManagementAgent:
 
 
 _fronts: dict[tuple[int, str | None], bytes] = {}
+
+
+def _audit(request: Request, status: int) -> None:
+    """Log a change, unless the router agent orders it, which it does over a connection of the router's.
+
+    Without values of attributes, and without the description of an error, which may quote one: they may be secrets.
+    """
+    asking = request.asking
+    if request.operation not in CHANGES or (
+        asking is not None and asking.dir == "out" and asking.role != "inter-router"
+    ):
+        return
+    body = request.body if isinstance(request.body, dict) else {}
+    words = [request.operation.lower(), (request.type or "").rpartition(".")[2], request.name or request.identity or ""]
+    if body.get("adminStatus") == "deleted":
+        words[0] = "close"
+    elif request.operation == "UPDATE":
+        words.append(",".join(sorted(map(str, body))))  # no values: they may be secrets
+    log.audit(
+        "audit.router.ordered",
+        who=None if asking is None else asking.amqp.user or asking.container,
+        role=asking.rights.role if asking is not None and isinstance(asking.rights, PeerRights) else None,
+        from_=None if asking is None else asking.host,
+        what=" ".join(filter(None, words))[:MAX_TEXT],
+        outcome="done" if status < BAD_REQUEST else f"{status} {STATUS_TEXT.get(status, '')}".rstrip(),
+    )
 
 
 def _number(value: Any, default: int) -> int:

@@ -25,6 +25,11 @@ class PeerRights:
         self._admission = admission
         self._router_id = router_id
 
+    @property
+    def role(self) -> str:
+        """Return the role of the peer."""
+        return self._admission.role
+
     def check_message(self, address: str) -> None:
         """Raise AmqpError unless messages may be sent to `address`."""
         self._check(address, incoming=True)
