@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, cast
 
 from enmasse import log as logs
-from enmasse.aio.acceptor import Acceptor, listening
+from enmasse.acceptor import Acceptor, listening
 from enmasse.amqp import errors
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError

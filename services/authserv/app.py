@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from enmasse import log, process, settings
+from enmasse import log, process, settings, tls
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
-from enmasse.aio.renewal import listener_context
 from enmasse.aio.transport import Hub
 from enmasse.aio.transport import serve as serve_amqp
 from enmasse.amqp.connection import Connection
@@ -286,13 +285,12 @@ def _state(service: AuthService, client: FeedsClient) -> tuple[bool, str]:
 
 
 def _tls(config: AuthservSettings) -> ssl.SSLContext | None:
-    if config.cert is None or config.key is None:
+    cert, key = config.cert, config.key
+    if cert is None or key is None:
         return None
-    context = listener_context()
     try:
-        context.load_cert_chain(config.cert, config.key)
+        return tls.server(cert, key).listening()
     except (OSError, ssl.SSLError) as error:
         raise process.Fatal(
-            "service.setting.invalid", f"authserv {config.name}: cert, key: {config.cert}: {error}; correct the files"
+            "service.setting.invalid", f"authserv {config.name}: cert, key: {cert}: {error}; correct the files"
         ) from None
-    return context

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import shutil
 import ssl
 from pathlib import Path
 
 import pytest
 import uvloop
 
-from enmasse.aio import renewal
-from enmasse.aio.renewal import Renewal
+from enmasse import tls
 from enmasse.aio.transport import Hub
 from services.router.app import LoopClock, readiness
 from services.router.config import RouterSettings, make_router, router_attributes
@@ -18,11 +19,6 @@ from services.router.network.configuration import ListenerConfig, SslProfile
 from services.router.network.sockets import Sockets
 from tests.certificates import Authority
 from tests.kit.waiting import until
-
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewal, "PERIOD", 0.01)
 
 
 @pytest.fixture
@@ -55,8 +51,7 @@ def replace(authority: Authority, name: str, cert: Path, key: Path) -> None:
 def test_new_connections_see_the_renewed_certificate(authority: Authority, factory: object) -> None:
     async def run() -> None:
         cert, key = authority.issue("first")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        renewing = Renewal(context, str(cert), str(key))
+        context = tls.server(str(cert), str(key)).listening()
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
         assert await subject(authority, port) == "first"
@@ -67,21 +62,65 @@ def test_new_connections_see_the_renewed_certificate(authority: Authority, facto
         # The files are not replaced at one moment, and may be wrong for long: what was good stays.
         other, _ = authority.issue("other")
         other.rename(cert)
-        for _ in range(20):
-            await asyncio.sleep(0.01)
+        for _ in range(2):
             assert await subject(authority, port) == "second"
         key.unlink()
-        for _ in range(20):
-            await asyncio.sleep(0.01)
+        for _ in range(2):
             assert await subject(authority, port) == "second"
 
         replace(authority, "third", cert, key)
         await becomes(authority, port, "third")
-        renewing.close()
         server.close()
 
     with asyncio.Runner(loop_factory=factory) as runner:  # type: ignore[arg-type]  # a factory of another kind of loop
         runner.run(run())
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_new_connections_are_verified_by_the_renewed_authority(tmp_path: Path, factory: object) -> None:
+    """Clients of the authority before are refused from then on; connections that are open stay."""
+
+    async def run() -> None:
+        first, second = (Authority(folder) for folder in (tmp_path / "1", tmp_path / "2"))
+        cert, key = first.issue("server")
+        ca = tmp_path / "ca.crt"
+        shutil.copy(first.file, ca)
+        context = tls.server(str(cert), str(key), ca=str(ca)).listening()
+        server = await asyncio.start_server(_echo, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+
+        async def accepted(client: ssl.SSLContext) -> bool:
+            client.load_verify_locations(first.file)
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+                writer.write(b"x")
+                found = await reader.read(1)
+            except OSError:
+                return False
+            writer.close()
+            return found == b"x"
+
+        assert await accepted(first.client_context("client"))
+        assert not await accepted(first.client_context())
+        assert not await accepted(second.client_context("client"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=first.client_context("client"))
+        second.file.rename(ca)
+        assert not await accepted(first.client_context("client"))
+        second.file.write_bytes(ca.read_bytes())
+        assert await accepted(second.client_context("client"))
+        writer.write(b"y")
+        assert await reader.read(1) == b"y"
+        writer.close()
+        server.close()
+
+    with asyncio.Runner(loop_factory=factory) as runner:  # type: ignore[arg-type]  # a factory of another kind of loop
+        runner.run(run())
+
+
+async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(1):
+            writer.write(data)
 
 
 def test_a_listener_of_the_router(authority: Authority) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from enmasse.aio import acceptor, transport
-from enmasse.aio.acceptor import Acceptor, listening
+from enmasse import acceptor
+from enmasse.acceptor import Acceptor, listening
+from enmasse.aio import transport
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from enmasse import log as logs
-from enmasse.aio.acceptor import Acceptor, listening
-from enmasse.aio.renewal import Renewal, listener_context
+from enmasse import tls
+from enmasse.acceptor import Acceptor, listening
 from enmasse.allocator import trim
 from enmasse.text import endpoint
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
@@ -62,7 +62,6 @@ class Listeners:
         self._flusher = Flusher(self._loop)
         self._web: WebSocketServer | None = None
         self._acceptors: list[Acceptor] = []
-        self._renewals: list[Renewal] = []
         self._connecting: set[asyncio.Task[None]] = set()
         self._timer = self._loop.call_later(STEP, self._sweep)
         self._trimmed = 0.0
@@ -100,9 +99,6 @@ class Listeners:
         for acceptor in self._acceptors:
             acceptor.close()
         self._acceptors.clear()
-        for renewal in self._renewals:
-            renewal.close()
-        self._renewals.clear()
 
     async def close(self) -> None:
         """Close the listeners; connections were closed before."""
@@ -183,16 +179,13 @@ class Listeners:
             done()
 
     def _context(self, listener: ListenerSettings, where: str) -> ssl.SSLContext:
-        if not listener.cert:
+        cert, key = listener.cert, listener.key
+        if not cert:
             raise ListenerError(f"the listener {where} ({listener.kind}) needs 'cert' and 'key'")
-        context = listener_context()
         try:
-            self._renewals.append(Renewal(context, listener.cert, listener.key))
+            return tls.server(cert, key).listening()
         except (OSError, ssl.SSLError) as error:
-            raise ListenerError(
-                f"the listener {where} ({listener.kind}): {listener.cert!r} cannot be used: {error}"
-            ) from None
-        return context
+            raise ListenerError(f"the listener {where} ({listener.kind}): {cert!r} cannot be used: {error}") from None
 
     def _sweep(self) -> None:
         now = self._loop.time()

@@ -49,15 +49,14 @@ class Connector:
 
     async def _run(self) -> None:
         clock = self._maker.router.now
-        failures = (OSError, ValueError, tls.ProfileError)
+        failures = (OSError, ValueError)
         await keep_connected(
             self._connected, self._live, self._failed, failures=failures, backoff=ReconnectBackoff(clock()), now=clock
         )
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[asyncio.Event]:
-        """Connect; the yielded event is set when the connection has ended. Raises OSError, ValueError,
-        tls.ProfileError."""
+        """Connect; the yielded event is set when the connection has ended. Raises OSError, ValueError."""
         opened, lost = asyncio.Event(), asyncio.Event()
         record = self._maker.record(self.config, self._to)
 

@@ -229,7 +229,7 @@ class RelayedLogin(SaslServer):
                 context = tls.client_context(logins.profile(service.ssl_profile), verify_hostname=True)
             port = hosts.port_number(service.port)
             await dial(logins.hub, host, port, connection, ssl=context, server_hostname=service.host)
-        except (OSError, ValueError, tls.ProfileError):
+        except (OSError, ValueError):
             self._task = None
             self.give_up()
         else:

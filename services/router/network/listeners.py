@@ -7,7 +7,6 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from enmasse import process
-from enmasse.aio.renewal import Renewal
 from enmasse.aio.transport import Peer, Server, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer, anonymous, external
@@ -63,7 +62,6 @@ class Listener:
         self._server: Server | None = None
         self._http: WebServer | None = None
         self._profile: SslProfile | None = None
-        self._renewal: Renewal | None = None
 
     async def open(self) -> None:
         """Open the port. Raises ListenError if that fails."""
@@ -74,33 +72,26 @@ class Listener:
             context = None
             if config.ssl_profile:
                 self._profile = self._maker.profile(config.ssl_profile)
-                context, self._renewal = tls.server_context(self._profile, authenticate=config.authenticate_peer)
+                context = tls.server_context(self._profile, authenticate=config.authenticate_peer)
             if config.http:
                 self._http = _http_server(self._maker.router, config, host, port)
                 self.port = self._http.port
             else:
                 self._server = await serve(self._maker.hub, host, port, self._accept, ssl=context)
                 self.port = self._server.port
-        except (OSError, ValueError, tls.ProfileError, process.Fatal) as error:
+        except (OSError, ValueError, process.Fatal) as error:
             self._http = None
-            self._end_renewal()
             where = f"listener '{config.name}' on {config.host or '*'}:{config.port}"
             raise ListenError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
 
     async def close(self) -> None:
         """Stop accepting; open connections stay."""
-        self._end_renewal()
         if self._server is not None:
             self._server.close(connections=False)
             self._server = None
         if self._http is not None:
             self._http.close()
             self._http = None
-
-    def _end_renewal(self) -> None:
-        if self._renewal is not None:
-            self._renewal.close()
-            self._renewal = None
 
     def _accept(self, peer: Peer) -> Connection:
         record = self._maker.record(self.config, peer.address)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Callable
 
-from enmasse.aio.renewal import Renewal, listener_context
+from enmasse import tls
 from services.router.network.configuration import SslProfile
 from services.router.network.secrets import password
 from services.router.routing.connection import Protection
@@ -33,16 +32,16 @@ _UID_FIELDS = {
 _UID_DIGESTS = {"1": hashlib.sha1, "2": hashlib.sha256, "5": hashlib.sha512}
 
 
-class ProfileError(Exception):
+class ProfileError(ValueError):
     """Raised for an unusable profile; names profile, attribute and reason."""
 
 
-def _context(profile: SslProfile, context: ssl.SSLContext, load: Callable[[ssl.SSLContext], object]) -> ssl.SSLContext:
-    """Build a context; `load` puts the certificate into it."""
+def _filled(profile: SslProfile, context: ssl.SSLContext) -> ssl.SSLContext:
+    """Put the files and options of the profile into a context. Raises ProfileError."""
     attribute, value = "certFile", profile.cert_file
     try:
         if profile.cert_file:
-            load(context)
+            context.load_cert_chain(profile.cert_file, profile.private_key_file, lambda: password(profile.password))
         attribute, value = "caCertFile", profile.ca_cert_file
         if profile.ca_cert_file:
             context.load_verify_locations(profile.ca_cert_file)
@@ -60,39 +59,29 @@ def _context(profile: SslProfile, context: ssl.SSLContext, load: Callable[[ssl.S
     return context
 
 
-def server_context(profile: SslProfile, *, authenticate: bool) -> tuple[ssl.SSLContext, Renewal]:
-    """Return a listener's context, and the renewal of its certificate; `authenticate`: the peer must present a
+def server_context(profile: SslProfile, *, authenticate: bool) -> ssl.SSLContext:
+    """Return a listener's context, which follows the files of the profile; `authenticate`: the peer must present a
     certificate. Raises ProfileError."""
-    cert, made = profile.cert_file, []
-    if not cert:
+    if not profile.cert_file:
         raise ProfileError(f"sslProfile '{profile.name}': a listener needs certFile")
 
-    def load(context: ssl.SSLContext) -> None:
-        made.append(Renewal(context, cert, profile.private_key_file, lambda: password(profile.password)))
+    def make() -> ssl.SSLContext:
+        context = _filled(profile, tls.listener_context())
+        if profile.ca_cert_file:
+            tls.demand_certificates(context, required=authenticate)
+        return context
 
-    try:
-        context = _context(profile, listener_context(), load)
-    except ProfileError:
-        for renewal in made:
-            renewal.close()
-        raise
-    if profile.ca_cert_file:
-        context.verify_mode = ssl.CERT_REQUIRED if authenticate else ssl.CERT_OPTIONAL
-    return context, made[0]
+    files = (profile.cert_file, profile.private_key_file, profile.ca_cert_file)
+    return tls.Followed([file for file in files if file], make).listening()
 
 
 def client_context(profile: SslProfile, *, verify_hostname: bool) -> ssl.SSLContext:
     """Return a connector's context. Without caCertFile the system's authorities are trusted. Raises ProfileError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = tls.client_context()
     if not profile.ca_cert_file:
         context.load_default_certs()
     context.check_hostname = verify_hostname
-
-    def load(context: ssl.SSLContext) -> None:
-        assert profile.cert_file is not None
-        context.load_cert_chain(profile.cert_file, profile.private_key_file, lambda: password(profile.password))
-
-    return _context(profile, context, load)
+    return _filled(profile, context)
 
 
 def protection(connection: ssl.SSLObject | None) -> Protection | None:

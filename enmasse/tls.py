@@ -1,0 +1,105 @@
+"""TLS: versions and ciphers of listeners, and contexts that follow the files of their certificates."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Iterable
+
+from enmasse import log as logs
+
+log = logs.get(part="tls")
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20"
+"""Ciphers of TLS 1.2: forward secrecy and authenticated encryption. Those of TLS 1.3 all have both."""
+
+Stamp = tuple[int, int, int] | None
+
+
+def listener_context() -> ssl.SSLContext:
+    """Return the context of a listener, without a certificate: TLS 1.2 and 1.3, no renegotiation."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_ciphers(CIPHERS)
+    return context
+
+
+def demand_certificates(context: ssl.SSLContext, *, required: bool = True) -> None:
+    """Make a listener ask its peers for certificates. No session is resumed: that would skip their verification."""
+    context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+
+
+def client_context() -> ssl.SSLContext:
+    """Return the context of a client, without authorities: TLS 1.2 and 1.3, the server's name is verified."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def stamp(path: str) -> Stamp:
+    """Return a value that differs when a file has changed; a mounted Secret changes by another folder behind a link.
+    None: there is no such file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+class Followed:
+    """A context that `make` builds from files, and again once one of them has changed. Files that do not fit together,
+    or are gone, change nothing and are logged.
+
+    `make` raises OSError (ssl.SSLError is one) for files that cannot be used. So does the construction.
+    """
+
+    def __init__(self, files: Iterable[str], make: Callable[[], ssl.SSLContext]) -> None:
+        self._files = tuple(files)
+        self._make = make
+        self._seen = self._stamps()
+        self._context = make()
+
+    def current(self) -> ssl.SSLContext:
+        """Return the context for the next connection."""
+        stamps = self._stamps()
+        if stamps != self._seen:
+            self._seen = stamps
+            try:
+                self._context = self._make()
+            except (OSError, ValueError) as error:
+                log.error("tls.certificate.rejected", cert=self._files[0], reason=str(error))
+            else:
+                log.info("tls.certificate.renewed", cert=self._files[0])
+        return self._context
+
+    def listening(self) -> ssl.SSLContext:
+        """Return the context of a listener, whose handshakes use the current one. Connections that are open keep what
+        they began with."""
+
+        def choose(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
+            connection.context = self.current()
+
+        listener = self._make()
+        listener.sni_callback = choose
+        return listener
+
+    def _stamps(self) -> tuple[Stamp, ...]:
+        return tuple(map(stamp, self._files))
+
+
+def server(cert: str, key: str | None, *, ca: str | None = None) -> Followed:
+    """Return contexts of a listener with these files. With `ca` its peers must show certificates of these authorities.
+    Raises OSError."""
+
+    def make() -> ssl.SSLContext:
+        context = listener_context()
+        context.load_cert_chain(cert, key, str)  # never asks a terminal for a password
+        if ca is not None:
+            context.load_verify_locations(ca)
+            demand_certificates(context)
+        return context
+
+    return Followed([file for file in (cert, key, ca) if file], make)
