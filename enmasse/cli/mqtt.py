@@ -45,7 +45,7 @@ def clients(all_: bool, as_json: bool, offset: int) -> None:
 
 @command.command("disconnect")
 @click.argument("client", metavar="CLIENT", shell_complete=mqtt_clients)
-@click.option("--user", metavar="USER", help="User of the client; then CLIENT is its own client identifier.")
+@click.option("--owner", "user", metavar="USER", help="User of the client; then CLIENT is its own client identifier.")
 @port_offset
 def disconnect(client: str, user: str | None, offset: int) -> None:
     """Disconnect a client, named as `mqtt clients` shows it. Its session stays as long as its expiry says; the client

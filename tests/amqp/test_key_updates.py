@@ -30,7 +30,7 @@ def flood(sock: ssl.SSLSocket, ended: threading.Event) -> None:
     library = ctypes.CDLL("libssl.so.3")
     library.SSL_key_update.argtypes = [ctypes.c_void_p, ctypes.c_int]
     library.SSL_do_handshake.argtypes = [ctypes.c_void_p]
-    handle = ctypes.cast(id(sock._sslobj) + SSL_OF_SOCKET, ctypes.POINTER(ctypes.c_void_p))[0]  # type: ignore[attr-defined]
+    handle = ctypes.cast(id(sock._sslobj) + SSL_OF_SOCKET, ctypes.POINTER(ctypes.c_void_p))[0]  # type: ignore[attr-defined]  # not in the stubs
     while not ended.is_set():
         if library.SSL_key_update(handle, REQUESTED) != 1:
             return

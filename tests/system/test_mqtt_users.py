@@ -369,7 +369,7 @@ def test_the_same_client_id_of_two_users(suite: Suite, clients: Front) -> None:
     assert [line.split()[:4] for line in asked(suite, "subscription", "list") if "~bob/same" in line] == [
         ["mqtt.~bob%2Fsame", "mqtt", "~bob/same", "bob"]
     ]
-    assert asked(suite, "mqtt", "disconnect", "same", "--user", "alice") == ["disconnected ~alice/same"]
+    assert asked(suite, "mqtt", "disconnect", "same", "--owner", "alice") == ["disconnected ~alice/same"]
     assert alice.until_closed() == 0x98
     assert asked(suite, "mqtt", "disconnect", "~bob/same") == ["disconnected ~bob/same"]
     assert bob.until_closed() == 0x98
