@@ -241,8 +241,8 @@ EVENTS = (
     Event("suite.start.completed", "info", "", "All components and addresses are ready.", NOTHING),
     Event("suite.start.delayed", "warning", "waiting_for more", "The start takes longer than expected; `waiting_for` names the components and addresses that are not ready.", "Read the logs of these components."),
     Event("suite.stop.requested", "info", "now", "A signal to stop was received; with `now` it is the second one, and processes are killed.", NOTHING),
-    Event("tls.certificate.rejected", "error", "cert reason", "A changed certificate cannot be used; the previous one stays in use.", "Correct certificate and key."),
-    Event("tls.certificate.renewed", "info", "cert", "A changed certificate is in use.", NOTHING),
+    Event("tls.certificate.rejected", "error", "cert reason", "A changed certificate, key or authority of clients cannot be used; the previous ones stay in use.", "Correct the files."),
+    Event("tls.certificate.renewed", "info", "cert", "A changed certificate, key or authority of clients is in use.", NOTHING),
 )  # fmt: skip
 
 CATALOGUE = {event.id: event for event in EVENTS}

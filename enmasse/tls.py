@@ -90,16 +90,16 @@ class Followed:
         return tuple(map(stamp, self._files))
 
 
-def server(cert: str, key: str | None, *, ca: str | None = None) -> Followed:
-    """Return contexts of a listener with these files. With `ca` its peers must show certificates of these authorities.
-    Raises OSError."""
+def server(cert: str, key: str | None, *, ca: str | None = None, required: bool = True) -> Followed:
+    """Return contexts of a listener with these files. With `ca` its peers must show certificates of these authorities;
+    `required` False: they may. Raises OSError."""
 
     def make() -> ssl.SSLContext:
         context = listener_context()
         context.load_cert_chain(cert, key, str)  # never asks a terminal for a password
         if ca is not None:
             context.load_verify_locations(ca)
-            demand_certificates(context)
+            demand_certificates(context, required=required)
         return context
 
     return Followed([file for file in (cert, key, ca) if file], make)

@@ -44,35 +44,50 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def _build(
-        self, subject: x509.Name, key: Any, hosts: Sequence[str] = HOSTS, *, authority: bool = False
+        self,
+        subject: x509.Name,
+        key: Any,
+        hosts: Sequence[str] = HOSTS,
+        *,
+        authority: bool = False,
+        hours: tuple[float, float] = (-1, 1),
+        usage: x509.ObjectIdentifier | None = None,
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         names = [
             x509.IPAddress(ipaddress.ip_address(host)) if host[0].isdigit() else x509.DNSName(host) for host in hosts
         ]
-        return (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self.name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(hours=1))
+            .not_valid_before(now + datetime.timedelta(hours=hours[0]))
+            .not_valid_after(now + datetime.timedelta(hours=hours[1]))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(issuer, critical=False)
             .add_extension(_usage(signs_certificates=authority), critical=True)
-            .sign(self.key, hashes.SHA256())
         )
+        if usage is not None:
+            builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        return builder.sign(self.key, hashes.SHA256())
 
-    def issue(self, name: str, hosts: Sequence[str] = HOSTS) -> tuple[Path, Path]:
-        """Certificate and key of one subject, which may serve as these hosts."""
+    def issue(
+        self, name: str, hosts: Sequence[str] = HOSTS, *, names: Sequence[str] | None = None, **more: Any
+    ) -> tuple[Path, Path]:
+        """Certificate and key of one subject, which may serve as these hosts. `names`: its common names, if they are
+        not just `name`. `more`: `hours` of validity from now, extended `usage`."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each) for each in names or (name,)])
+        if names == ():
+            subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, name)])
         certificate, private = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        certificate.write_bytes(self._build(subject, key.public_key(), hosts).public_bytes(serialization.Encoding.PEM))
+        made = self._build(subject, key.public_key(), hosts, **more)
+        certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
         private.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

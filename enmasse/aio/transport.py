@@ -507,27 +507,19 @@ async def serve(
     backlog: int = 1024,
 ) -> Server:
     """Listen on host and port (0: any free one). `factory(peer)` makes the Connection of each client; `peer` has
-    `.address` ("host:port"), `.certificate` (subject's common name of a verified client certificate, or None), `.tls`
-    and `.ssl` (the TLS connection, for more of the certificate). Raises OSError if the port is in use."""
+    `.address` ("host:port"), `.tls` and `.ssl` (the TLS connection). Raises OSError if the port is in use."""
     server = Server(hub, factory, ssl)
     server.listen(await listening(hub.loop, host, port, backlog))
     return server
 
 
 class Peer:
-    """Peer of an accepted socket: its address, and the certificate that it has shown."""
+    """Peer of an accepted socket: its address, and its TLS connection."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.address = _peer_name(transport)
         self.ssl: ssl_module.SSLObject | None = transport.get_extra_info("ssl_object")
         self.tls = self.ssl is not None
-        self.certificate: str | None = None
-        certificate = transport.get_extra_info("peercert")
-        if certificate:
-            for part in certificate.get("subject", ()):
-                for name, value in part:
-                    if name == "commonName":
-                        self.certificate = value
 
 
 class _Accepting(asyncio.Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import socket
 import ssl
 from pathlib import Path
 
@@ -115,6 +116,41 @@ def test_new_connections_are_verified_by_the_renewed_authority(tmp_path: Path, f
 
     with asyncio.Runner(loop_factory=factory) as runner:  # type: ignore[arg-type]  # a factory of another kind of loop
         runner.run(run())
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_survives_its_authority(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    """A client that resumes a session presents no certificate, so that nothing would be verified."""
+    first, second = (Authority(folder) for folder in (tmp_path / "1", tmp_path / "2"))
+    cert, key = first.issue("server")
+    ca = tmp_path / "ca.crt"
+    shutil.copy(first.file, ca)
+    client = first.client_context("client")
+    client.maximum_version = version
+
+    def connected(port: int, session: ssl.SSLSession | None) -> tuple[bool, ssl.SSLSession | None]:
+        """Whether the server answers, and the session that it has agreed to."""
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", port)) as sock,
+                client.wrap_socket(sock, server_hostname="127.0.0.1", session=session) as wrapped,
+            ):
+                wrapped.sendall(b"x")
+                return wrapped.recv(1) == b"x", wrapped.session
+        except OSError:
+            return False, None
+
+    async def run() -> None:
+        context = tls.server(str(cert), str(key), ca=str(ca)).listening()
+        server = await asyncio.start_server(_echo, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        answered, session = await asyncio.to_thread(connected, port, None)
+        assert answered
+        second.file.rename(ca)
+        assert not (await asyncio.to_thread(connected, port, session))[0]
+        server.close()
+
+    asyncio.run(run())
 
 
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

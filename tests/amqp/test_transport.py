@@ -20,6 +20,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Begin, Close, Flow, Open, Source, Target
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl import SaslServer, external
+from enmasse.identity.certificates import certified
 from enmasse.testing import free_port
 from tests.amqp.engine_kit import AMQP, Recorder, condition_of, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, Watched, run, start
@@ -77,7 +78,7 @@ def test_tcp_nodelay_and_port(loop: str) -> None:
             raw = wire.transport.get_extra_info("socket")
             assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             peer = store.connections[0].context
-            assert peer.address.startswith("127.0.0.1:") and not peer.tls and peer.certificate is None
+            assert peer.address.startswith("127.0.0.1:") and not peer.tls
             assert server.hub.connections == store.connections
         with pytest.raises(OSError, match=r"in use|Errno 98"):
             await serve(Hub(), "127.0.0.1", server.port, store.make)
@@ -107,7 +108,8 @@ def test_tls_and_external(loop: str, tmp_path: Path) -> None:
         store = Store()
 
         def make(peer: Any) -> Connection:
-            return store.make(peer, sasl=SaslServer({"EXTERNAL": external(lambda: peer.certificate)}))
+            found = certified(peer.ssl)
+            return store.make(peer, sasl=SaslServer({"EXTERNAL": external(lambda: found and found.user)}))
 
         server = await serve(Hub(), "127.0.0.1", 0, make, ssl=authority.server_context(clients=True))
         url = f"amqps://localhost:{server.port}"

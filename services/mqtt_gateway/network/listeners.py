@@ -36,13 +36,15 @@ TRIM_SECONDS = 5.0
 
 class ListenerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A port: `mqtt`, `mqtts` (TLS), `ws` (WebSocket), `wss` (over TLS). `cert`, `key`: files in PEM, for TLS.
-    `shared`: other gateways listen there too."""
+    `client_ca`: file in PEM with the authority of clients' certificates; None: clients are not asked for one. `shared`:
+    other gateways listen there too."""
 
     kind: Literal["mqtt", "mqtts", "ws", "wss"]
     host: str
     port: int
     cert: str | None = None
     key: str | None = None
+    client_ca: str | None = None
     shared: bool = False
 
 
@@ -179,13 +181,14 @@ class Listeners:
             done()
 
     def _context(self, listener: ListenerSettings, where: str) -> ssl.SSLContext:
-        cert, key = listener.cert, listener.key
+        cert, key, client_ca = listener.cert, listener.key, listener.client_ca
         if not cert:
             raise ListenerError(f"the listener {where} ({listener.kind}) needs 'cert' and 'key'")
         try:
-            return tls.server(cert, key).listening()
+            return tls.server(cert, key, ca=client_ca, required=False).listening()
         except (OSError, ssl.SSLError) as error:
-            raise ListenerError(f"the listener {where} ({listener.kind}): {cert!r} cannot be used: {error}") from None
+            files = " or ".join(repr(file) for file in (cert, client_ca) if file)
+            raise ListenerError(f"the listener {where} ({listener.kind}): {files} cannot be used: {error}") from None
 
     def _sweep(self) -> None:
         now = self._loop.time()
