@@ -30,6 +30,7 @@ from enmasse.model import feeds
 from enmasse.model.users import Verifier
 from services.authserv.issuer import TokenSource
 from services.authserv.login import BEARER, Login
+from services.authserv.proof import Proof
 from services.authserv.sources import Users
 from services.authserv.tokens import Issuer
 
@@ -189,14 +190,14 @@ class AuthService:
         """Return the verifier of a user for a SCRAM mechanism."""
         return self.users.verifier(user, mechanism)
 
-    async def check(self, user: str, password: str) -> Principal | None:
+    async def check(self, user: str, password: str) -> Proof | None:
         """Return the identity of the user with this password, which may be a token. Raises Busy."""
         if self.issuers and password.startswith("eyJ") and password.count(".") == 2:  # {" in base64
             found = await self.check_token(password)
-            return found if found is not None and found.name == user else None
+            return found if found is not None and found.principal.name == user else None
         return await self.users.check(user, password)
 
-    async def check_token(self, token: str) -> Principal | None:
+    async def check_token(self, token: str) -> Proof | None:
         """Return the identity that a token proves, by the first issuer that accepts it."""
         for source in self.issuers:
             found = await source.check(token)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from enmasse import log
 from enmasse.decoding import decode_any
-from enmasse.identity.principal import Principal
+from services.authserv.proof import Proof
 from services.authserv.tokens import Issuer, Tokens, UnknownKey
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class TokenSource:
         self._fetching = asyncio.Lock()
         self._session: ClientSession | None = None
 
-    async def check(self, token: str) -> Principal | None:
+    async def check(self, token: str) -> Proof | None:
         """Return the identity that a token proves; for an unknown key fetch the keys first, if that was not tried just
         now."""
         try:

@@ -17,6 +17,7 @@ from enmasse.identity.scram import Unknown, scram
 from enmasse.model.users import ANONYMOUS, Verifier, prepared
 from services.authserv.authz import address_authz
 from services.authserv.bearer import oauthbearer, xoauth2
+from services.authserv.proof import Proof
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
@@ -48,10 +49,10 @@ class Outcomes(Protocol):
     def verifier(self, user: str, mechanism: str) -> Verifier | None:
         """Return the verifier of a user for a SCRAM mechanism."""
 
-    async def check(self, user: str, password: str) -> Principal | None:
+    async def check(self, user: str, password: str) -> Proof | None:
         """Return the identity of the user with this password. Raises Busy."""
 
-    async def check_token(self, token: str) -> Principal | None:
+    async def check_token(self, token: str) -> Proof | None:
         """Return the identity that a token proves."""
 
     def principal(self, user: str) -> Principal | None:
@@ -81,6 +82,7 @@ class Login(Handler):
         self._user = ""
         """The name that the client states."""
         self._principal: Principal | None = None
+        self._expires: int | None = None
         self._credentials: str | None = None
         """Credentials that the user had when the client began to prove them; a change meanwhile makes them differ."""
         self._trying = False
@@ -115,6 +117,8 @@ class Login(Handler):
             credentials = self._outcomes.credentials(principal.name)
         if credentials is not None:
             properties[Symbol("credentials")] = credentials
+        if self._expires is not None:
+            properties[Symbol("exp")] = self._expires
         wanted = c.remote_open.desired_capabilities if c.remote_open is not None else None
         if AUTHZ in map(str, wanted or ()):
             authz = address_authz(self._outcomes.rights(principal), principal.name)
@@ -167,14 +171,15 @@ class Login(Handler):
 
     async def _checked(self, exchange: Exchange, user: str, password: str) -> None:
         try:
-            self._principal = await self._outcomes.check(user, password)
+            proof = await self._outcomes.check(user, password)
         except Busy:
             self._end()
             exchange.fail(TEMPORARY)
             return
-        if self._principal is None:
+        if proof is None:
             exchange.fail()
         else:
+            self._principal, self._expires = proof
             exchange.succeed(user)
 
     def _check_token(self, exchange: Exchange, user: str, token: str) -> None:
@@ -186,11 +191,11 @@ class Login(Handler):
 
     async def _checked_token(self, exchange: Exchange, user: str, token: str) -> None:
         found = await self._outcomes.check_token(token)
-        if found is None or user not in ("", found.name):
+        if found is None or user not in ("", found.principal.name):
             exchange.fail()
         else:
-            self._principal = found
-            exchange.succeed(found.name)
+            self._principal, self._expires = found
+            exchange.succeed(found.principal.name)
 
     # --- for _Watched -------------------------------------------------------------------------------------------------
 

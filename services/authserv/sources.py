@@ -9,6 +9,7 @@ from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import Principal
 from enmasse.model import feeds
 from enmasse.model.users import ANONYMOUS, GROUP, User, Verifier, prepared
+from services.authserv.proof import Proof
 
 
 class Source(Protocol):
@@ -23,7 +24,7 @@ class Source(Protocol):
     def verifier(self, user: str, mechanism: str) -> Verifier | None:
         """Return the verifier of a user for a SCRAM mechanism."""
 
-    async def check(self, user: str, password: str) -> Principal | None:
+    async def check(self, user: str, password: str) -> Proof | None:
         """Return the identity of the user with this password, None if it is wrong. Raises Busy."""
 
 
@@ -77,14 +78,15 @@ class Users:
         found = self._user(user)
         return None if found is None else found.scram.get(mechanism)
 
-    async def check(self, user: str, password: str) -> Principal | None:
+    async def check(self, user: str, password: str) -> Proof | None:
         """Check a password in a thread. Raises Busy."""
         found = self._user(user)
         hash = None if found is None else found.password
         if not await self._checks.check(user, hash, password):
             return None
         now = self._user(user)  # may have changed meanwhile
-        return self.principal(user) if now is not None and now.password == hash else None
+        principal = self.principal(user) if now is not None and now.password == hash else None
+        return None if principal is None else Proof(principal)
 
     def _user(self, user: str) -> User | None:
         if user.startswith(GROUP) or user == ANONYMOUS or prepared(user) != user:

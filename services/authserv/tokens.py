@@ -17,10 +17,13 @@ from joserfc.jws import JWSRegistry
 
 from enmasse.identity.principal import Principal
 from enmasse.model.users import ANONYMOUS, GROUP, name_error, user_name_error
+from services.authserv.proof import Proof
 
 MAX_TOKEN = 12 * 1024
 """Bytes of a token."""
 MAX_GROUPS = 1000
+LATEST = 253_402_300_799
+"""End of the year 9999, in seconds since 1970: later expiries count as this one."""
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519"]
 
 
@@ -84,8 +87,8 @@ class Tokens:
             raise ValueError("has no public key for signatures")
         self._keys = found
 
-    def check(self, token: str) -> Principal | None:
-        """Return the identity that a token proves, None if it proves none. Raises UnknownKey."""
+    def check(self, token: str) -> Proof | None:
+        """Return the identity that a token proves, and until when; None if it proves none. Raises UnknownKey."""
         if len(token) > MAX_TOKEN or token.count(".") != 2:
             return None
         try:
@@ -93,7 +96,8 @@ class Tokens:
             self._claims.validate(claims)
         except (JoseError, ValueError, TypeError, KeyError, RecursionError):
             return None
-        return self._principal(claims)
+        principal = self._principal(claims)
+        return None if principal is None else Proof(principal, int(min(claims["exp"] + self._issuer.skew, LATEST)))
 
     def _key(self, token: Any) -> Any:
         headers = token.headers()

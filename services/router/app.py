@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     peers = None if settings.peers is None else Peers(settings.peers)
     users, following = None, []
     if settings.configserv is not None:
-        users = Users(router, log_refusal)
+        users = Users(router, log_refusal, time.time)
         permissions = FollowedFeed("permissions", feeds.Permissions, users.replace)
         client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
         following.append(process.spawn(client.run(), "feed of permissions"))

@@ -26,7 +26,8 @@ from enmasse.identity.principal import Principal
 from enmasse.model.users import Permission, User
 from services.authserv import app, issuer
 from services.authserv.bearer import read_oauthbearer, read_xoauth2
-from services.authserv.tokens import Issuer, Tokens, UnknownKey
+from services.authserv.proof import Proof
+from services.authserv.tokens import LATEST, Issuer, Tokens, UnknownKey
 from tests.authserv.running import Running, ask, ask_engine, user
 
 ISSUER, AUDIENCE = "https://issuer.example/realms/one", "messaging"
@@ -64,8 +65,8 @@ def tokens() -> Tokens:
 
 
 def test_a_token_states_user_and_groups(tokens: Tokens) -> None:
-    assert tokens.check(signed()) == Principal("alice", ("staff", "ops"))
-    assert tokens.check(signed(EC, "ES256", aud=AUDIENCE, groups=None)) == Principal("alice")
+    assert tokens.check(signed()) == Proof(Principal("alice", ("staff", "ops")), NOW + 60 + 30)
+    assert tokens.check(signed(EC, "ES256", aud=AUDIENCE, groups=None, exp=1e300)) == Proof(Principal("alice"), LATEST)
     assert tokens.check(signed(header={"typ": "at+jwt", "x-more": 1}, exp=NOW - 29, nbf=NOW + 29)) is not None
 
 
@@ -258,16 +259,19 @@ def test_clients_log_in_with_tokens(published: Published, monkeypatch: pytest.Mo
     monkeypatch.setattr(app, "DELAY", 0.0)
     with Running(issuers=(Issuer(issuer=published.url, audience=AUDIENCE),)) as running:
         running.users({"bob": user("bob's"), "@staff": STAFF})
-        token = published.token()
+        expires = int(time.time()) + 1000
+        token = published.token(exp=expires)
         for client in (oauthbearer(token), oauthbearer(token, "alice"), xoauth2(token, "alice")):
             answer = ask_engine(running.port, client)
             assert answer.properties["authenticated-identity"]["sub"] == "alice"
             assert answer.properties["groups"] == ["staff", "ops"]
+            assert answer.properties["exp"] == expires + 30
         answer = ask(running.port, "alice", token, authz=True)  # as a password, which MQTT clients have
         assert {key: list(value.elements) for key, value in answer.properties["address-authz"].items()} == {
             "orders": ["send"]
         }
-        assert ask(running.port, "bob", "bob's").opened
+        assert answer.properties["exp"] == expires + 30
+        assert "exp" not in ask(running.port, "bob", "bob's").properties
         assert not ask(running.port, "bob", token).opened
         assert not ask_engine(running.port, oauthbearer(token, "bob")).opened
         refused = oauthbearer(published.token(exp=1))

@@ -78,7 +78,8 @@ def proves(text: str, tokens: Tokens = TOKENS) -> Principal | None:
     """Return what a token proves; it may only be refused, or be of an unknown key, in time."""
     began = time.process_time()
     try:
-        return tokens.check(text)
+        proof = tokens.check(text)
+        return None if proof is None else proof.principal
     except UnknownKey:
         return None
     finally:

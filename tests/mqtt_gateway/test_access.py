@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
@@ -17,14 +20,16 @@ from enmasse.model.names import AddressName
 from enmasse.model.topics import FilterRefused, TopicMap
 from enmasse.model.users import Permission
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.amqp.access import NOBODY, Access, Login, may_receive, may_send
+from services.authserv.tokens import Issuer
+from services.mqtt_gateway.amqp.access import NOBODY, Access, may_receive, may_send
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.ports import Refused, Request
 from tests.authserv.running import Running, user
+from tests.authserv.test_tokens import AUDIENCE, Published
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
-from tests.mqtt_gateway.environment import ADDRESSES, Router, environment, nothing
+from tests.mqtt_gateway.environment import ADDRESSES, Device, Router, environment, nothing
 
 TOPICS = TopicMap(
     {
@@ -146,6 +151,18 @@ def test_who_may_stay() -> None:
     assert access.refusal(ALICE) == "the user was removed"
 
 
+def test_a_token_expires() -> None:
+    now = 1000.0
+    access = Access(enabled=True, today=lambda: now)
+    access.replace(feeds.Permissions(users={"alice": granted("t/#")}))
+    logins = ALICE._replace(expires=2000), Login(Principal("carol"), None, 2000)
+    assert [access.refusal(login) for login in logins] == ["", ""]
+    now = 2000.0
+    assert [access.refusal(login) for login in logins] == ["the token has expired"] * 2
+    access.replace(feeds.Permissions(anonymous=True))
+    assert [access.refusal(login) for login in logins] == ["", ""]
+
+
 # --- a gateway in this process ----------------------------------------------------------------------------------------
 
 
@@ -197,4 +214,30 @@ def test_publishing_of_3_1_1_without_permission(router: Router, configserv: Conf
 
     with Running() as service:
         service.users({"alice": user("right")})
+        run()
+
+
+def test_a_client_is_disconnected_when_its_token_expires(router: Router, configserv: Configserv) -> None:
+    @asyncio_test
+    async def run() -> None:
+        async with environment(router, configserv) as found:
+            backend = await found.backend(authserv=("127.0.0.1", service.port))
+            backend.access.today = lambda: time.time() + 999
+
+            async def device(seconds: int) -> Device:
+                token = issuer.token(exp=int(time.time()) + seconds).encode()
+                return await found.device(backend, f"d{seconds}", login={"username": "alice", "password": token})
+
+            short, long = await device(1000), await device(5000)
+            await until(lambda: bool(short.disconnected))
+            assert short.disconnected == [(reasons.NOT_AUTHORIZED, "the token has expired")]
+            assert (backend.access.refused["session"], long.disconnected) == (1, [])
+            assert list(backend.sessions) == ["~alice/d5000"]
+
+    issuer = Published()
+    with (
+        contextlib.closing(issuer),
+        Running(issuers=(Issuer(issuer=issuer.url, audience=AUDIENCE, skew=0),)) as service,
+    ):
+        service.users({})
         run()

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from enmasse.aio.transport import Hub
+from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
 from enmasse.identity.scram import ScramClient
 from enmasse.mqtt import reasons
 from enmasse.testing import free_port
 from services.authserv import app
 from services.mqtt_gateway.amqp import logins
-from services.mqtt_gateway.amqp.access import Login
 from services.mqtt_gateway.amqp.logins import Logins
 from services.mqtt_gateway.ports import Refused
 from tests.authserv.running import Running, user

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ from services.router.network import delegation
 from services.router.network.configuration import AuthService, ListenerConfig
 from services.router.network.delegation import Client, Logins, RelayedLogin
 from services.router.network.sockets import Sockets
+from services.router.routing import users
 from services.router.routing.router import Router
 from services.router.routing.users import Users
 from tests.authserv.running import Running, user
@@ -70,17 +72,17 @@ class Front:
 
 
 @contextlib.asynccontextmanager
-async def front(service_port: int) -> AsyncIterator[Front]:
+async def front(service_port: int, today: Callable[[], float] = time.time) -> AsyncIterator[Front]:
     loop = asyncio.get_running_loop()
     router = Router("r1", LoopClock(loop))
-    users = Users(router, lambda *_: None)
-    sockets = Sockets(router, Hub(loop), users=users)
+    following = Users(router, lambda *_: None, today)
+    sockets = Sockets(router, Hub(loop), users=following)
     sockets.set_auth_service(AuthService(name="auth", host="127.0.0.1", port=str(service_port)))
     port = free_port()
     listener = sockets.new_listener(ListenerConfig(name="c", host="127.0.0.1", port=str(port), sasl_plugin="auth"))
     await sockets.open(listener)
     try:
-        yield Front(port, sockets, users)
+        yield Front(port, sockets, following)
     finally:
         await sockets.close(listener)
 
@@ -219,6 +221,74 @@ async def test_a_password_that_changed_meanwhile(service: Running) -> None:
             assert await peer.header() == AMQP_HEADER
             await peer.frame()
             assert (await peer.frame()).error.description == "the password of alice has changed"
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+EXPIRES = 1_800_000_000
+
+
+def states(expires: Any) -> bytes:
+    """Return the Open of a service that has accepted a token."""
+    properties = {"authenticated-identity": {"sub": "alice"}, "exp": expires}
+    return AMQP_HEADER + frame(Open(container_id="authserv", properties=properties), 0)
+
+
+@contextlib.asynccontextmanager
+async def token_of(expires: Any, today: Callable[[], float]) -> AsyncIterator[tuple[Front, Peer]]:
+    """A client whose token expires then, in seconds since 1970, has sent its Open."""
+    answer = says(OFFER, frame(SaslOutcome(code=OK)) + states(expires))
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with front(server.sockets[0].getsockname()[1], today) as there:
+        there.feed(USERS)
+        opening = frame(Open(container_id="c"), 0)
+        async with dial(there.port, SASL_HEADER, frame(PLAIN), AMQP_HEADER, opening) as peer:
+            await peer.header()
+            assert isinstance(await peer.frame(), SaslMechanisms)
+            yield there, peer
+    server.close()
+
+
+async def closed(peer: Peer) -> str:
+    """Return why the connection is closed."""
+    assert (await peer.frame()).code == OK
+    assert await peer.header() == AMQP_HEADER
+    assert isinstance(await peer.frame(), Open)
+    found = await peer.frame()
+    assert isinstance(found, Close) and found.error is not None
+    assert found.error.condition == "amqp:unauthorized-access"
+    return str(found.error.description)
+
+
+@asyncio_test
+async def test_a_connection_ends_when_its_token_expires() -> None:
+    begun = time.monotonic()
+    async with token_of(EXPIRES, lambda: EXPIRES - 0.3 + time.monotonic() - begun) as (there, peer):
+        assert await closed(peer) == "the token of alice has expired"
+        await asyncio.to_thread(wait_for, lambda: not there.users._members, "the connection is forgotten")
+
+
+@asyncio_test
+async def test_a_token_that_expired_before_the_open() -> None:
+    async with token_of(EXPIRES, lambda: EXPIRES) as (_, peer):
+        assert await closed(peer) == "the token of alice has expired"
+
+
+@asyncio_test
+async def test_the_clock_of_the_machine_may_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that was good for years has expired when the time is looked at again."""
+    monkeypatch.setattr(users, "LONGEST_WAIT", 0.05)
+    times = iter([EXPIRES - 1e9] * 3)
+    async with token_of(EXPIRES, lambda: next(times, EXPIRES + 1)) as (_, peer):
+        assert await closed(peer) == "the token of alice has expired"
+
+
+@pytest.mark.parametrize("expires", ["soon", 1.5e9, None])
+@asyncio_test
+async def test_an_expiry_that_is_no_time(expires: Any) -> None:
+    async with token_of(expires, lambda: EXPIRES) as (_, peer):
+        assert (await peer.frame()).code == (OK if expires is None else TEMPORARY)
 
 
 # --- services ---------------------------------------------------------------------------------------------------------

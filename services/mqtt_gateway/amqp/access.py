@@ -5,11 +5,13 @@ No sockets. While there are no users a client has no Rights (None), and nothing 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
+from enmasse.identity.login import Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model import feeds
@@ -23,14 +25,6 @@ _TEMPORARY: Final = "_topo/"
 """Addresses that routers give to receivers: whoever got one in a message may reply."""
 
 
-class Login(NamedTuple):
-    """Identity of a client. `credentials`: as in the feed `permissions` at the login; None: the user has no entry
-    there, a token proved its identity."""
-
-    principal: Principal
-    credentials: str | None = None
-
-
 NOBODY: Final = Login(Principal(ANONYMOUS))
 """A client that states no user name."""
 
@@ -40,9 +34,9 @@ class NotAllowed(Exception):
 
 
 class Access:
-    """`enabled` False: users are not followed, every client may do everything."""
+    """`enabled` False: users are not followed, every client may do everything. `today`: seconds since 1970."""
 
-    def __init__(self, enabled: bool) -> None:
+    def __init__(self, enabled: bool, today: Callable[[], float] = time.time) -> None:
         self.known = not enabled
         """The permissions are known."""
         self.anonymous = not enabled
@@ -51,6 +45,7 @@ class Access:
         """Number of refusals for want of permission, by operation: publish, subscribe, will, session."""
         self.dropped = 0
         """Messages of clients of 3.1.1 that were acknowledged and dropped, because they were not allowed."""
+        self.today = today
         self._users: Mapping[str, GrantedUser] = {}
         self._permissions = Permissions({}, anonymous=self.anonymous)
 
@@ -71,6 +66,8 @@ class Access:
         entry = self._users.get(name) if self._permissions.knows(name) else None
         if name == ANONYMOUS:
             return "" if entry is not None else "clients need a user name and password"
+        if login.expires is not None and self.today() >= login.expires:
+            return "the token has expired"
         if stated is None:
             return ""
         if entry is None:

@@ -17,6 +17,7 @@ from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.identity.credentials import Credential
+from enmasse.identity.login import LONGEST_WAIT, Login
 from enmasse.identity.owned import owned
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
@@ -24,7 +25,7 @@ from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChan
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp import lanes
-from services.mqtt_gateway.amqp.access import NOBODY, Access, Login, may_send
+from services.mqtt_gateway.amqp.access import NOBODY, Access, may_send
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
 from services.mqtt_gateway.amqp.logins import Logins
 from services.mqtt_gateway.amqp.mapping import Route
@@ -311,7 +312,20 @@ class AmqpBackend:
         self.sessions[request.client_id] = session
         if self.access.refusal(login):
             self.shared.later(SKEW, partial(self._review, session))
+        self._await_expiry(session, SKEW)
         return session
+
+    def _await_expiry(self, session: MqttSession, soonest: float = 0.0) -> None:
+        """Disconnect the client when its token expires, `soonest` seconds from now."""
+        expires = session.login.expires
+        if expires is None or session.client is None:
+            return
+        left = max(expires - self.access.today(), soonest)
+        if left > 0:
+            loop = asyncio.get_running_loop()
+            session.expiry = loop.call_later(min(left, LONGEST_WAIT), self._await_expiry, session)
+        else:
+            self._review(session)
 
     def _will_to(self, topic: str, login: Login) -> str:
         """The name on AMQP of a will's topic; empty if no address takes it. Raises Refused."""

@@ -19,9 +19,9 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.performatives import SASL_AUTH
 from enmasse.amqp.sasl import PlainClient, SaslClient
-from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.identity.login import Login, stated
+from enmasse.identity.principal import ANONYMOUS
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.amqp.access import Login
 from services.mqtt_gateway.ports import Ask, Refused
 
 log = logs.get(part="logins")
@@ -242,13 +242,9 @@ async def _relay(
 
 def _login(properties: Mapping[Any, Any]) -> Login:
     """The user that an answer states. Raises AmqpError if it states none."""
-    identity = properties.get("authenticated-identity")
-    name = identity.get("sub") if isinstance(identity, Mapping) else None
-    groups = properties.get("groups")
-    credentials = properties.get("credentials")
-    if not isinstance(name, str) or not name:
+    login = stated(properties)
+    if login is None:
         raise AmqpError(UNAUTHORIZED_ACCESS, "the authentication service does not state the user")
-    if name == ANONYMOUS:  # it does not know the users yet, and takes any password
+    if login.principal.name == ANONYMOUS:  # it does not know the users yet, and takes any password
         raise AmqpError(UNAUTHORIZED_ACCESS, "the authentication service has no users yet")
-    stated = tuple(str(each) for each in groups) if isinstance(groups, list | tuple) else ()
-    return Login(Principal(str(name), stated), str(credentials) if isinstance(credentials, str) else None)
+    return login

@@ -12,13 +12,14 @@ from msgspec import structs
 
 from enmasse import log as logs
 from enmasse.amqp.errors import AmqpError
+from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Outgoing
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
-from services.mqtt_gateway.amqp.access import Login, NotAllowed, may_receive, ways
+from services.mqtt_gateway.amqp.access import NotAllowed, may_receive, ways
 from services.mqtt_gateway.amqp.control import PacketIds, RequestFailed, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters
@@ -57,6 +58,8 @@ class MqttSession(Publisher):
         super().__init__()
         self.client_id = request.client_id
         self.login = login
+        self.expiry: asyncio.TimerHandle | None = None
+        """Looks whether the client's token has expired."""
         self.will_to = will_to
         self.rights: Rights | None = None
         """Permissions of the client; None: everything is allowed."""
@@ -444,6 +447,8 @@ class MqttSession(Publisher):
         if self.client is None:
             return
         self.client = self.publications = self._replies = None
+        if self.expiry is not None:
+            self.expiry.cancel()
         for source in [*self._queues.values(), *self._addresses.values()]:
             source.close()
         self._queues.clear()

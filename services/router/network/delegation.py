@@ -27,11 +27,10 @@ from enmasse.amqp.performatives import (
 )
 from enmasse.amqp.sasl import TEMPORARY, SaslClient, SaslServer
 from enmasse.amqp.types import Symbol
-from enmasse.identity.principal import Principal
+from enmasse.identity.login import Login, stated
 from services.router import PRODUCT, SIMULATES
 from services.router.network import hosts, tls
 from services.router.network.configuration import ANONYMOUS, PLAIN, AuthService, SslProfile
-from services.router.routing.users import Identity
 
 SECONDS = 10.0
 """Time for a login, until then it must have its outcome."""
@@ -113,7 +112,7 @@ class RelayedLogin(SaslServer):
         """`service` None: every login fails for now."""
         super().__init__({}, required=True)
         self.client = client
-        self.identity: Identity | None = None
+        self.identity: Login | None = None
         self._logins = logins
         self._service = service
         self._go_on = go_on
@@ -252,7 +251,7 @@ class RelayedLogin(SaslServer):
         self._send(SaslChallenge(challenge=data))
         self._proceed()
 
-    def succeed(self, identity: Identity, additional: bytes | None) -> None:
+    def succeed(self, identity: Login, additional: bytes | None) -> None:
         """The service has accepted the client, and states who it is."""
         if self._asked:
             self.identity = identity
@@ -329,16 +328,3 @@ class _Asker(Handler):
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
         self._login.give_up()
-
-
-def stated(properties: Any) -> Identity | None:
-    """Return the identity that properties of the service's Open state; None if they state none."""
-    identity = properties.get("authenticated-identity")
-    name = identity.get("sub") if isinstance(identity, dict) else None
-    groups = properties.get("groups")
-    groups = groups if isinstance(groups, list) else []
-    credentials = properties.get("credentials")
-    if not isinstance(name, str) or not name or not all(isinstance(group, str) for group in groups):
-        return None
-    principal = Principal(str(name), tuple(map(str, groups)))
-    return Identity(principal, str(credentials) if isinstance(credentials, str) else None)

@@ -11,6 +11,7 @@ from enmasse.aio.transport import Peer, Server, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer, anonymous, external
 from enmasse.identity.admission import Admission
+from enmasse.identity.login import Login
 from enmasse.identity.roles import Listener as PeersListener
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
@@ -29,7 +30,7 @@ from services.router.network.maker import ConnectionMaker
 from services.router.routing.connection import RouterConnection
 from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router
-from services.router.routing.users import NO_CREDENTIALS, Identity, UserRights
+from services.router.routing.users import NO_CREDENTIALS, UserRights
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -144,7 +145,7 @@ class Listener:
 
         def admit(user: str) -> UserRights | None:
             record.admit = None  # it refers to the record
-            identity = Identity(NO_CREDENTIALS) if login is None else login.identity
+            identity = Login(NO_CREDENTIALS) if login is None else login.identity
             assert identity is not None  # SASL was required
             return users.admit(record, identity)
 

@@ -8,10 +8,11 @@ is remembered. A change visits the connections of the users that it concerns, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Receiver
+from enmasse.identity.login import LONGEST_WAIT, Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.users import GROUP, Operation
@@ -34,24 +35,18 @@ Log = Callable[[str, str, str, str], None]
 """Logs a refusal: user, host:port of the peer, operation, address."""
 
 
-class Identity(NamedTuple):
-    """A user as the authentication service states it. `credentials`: which password was checked (feed `permissions`);
-    None: it does not state that."""
-
-    principal: Principal
-    credentials: str | None = None
-
-
 class _Member:
     """A connection of a user. `known`: there was an entry of the user."""
 
-    __slots__ = ("connection", "credentials", "known", "principal")
+    __slots__ = ("connection", "credentials", "expires", "known", "principal", "timer")
 
-    def __init__(self, connection: RouterConnection, principal: Principal, credentials: str, known: bool) -> None:
+    def __init__(self, connection: RouterConnection, login: Login, credentials: str, known: bool) -> None:
         self.connection = connection
-        self.principal = principal
+        self.principal = login.principal
         self.credentials = credentials
+        self.expires = login.expires
         self.known = known
+        self.timer: Any = None
 
 
 class Refusals:
@@ -82,40 +77,45 @@ class Refusals:
 class Users:
     """Users as the configuration service publishes them, and their open connections."""
 
-    def __init__(self, router: Router, log: Log) -> None:
+    def __init__(self, router: Router, log: Log, today: Callable[[], float]) -> None:
+        """`today`: seconds since 1970, for tokens."""
         self.router = router
         self.known = False
         """The configuration service has delivered them."""
         self.anonymous = False
         """There are no users: clients need no credentials, and everything is allowed."""
         self.refusals = Refusals(router.now, log)
+        self._today = today
         self._entries: dict[str, feeds.GrantedUser] = {}
         self._permissions = Permissions({})
         self._members: dict[str, dict[RouterConnection, _Member]] = {}
 
-    def admit(self, connection: RouterConnection, identity: Identity) -> UserRights | None:
+    def admit(self, connection: RouterConnection, login: Login) -> UserRights | None:
         """Return the rights of an authenticated connection that opens; None: there are no users. Raises AmqpError if
         the user is no longer there."""
-        principal = identity.principal
+        principal = login.principal
         name = principal.name
         entry = self._entries.get(name) if self._permissions.knows(name) else None
-        credentials = identity.credentials
+        credentials = login.credentials
         if credentials is None:
             credentials = "" if entry is None else entry.credentials
-        member = _Member(connection, principal, credentials, entry is not None or bool(credentials))
+        member = _Member(connection, login, credentials, entry is not None or bool(credentials))
         reason = self._reason_to_end(member)
         if reason is not None:
             self.refusals.note(name, connection.host, "connect", "")
             raise AmqpError(UNAUTHORIZED_ACCESS, reason)
         connection.principal = principal
         self._members.setdefault(name, {})[connection] = member
+        self._await_expiry(member)
         return None if self.anonymous else self._rights(member)
 
     def left(self, connection: RouterConnection) -> None:
         """Forget a connection that has ended."""
         name = connection.principal.name
         members = self._members.get(name, {})
-        members.pop(connection, None)
+        member = members.pop(connection, None)
+        if member is not None and member.timer is not None:
+            member.timer.cancel()
         if not members:
             self._members.pop(name, None)
 
@@ -132,6 +132,17 @@ class Users:
                 if everyone or name in changed or (groups and not groups.isdisjoint(self._groups(member))):
                     self._visit(member)
 
+    def _await_expiry(self, member: _Member) -> None:
+        if member.expires is None:
+            return
+        left = member.expires - self._today()
+        if left > 0:
+            wait = min(left, LONGEST_WAIT)
+            member.timer = self.router.clock.call_later(wait, lambda: self._await_expiry(member))
+        else:
+            member.timer = None
+            self._visit(member)
+
     def _groups(self, member: _Member) -> tuple[str, ...]:
         entry = self._entries.get(member.principal.name)
         return member.principal.groups if entry is None else entry.groups
@@ -141,6 +152,8 @@ class Users:
         name = member.principal.name
         if self.anonymous:
             return None
+        if member.expires is not None and self._today() >= member.expires:
+            return f"the token of {name} has expired"
         if not self._permissions.knows(name):
             if name == ANONYMOUS:
                 return "clients without credentials are not allowed"
@@ -253,4 +266,4 @@ def _is_temporary(router: Router, kind: str, name: str) -> bool:
     return kind == MOBILE and (name.startswith("_$temp.") or router.temporaries.broker_of(name) is not None)
 
 
-__all__ = ["NO_CREDENTIALS", "Identity", "Refusals", "UserRights", "Users"]
+__all__ = ["NO_CREDENTIALS", "Refusals", "UserRights", "Users"]

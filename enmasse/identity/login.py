@@ -1,0 +1,38 @@
+"""Logins of clients, as the authentication service states them in its Open (docs/contracts.md, "authserv").
+
+No clock of its own, no sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from enmasse.identity.principal import Principal
+
+LONGEST_WAIT = 600.0
+"""Seconds after which the time is looked at again until a token expires, as the clock of the machine may be set."""
+
+
+class Login(NamedTuple):
+    """Identity of a client. `credentials`: as in the feed `permissions` at the login; None: the user has no entry
+    there, a token proved its identity. `expires`: seconds since 1970 at which the token expires; None: never."""
+
+    principal: Principal
+    credentials: str | None = None
+    expires: int | None = None
+
+
+def stated(properties: Mapping[Any, Any]) -> Login | None:
+    """Return the login that properties of the service's Open state; None if they state none."""
+    identity = properties.get("authenticated-identity")
+    name = identity.get("sub") if isinstance(identity, Mapping) else None
+    groups = properties.get("groups")
+    groups = groups if isinstance(groups, list | tuple) else ()
+    credentials, expires = properties.get("credentials"), properties.get("exp")
+    if not isinstance(name, str) or not name or not all(isinstance(group, str) for group in groups):
+        return None
+    if expires is not None and not isinstance(expires, int):
+        return None
+    known = str(credentials) if isinstance(credentials, str) else None
+    return Login(Principal(str(name), tuple(map(str, groups))), known, expires)
