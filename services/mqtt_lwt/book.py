@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from enmasse.identity.authors import NOT_STATED, Author
+
 Link = int
 """Identifies a link during the life of the process."""
 
@@ -31,12 +33,16 @@ class State(Enum):
 
 
 class Will:
-    """A will without its message. `id`: unique, also over restarts; `key`: its client; `delay`: in seconds."""
+    """A will without its message. `id`: unique, also over restarts; `key`: its client; `delay`: in seconds; `author`:
+    user of the client."""
 
-    __slots__ = ("at", "delay", "id", "key", "link", "lost_at", "qos", "size", "state", "taken_from", "to")
+    __slots__ = ("at", "author", "delay", "id", "key", "link", "lost_at", "qos", "size", "state", "taken_from", "to")
 
-    def __init__(self, id: str, key: str, to: str, qos: int, delay: float, size: int) -> None:
+    def __init__(
+        self, id: str, key: str, to: str, qos: int, delay: float, size: int, author: Author = NOT_STATED
+    ) -> None:
         self.id, self.key, self.to, self.qos, self.delay, self.size = id, key, to, qos, delay, size
+        self.author = author
         self.state = State.HELD
         self.link: Link | None = None
         self.at: float | None = None

@@ -132,7 +132,7 @@ class Keeper:
         id = f"{self._life}-{self._number}"
         message = publication(request, id)
         size = len(message)
-        will = Will(id, request.key, request.to, request.qos, request.delay, size)
+        will = Will(id, request.key, request.to, request.qos, request.delay, size, request.author)
         done = self._records.put(will, message, book.put(will, link))
         self._under_way += size
         done.add_done_callback(lambda _: self._left(size))

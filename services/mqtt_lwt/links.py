@@ -9,10 +9,11 @@ from proton import Endpoint
 
 from enmasse import log
 from enmasse.control import ControlConnection, ControlError, ControlLink, ControlReceiver, Delivery, LinkClosed
-from enmasse.control.errors import MESSAGE_SIZE, NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT
+from enmasse.control.errors import MESSAGE_SIZE, NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS
 from services.mqtt_lwt.book import Link
 from services.mqtt_lwt.keeper import Keeper
-from services.mqtt_lwt.requests import read
+from services.mqtt_lwt.permits import Permits
+from services.mqtt_lwt.requests import Request, read
 
 ADDRESS = "$lwt"
 GATEWAYS = "$mqtt/wills"
@@ -35,9 +36,17 @@ _NOT_THE_CLIENTS_WORD = {ROUTED_LINK_LOST, MESSAGE_SIZE, "amqp:connection:forced
 class Links:
     """The links of one connection to a router. `own`: names of our own links, which only test reachability."""
 
-    def __init__(self, connection: ControlConnection, keeper: Keeper, counters: Counters, own: Collection[str]) -> None:
+    def __init__(
+        self,
+        connection: ControlConnection,
+        keeper: Keeper,
+        permits: Permits,
+        counters: Counters,
+        own: Collection[str],
+    ) -> None:
         self._connection = connection
         self._keeper = keeper
+        self._permits = permits
         self._counters = counters
         self._own = {*own, *(f"{name}@{CONTAINER}" for name in own)}  # routers add the container that attaches
         self._open: set[Link] = set()
@@ -73,11 +82,18 @@ class Links:
             if len(delivery.data) > MAX_REQUEST:
                 raise ControlError(MESSAGE_SIZE, f"a will with its properties has at most {MAX_REQUEST} bytes")
             request = read(delivery.data, delivery.link.name, gateway=gateway)
+            if not gateway and request.operation == "will":
+                self._check(request)
             self._keeper.request(request, number, delivery.accept)
         except ControlError as error:
             self._counters.refused += 1
             log.get(link=delivery.link.name).warning("mqtt-lwt.request.refused", reason=str(error))
             delivery.reject(error.condition, error.description)
+
+    def _check(self, request: Request) -> None:
+        """Raise ControlError if the client may not send its will. A gateway has checked that of an MQTT client."""
+        if reason := self._permits.refusal(request.author, request.to):
+            raise ControlError(UNAUTHORIZED_ACCESS, reason)
 
     def _closed(self, number: Link, link: ControlLink, error: LinkClosed) -> None:
         self._open.discard(number)

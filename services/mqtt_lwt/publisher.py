@@ -16,10 +16,13 @@ from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topics import TopicMap, TopicOwner
 from enmasse.stores import StoreError
 from services.mqtt_lwt.book import Will, WillBook
+from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.records import Done, Records
 
 WINDOW = 100
 """Largest number of wills under way to an address."""
+SKEW = 2.0
+"""Seconds after which a will that is not allowed is looked at again: permissions may come here after the gateway."""
 READ = 50
 """Number of messages that are read from the store at a time for an address."""
 MAX_LANES = 64
@@ -33,19 +36,22 @@ class Publisher:
     `failed` is called when the store fails.
     """
 
-    def __init__(self, book: WillBook, records: Records, failed: Callable[[Exception], None]) -> None:
+    def __init__(self, book: WillBook, records: Records, permits: Permits, failed: Callable[[Exception], None]) -> None:
         self.published = self.dropped = self.retried = 0
         self.failures = 0
         """Number of unexpected errors; the affected wills are tried again."""
         self._book = book
         self._records = records
+        self._permits = permits
         self._failed = failed
         self._topics: TopicMap | None = None
         self._connection: ControlConnection | None = None
         self._relays = True
         """True if the router's anonymous terminus reaches topics; otherwise each topic has a link of its own."""
         self._unrouted: deque[Will] = deque()
-        """Wills that wait for the first snapshot of the addresses."""
+        """Wills that wait for the first snapshots of addresses and permissions."""
+        self._doubted: set[str] = set()
+        """Ids of wills that were not allowed when they were looked at first."""
         self._lanes: dict[str, _Lane] = {}
         self._room = asyncio.Semaphore(MAX_LANES)
 
@@ -60,6 +66,10 @@ class Publisher:
         for lane in self._lanes.values():
             self._unrouted.extend(lane.waiting)
             lane.waiting.clear()
+        self._route()
+
+    def permitted(self) -> None:
+        """Note that other permissions are in force."""
         self._route()
 
     def connected(self, connection: ControlConnection) -> None:
@@ -78,7 +88,7 @@ class Publisher:
             lane.stop()
 
     def _route(self) -> None:
-        if self._topics is None:
+        if self._topics is None or not self._permits.known:
             return
         while self._unrouted:
             will = self._unrouted.popleft()
@@ -105,6 +115,9 @@ class Publisher:
     def _drop(self, will: Will) -> None:
         log.get(client=will.key).warning("mqtt-lwt.will.dropped", to=will.to[:200], will=will.id)
         self.dropped += 1
+        self._remove(will)
+
+    def _remove(self, will: Will) -> None:
         self._then(self._records.remove([will]), partial(self._book.remove, will))
 
     # called by lanes
@@ -113,6 +126,20 @@ class Publisher:
         """Handle a lane that has nothing left to send."""
         if self._lanes.get(lane.name) is lane:
             del self._lanes[lane.name]
+
+    def allows(self, will: Will) -> bool:
+        """Return whether the will may be published now; if not, look at it again after SKEW, then drop it."""
+        reason = self._permits.refusal(will.author, will.to)
+        if not reason:
+            self._doubted.discard(will.id)
+        elif will.id not in self._doubted:
+            self._doubted.add(will.id)
+            asyncio.get_running_loop().call_later(SKEW, self.add, [will])
+        else:
+            self._doubted.discard(will.id)
+            self._permits.note(will, reason)
+            self._remove(will)
+        return not reason
 
     async def messages(self, wills: list[Will]) -> list[bytes | None]:
         """Return the messages of the wills; None for one that is not stored. Raises StoreError if they cannot be
@@ -241,6 +268,8 @@ class _Lane:
     def _send_one(self, sender: ControlSender, will: Will, message: bytes | None, backoff: Backoff) -> None:
         if sender.closed:
             self._publisher.add([will])
+        elif not self._publisher.allows(will):
+            pass
         elif message is None:
             log.get(client=will.key).error("mqtt-lwt.message.missing", id=will.id)
             self._publisher.over(will)

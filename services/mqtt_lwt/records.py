@@ -10,6 +10,7 @@ import msgspec
 
 from enmasse import log
 from enmasse.decoding import unpack
+from enmasse.identity.authors import NOT_STATED, Author
 from enmasse.stores import Change, Store
 from services.mqtt_lwt.book import State, Turned, Will, WillBook
 
@@ -17,13 +18,16 @@ WILLS, LOST = "wills", "lost"
 
 
 class WillRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A stored will, under its id. `message`: the message to publish."""
+    """A stored will, under its id. `message`: the message to publish; `user`, `groups`: its author, which earlier
+    versions did not write."""
 
     key: str
     to: str
     qos: int
     delay: float
     message: bytes
+    user: str = NOT_STATED.user
+    groups: tuple[str, ...] | None = None
 
 
 class LostRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -46,7 +50,7 @@ class Records:
 
     def put(self, will: Will, message: bytes, replaced: Will | None) -> Done:
         """Store a will and its message; the replaced will is deleted in the same write."""
-        record = WillRecord(will.key, will.to, will.qos, will.delay, message)
+        record = WillRecord(will.key, will.to, will.qos, will.delay, message, *will.author)
         gone = [] if replaced is None else _removal(replaced)
         return self._store.write([Change(WILLS, will.id, _encode(record)), *gone])
 
@@ -83,7 +87,8 @@ class Records:
             except msgspec.DecodeError as error:
                 log.get().error("mqtt-lwt.will.unreadable", will=id, reason=str(error))
                 continue
-            will = Will(id, record.key, record.to, record.qos, record.delay, len(value))
+            author = NOT_STATED if record.user == NOT_STATED.user else Author(record.user, record.groups)
+            will = Will(id, record.key, record.to, record.qos, record.delay, len(value), author)
             # bounded, because the clock may have been changed
             due_in = min(due[id] - wall, record.delay) if id in due else None
             book.restore(will, due_in, now)

@@ -6,7 +6,10 @@ from typing import Literal, NamedTuple
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
+from enmasse.amqp.termini import passed_on_parts
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
+from enmasse.identity.authors import GROUPS, NOT_STATED, USER, Author
+from enmasse.identity.owned import owner
 
 CLIENT_ID, QOS, RETAIN, DELAY = "x-opt-client-id", "x-opt-mqtt-qos", "x-opt-retain-message", "x-opt-will-delay"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
@@ -14,7 +17,7 @@ MAX_KEY = 16 * 1024
 """Longest id of a client in UTF-8, or name of a link, in bytes."""
 MAX_TO = 64 * 1024
 MAX_DELAY = 2**32 - 1
-_OWN = (CLIENT_ID, DELAY)
+_OWN = (CLIENT_ID, DELAY, USER, GROUPS)
 
 Operation = Literal["will", "will-clear", "will-publish", "session-ended"]
 _OTHERS: dict[object, Operation] = {
@@ -25,7 +28,8 @@ _OTHERS: dict[object, Operation] = {
 
 
 class Request(NamedTuple):
-    """`key`: the client. Only for the operation `will`: `to`, `qos`, `delay` in seconds, and the message."""
+    """`key`: the client. Only for the operation `will`: `to`, `qos`, `delay` in seconds, the message, and the
+    user whose will it is."""
 
     operation: Operation
     key: str
@@ -33,6 +37,7 @@ class Request(NamedTuple):
     qos: int = 0
     delay: int = 0
     message: Message | None = None
+    author: Author = NOT_STATED
 
 
 def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
@@ -52,7 +57,8 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
     to = message.to
     if not isinstance(to, str) or not to or len(to) > MAX_TO or not _is_text(to):
         raise ControlError(INVALID_FIELD, f"to: the address of the will, at most {MAX_TO} characters")
-    return Request("will", key, to, _qos(message), _delay(message.annotations.get(DELAY)), message)
+    author = _author(message) if gateway else _author_of_link(link_name)
+    return Request("will", key, to, _qos(message), _delay(message.annotations.get(DELAY)), message, author)
 
 
 def publication(request: Request, id: str) -> bytes:
@@ -91,6 +97,26 @@ def _key(client: object, link_name: str, gateway: bool) -> str:
     if not _is_text(name) or len(name.encode()) > MAX_KEY:
         raise ControlError(INVALID_FIELD, f"{CLIENT_ID}, or the link's name: text of at most {MAX_KEY} bytes")
     return kind + name
+
+
+def _author(message: Message) -> Author:
+    """Return the user that a gateway states."""
+    user, groups = message.annotations.get(USER), message.annotations.get(GROUPS)
+    if user is None and groups is None:
+        return NOT_STATED
+    if not isinstance(user, str) or not user or not _is_text(user):
+        raise ControlError(INVALID_FIELD, f"{USER}: the name of a user")
+    if groups is None:
+        return Author(str(user))
+    if not isinstance(groups, list) or not all(isinstance(group, str) and _is_text(group) for group in groups):
+        raise ControlError(INVALID_FIELD, f"{GROUPS}: a list of names")
+    return Author(str(user), tuple(map(str, groups)))
+
+
+def _author_of_link(name: str) -> Author:
+    """Return the user of the client for which a router has passed on a link of this name."""
+    parts = passed_on_parts(name)
+    return NOT_STATED if parts is None else Author(owner(parts[1]).user)
 
 
 def _is_text(text: str) -> bool:

@@ -15,13 +15,14 @@ from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import follow
 from enmasse.identity.credentials import Credential, own
 from enmasse.metrics import counter, gauge, single
-from enmasse.model.feeds import AddressChanges, Addresses, completed
+from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
 from enmasse.model.topics import TopicMap
 from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted
 from services.mqtt_lwt.book import State, WillBook
 from services.mqtt_lwt.keeper import Clock, Keeper, due
 from services.mqtt_lwt.links import CONTAINER, MAX_LINKS, NODES, Counters, Links
+from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Records
 
@@ -53,6 +54,7 @@ class LastWillService:
         self._store = make_store(config.store)
         self._counters = Counters()
         self._topics: TopicMap | None = None
+        self._permits = Permits(clock.time)
         self._life: _Life | None = None
         self._failures = 0
         """Number of unexpected errors, including those of earlier runs."""
@@ -67,6 +69,7 @@ class LastWillService:
             keep_connected(host, port, self._feed, container=self._config.name, credential=self._credential),
             "feeds",
         )
+        logging = process.spawn(self._permits.write_repeated(), "log of dropped wills")
         try:
             while True:
                 await self._store.ready()
@@ -80,10 +83,11 @@ class LastWillService:
                     await asyncio.sleep(AGAIN)
         finally:
             feeding.cancel()
+            logging.cancel()
             await self._store.close()
 
     async def _live(self) -> None:
-        life = _Life(self._config, self._credential, Records(self._store), self._counters, self._clock)
+        life = _Life(self._config, self._credential, Records(self._store), self._permits, self._counters, self._clock)
         try:
             await life.load()
             if self._topics is not None:
@@ -97,14 +101,22 @@ class LastWillService:
 
     async def _feed(self, connection: ControlConnection) -> None:
         ended = asyncio.Event()
-        receiver = follow(connection, "addresses/changes", completed(self._addresses), AddressChanges)
-        receiver.on_closed = lambda _: ended.set()
+        for receiver in (
+            follow(connection, "addresses/changes", completed(self._addresses), AddressChanges),
+            follow(connection, "permissions", self._permissions, Permissions),
+        ):
+            receiver.on_closed = lambda _: ended.set()
         await ended.wait()
 
     def _addresses(self, snapshot: Addresses) -> None:
         self._topics = TopicMap(snapshot.addresses)
         if self._life is not None:
             self._life.publisher.addresses(self._topics)
+
+    def _permissions(self, snapshot: Permissions) -> None:
+        self._permits.replace(snapshot)
+        if self._life is not None:
+            self._life.publisher.permitted()
 
     # for operators
 
@@ -117,6 +129,8 @@ class LastWillService:
             return False, self._life.unreachable
         if self._topics is None:
             return False, "no addresses were delivered yet"
+        if not self._permits.known:
+            return False, "no permissions were delivered yet"
         wills = counted(len(self._life.book), "will")
         if failures := self._failures + self._life.publisher.failures:
             return True, f"{wills}, {counted(failures, 'unexpected error')}: see the log"
@@ -140,6 +154,9 @@ class LastWillService:
         yield counter("lwt_published_total", "Wills published.", single(totals["published"]))
         yield counter("lwt_retried_total", "Publications that were not accepted.", single(totals["retried"]))
         yield counter("lwt_dropped_total", "Wills that no address takes.", single(totals["dropped"]))
+        yield counter(
+            "lwt_not_allowed_total", "Wills dropped because their user may not send.", single(self._permits.dropped)
+        )
         yield counter("lwt_refused_total", "Requests to $lwt that were refused.", single(self._counters.refused))
 
 
@@ -151,16 +168,18 @@ class _Life:
         config: LastWillSettings,
         credential: Credential | None,
         records: Records,
+        permits: Permits,
         counters: Counters,
         clock: Clock,
     ) -> None:
         self.book = WillBook(config.grace_seconds)
-        self.publisher = Publisher(self.book, records, self._fail)
+        self.publisher = Publisher(self.book, records, permits, self._fail)
         self.reachable = False
         self.unreachable = "no connection to the router"
         self._config = config
         self._credential = credential
         self._records = records
+        self._permits = permits
         self._counters = counters
         self._clock = clock
         self._keeper = Keeper(self.book, records, self.publisher, self._fail, clock)
@@ -204,7 +223,7 @@ class _Life:
             self._failure.set_exception(error)
 
     def _prepare(self, connection: ControlConnection) -> None:
-        connection.on_attach = Links(connection, self._keeper, self._counters, PROBES.values()).attach
+        connection.on_attach = Links(connection, self._keeper, self._permits, self._counters, PROBES.values()).attach
 
     async def _session(self, connection: ControlConnection) -> None:
         self.publisher.connected(connection)

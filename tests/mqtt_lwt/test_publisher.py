@@ -10,16 +10,24 @@ import pytest
 from enmasse.control import ControlConnection, Outcome
 from enmasse.control.link import ACCEPTED
 from enmasse.model.addresses import Address
+from enmasse.model.feeds import Permissions
 from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
 from enmasse.model.topics import TopicMap
 from services.mqtt_lwt import publisher as publishers
 from services.mqtt_lwt.book import Will, WillBook
+from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.publisher import MAX_LANES, Publisher
 from services.mqtt_lwt.records import Records
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 
 IDLE = [f"idle-{number}" for number in range(MAX_LANES)]
+
+
+def without_users() -> Permits:
+    permits = Permits(lambda: 0.0)
+    permits.replace(Permissions(anonymous=True))
+    return permits
 
 
 class Link:
@@ -63,7 +71,7 @@ class Store:
 async def test_idle_addresses_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishers, "PATIENCE", 0.01)
     book = WillBook(0.0)
-    made = Publisher(book, cast(Records, Store()), lambda _: None)
+    made = Publisher(book, cast(Records, Store()), without_users(), lambda _: None)
     made.addresses(TopicMap({AddressName(name): Address(type="anycast") for name in (*IDLE, "busy")}))
     made.connected(cast(ControlConnection, Connection()))
     wills = [Will(name, name, name, 1, 0, 1) for name in (*IDLE, "busy")]

@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from proton import symbol
 
 from enmasse.amqp.message import Message
+from enmasse.amqp.termini import passed_on_name
 from enmasse.control import ControlError
-from services.mqtt_lwt.requests import publication, read
+from enmasse.identity.authors import Author
+from enmasse.identity.owned import owned
+from enmasse.identity.principal import Principal
+from services.mqtt_lwt.requests import Request, publication, read
 
 
 def will(**fields: Any) -> Message:
@@ -67,9 +71,30 @@ def test_the_key_is_the_client_else_the_link_and_neither_is_the_other() -> None:
     named = read(will(annotations=annotations).encode(), "y", gateway=True).key
     linked = read(will().encode(), "x").key
     assert named != linked
-    assert read(Message(None, subject="will-clear").encode(), "x") == ("will-clear", linked, "", 0, 0, None)
+    assert read(Message(None, subject="will-clear").encode(), "x") == Request("will-clear", linked)
     message = Message(None, subject="will-publish", annotations=annotations)
     assert read(message.encode(), "z", gateway=True).key == named
+
+
+@pytest.mark.parametrize(
+    ("annotations", "author"),
+    [
+        ({}, Author()),
+        ({"x-opt-user": "alice"}, Author("alice")),
+        ({"x-opt-user": "carol", "x-opt-user-groups": ["staff", "ops"]}, Author("carol", ("staff", "ops"))),
+        ({"x-opt-user": "carol", "x-opt-user-groups": []}, Author("carol", ())),
+    ],
+)
+def test_a_gateway_states_the_user_and_a_client_cannot(annotations: dict[str, Any], author: Author) -> None:
+    encoded = will(annotations=annotations).encode()
+    request = read(encoded, "will", gateway=True)
+    assert request.author == author
+    published = proton.Message()
+    published.decode(publication(request, "id"))
+    assert set(published.annotations) == {symbol("x-opt-mqtt-qos")}
+    assert read(encoded, "will@c1").author == Author()
+    of_link = passed_on_name("a@~bob/x", owned(Principal("alice"), "c@~bob/1"))
+    assert read(encoded, of_link).author == Author("alice")
 
 
 @given(st.lists(st.tuples(st.none() | st.text("1:xyl "), st.text("1:xyl "), st.booleans()), unique=True))

@@ -16,7 +16,7 @@ from enmasse.mqtt.packets import V5, V311, Auth, Properties, Publish, Subscribe,
 from enmasse.testing import Suite, running, wait_for
 from tests.kit.processes import COMMAND, run
 from tests.system.mqtt_users import CODES, PATIENCE, Device, Front, allow, entry, front, write_users
-from tests.system.seeing import kill, wait_process
+from tests.system.seeing import kill, status, wait_process
 
 TOPIC, QUEUE = "small-persisted-topic", "small-persisted-queue"
 ADDRESSES = {
@@ -286,6 +286,28 @@ def test_the_will_of_a_removed_user_is_dropped(suite: Suite, clients: Front, use
     device = clients.device("c", "temp", "pw-t", will=Will("devices/bob/will", b"bye", 1))
     write_users(suite, users)
     assert device.until_closed() == 0x87
+    assert reader.publish("devices/bob/x", b"mine") == 0
+    assert reader.receive() == b"mine"
+
+
+def test_a_will_after_the_loss_of_the_gateway(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
+    """The right of one user is taken away while its will waits; another user's will is published."""
+    write_users(suite, {**users, "temp": entry("pw-t", allow("devices/bob/#"))})
+    clients.wait_code(0, "temp", "pw-t")
+    delayed = Properties(will_delay=1)
+    mine, other = (Will("devices/bob/will", text, 1, properties=delayed) for text in (b"of temp", b"of bob"))
+    reader = clients.device("reader", "bob", "pw-b", clean=False)
+    assert reader.subscribe("devices/bob/#") == [1]
+    clients.device("w", "temp", "pw-t", will=mine)
+    clients.device("w", "bob", "pw-b", will=other)
+    for name in (each["name"] for each in status(suite)["components"] if each["kind"] == "mqtt_gateway"):
+        pid = kill(suite, name)
+        write_users(suite, {**users, "temp": entry("pw-t", OWN)})
+        wait_process(suite, name, pid)
+    clients.wait_code(0, "bob", "pw-b")
+    reader = clients.device("reader", "bob", "pw-b", clean=False)
+    assert reader.receive() == b"of bob"
+    wait_for("the other is dropped", lambda: '"audit.will.dropped"' in (suite.data / "logs/audit.log").read_text())
     assert reader.publish("devices/bob/x", b"mine") == 0
     assert reader.receive() == b"mine"
 

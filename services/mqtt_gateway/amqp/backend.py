@@ -16,6 +16,7 @@ from enmasse import process
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
+from enmasse.identity import authors
 from enmasse.identity.credentials import Credential
 from enmasse.identity.login import LONGEST_WAIT, Login
 from enmasse.identity.owned import owned
@@ -295,7 +296,8 @@ class AmqpBackend:
         will, will_to = None, ""
         if request.will is not None:
             will_to = self._will_to(request.will.topic, login)
-            will = will_message(request.client_id, request.will, self.shared.topics, request.expiry)
+            author = None if self.access.anonymous else authors.of_login(login)
+            will = will_message(request.client_id, request.will, self.shared.topics, request.expiry, author)
         reply = await self._opened(request)
         try:
             if reply.previous_will and not reply.present:

@@ -21,6 +21,7 @@ from enmasse.amqp.scan import MESSAGE_ANNOTATIONS
 from enmasse.amqp.sections import Properties, encode_annotations, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.amqp.types import Symbol, UInt
+from enmasse.identity.authors import GROUPS, USER, Author
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
@@ -53,10 +54,11 @@ def _nothing(_: Refused | None) -> None:
     """Ignore the outcome."""
 
 
-def will_message(client: str, will: Will, topics: TopicMap, expiry: int) -> bytes | None:
-    """The message of subject `will`; its delay ends with the session, which lasts `expiry` seconds. Raises Refused
-    if no address takes its topic, or it is to be retained where that has no effect. None: the state of a mosquitto's
-    bridge, which no address takes. It is ignored, because a bridge with default options would not connect otherwise."""
+def will_message(client: str, will: Will, topics: TopicMap, expiry: int, author: Author | None = None) -> bytes | None:
+    """The message of subject `will`; its delay ends with the session, which lasts `expiry` seconds. `author`: the
+    client's user, None if there are no users. Raises Refused if no address takes its topic, or it is to be retained
+    where that has no effect. None: the state of a mosquitto's bridge, which no address takes. It is ignored, because a
+    bridge with default options would not connect otherwise."""
     route = Route.find(will.topic, topics)
     if route is None:
         if will.topic.startswith(BRIDGE_STATE):
@@ -66,6 +68,10 @@ def will_message(client: str, will: Will, topics: TopicMap, expiry: int) -> byte
         raise Refused(reasons.RETAIN_NOT_SUPPORTED, f"the will is retained, and {route.name} is no topic address")
     publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
     further: dict[Any, Any] = {CLIENT: client}
+    if author is not None:
+        further[Symbol(USER)] = author.user
+        if author.groups is not None:
+            further[Symbol(GROUPS)] = list(author.groups)
     if delay := min(will.properties.will_delay or 0, expiry):
         further[DELAY] = UInt(delay)
     return route.full(publish, topics, None, subject="will", further=further)

@@ -1,0 +1,43 @@
+"""Authors of messages that the suite keeps and publishes later: wills, retained messages. No sockets."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from enmasse.identity.login import Login
+from enmasse.identity.permissions import Permissions
+from enmasse.identity.principal import ANONYMOUS, Principal
+
+USER: Final = "x-opt-user"
+"""Message annotation, of gateways only: the user that publishes (string)."""
+GROUPS: Final = "x-opt-user-groups"
+"""Message annotation beside USER: the groups that a token states, of a user without an entry (list of strings)."""
+
+
+class Author(NamedTuple):
+    """User that published a message. `groups`: those that a token has stated, of a user without an entry in users.json;
+    None: the user has, or had, an entry."""
+
+    user: str = ANONYMOUS
+    groups: tuple[str, ...] | None = None
+
+
+NOT_STATED: Final = Author()
+"""Author of messages of the time without users."""
+
+
+def of_login(login: Login) -> Author:
+    """Return the author of what a client with this login publishes."""
+    user, groups, _ = login.principal
+    return Author(user, groups if login.credentials is None and user != ANONYMOUS else None)
+
+
+def refusal(permissions: Permissions, author: Author, address: str) -> str:
+    """Return why an author's message may not be published to `address` now; empty if it may."""
+    if permissions.anonymous:
+        return ""
+    if author.groups is None and not permissions.knows(author.user):
+        return f"there is no user {author.user}"
+    if permissions.rights(Principal(author.user, author.groups or ())).allows("send", address):
+        return ""
+    return f"user {author.user} may not send to {address[:200]}"

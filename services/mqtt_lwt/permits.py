@@ -1,0 +1,55 @@
+"""Permissions of the users whose wills are kept, as the configuration service publishes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+from enmasse import log
+from enmasse.audit import INTERVAL, Repeats
+from enmasse.identity import authors
+from enmasse.identity.authors import Author
+from enmasse.identity.permissions import Permissions
+from enmasse.model import feeds
+from services.mqtt_lwt.book import Will
+
+
+class Permits:
+    """Decides whether wills may be published. `now`: a clock in seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.known = False
+        """The permissions are known; until then no will is published."""
+        self.dropped = 0
+        """Wills that were dropped because their user may not send them, or is gone."""
+        self._permissions = Permissions({})
+        self._repeats: Repeats[str] = Repeats(now)
+
+    def replace(self, body: feeds.Permissions) -> None:
+        """Put other users and permissions in force."""
+        self._permissions = Permissions(body.users, anonymous=body.anonymous, earlier=self._permissions)
+        self.known = True
+
+    def refusal(self, author: Author, to: str) -> str:
+        """Return why a will of this user may not be published to `to`; empty if it may, or is not known."""
+        return authors.refusal(self._permissions, author, to) if self.known else ""
+
+    def note(self, will: Will, reason: str) -> None:
+        """Log a will that is dropped; those of one user together, once a minute."""
+        self.dropped += 1
+        user, client = will.author.user, will.key.partition(":")[2]
+        if count := self._repeats.count(user):
+            log.get(client=client).warning(
+                "mqtt-lwt.will.not-allowed", user=user, to=will.to[:200], reason=reason, count=count
+            )
+            what = f"will to {will.to[:200]}"
+            log.audit("audit.will.dropped", who=user, from_=client, what=what, outcome=reason, count=count)
+
+    async def write_repeated(self) -> NoReturn:
+        """Log the dropped wills that were left out, once a minute."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            for user, count in self._repeats.due():
+                facts = {"what": "wills", "outcome": "not allowed", "count": count}
+                log.audit("audit.will.dropped", who=user, from_=None, **facts)
