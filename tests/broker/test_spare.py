@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from services.broker.storage.files import RealFiles
+from services.broker.storage.files import File, RealFile, RealFiles
 from services.broker.storage.spare import NAME, PIECE, SIZE, Spare
 from tests.broker.disks import FullFiles
 
@@ -58,5 +59,44 @@ def test_a_disk_without_room_has_none(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="no"):
         spare.spend(work)
+    spare.keep()
+    assert (tmp_path / NAME).stat().st_size == SIZE
+
+
+class MeanwhileFile(RealFile):
+    """A file whose size is asked by one thread, while another one does something."""
+
+    meanwhile: Callable[[], None]
+
+    def size(self) -> int:
+        found = super().size()
+        self.meanwhile()
+        return found
+
+
+class MeanwhileFiles(RealFiles):
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.meanwhile = meanwhile
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        made = super().open(path, create=create)
+        assert isinstance(made, RealFile)
+        file, made.fd = MeanwhileFile(made.fd), -1
+        file.meanwhile = self.meanwhile
+        return file
+
+
+def test_the_room_is_taken_again_also_if_that_is_tried_while_it_is_spent(tmp_path: Path) -> None:
+    """The journal is written in a thread, and the loop takes the room again."""
+    failures = [OSError(errno.ENOSPC, "no")]
+
+    def work() -> None:
+        if failures:
+            raise failures.pop()
+
+    spare = Spare(tmp_path, MeanwhileFiles(lambda: spare.keep()))
+    spare.keep()
+    spare.spend(work)
+    assert (tmp_path / NAME).stat().st_size == SIZE - PIECE
     spare.keep()
     assert (tmp_path / NAME).stat().st_size == SIZE

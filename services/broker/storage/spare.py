@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,10 +24,12 @@ class Spare:
         self._path = directory / NAME
         self._files = files
         self._size = 0
+        self._busy = threading.Lock()
 
     def keep(self) -> None:
-        """Reserve the space that is not reserved yet. May be called repeatedly. Raises nothing."""
-        if self._size == SIZE:
+        """Reserve the space that is not reserved yet, unless `spend` is at work. May be called repeatedly. Raises
+        nothing."""
+        if self._size == SIZE or not self._busy.acquire(blocking=False):
             return
         try:
             is_new = NAME not in self._files.list(self._path.parent)
@@ -38,6 +41,8 @@ class Spare:
                 file.close()
         except OSError:
             return
+        finally:
+            self._busy.release()
 
     def spend(self, work: Callable[[], None]) -> None:
         """Run `work`, repeating it with as much of the reserved space as it needs. Raises OSError. May run in a
@@ -51,14 +56,15 @@ class Spare:
 
     def _give(self) -> bool:
         """Release a piece. Return False if nothing was left."""
-        self._size = 0  # unknown until the next `keep`
-        try:
-            file = self._files.open(self._path)
+        with self._busy:
+            self._size = 0  # unknown until the next `keep`
             try:
-                size = file.size()
-                file.truncate(max(0, size - PIECE))
-                return size > 0
-            finally:
-                file.close()
-        except OSError:
-            return False
+                file = self._files.open(self._path)
+                try:
+                    size = file.size()
+                    file.truncate(max(0, size - PIECE))
+                    return size > 0
+                finally:
+                    file.close()
+            except OSError:
+                return False
