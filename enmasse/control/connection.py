@@ -252,6 +252,9 @@ class ControlConnection(asyncio.Protocol):
         self._close_timer = self.loop.call_later(CLOSING, self.abort)
         self.wake()
 
+    def _end(self, error: AmqpError) -> None:
+        self.close(error.condition, error.description)
+
     def abort(self) -> None:
         """Drops the socket."""
         if self._socket is not None:
@@ -333,6 +336,8 @@ class ControlConnection(asyncio.Protocol):
             self._socket.close()
         if rest is not None:
             self._login, self._user, self.admission = None, login.user, login.admission
+            if self.admission is not None:
+                self.admission.close = self._end
             self._receive(AMQP_HEADER)  # both headers have been exchanged
             self._transport.pending()
             self._transport.pop(len(AMQP_HEADER))
@@ -371,6 +376,8 @@ class ControlConnection(asyncio.Protocol):
         self._collector.release()
         if not self._gone.done():
             self._gone.set_result(None)
+        if self.admission is not None:
+            self.admission.ended(None)
         if self.on_closed is not None:
             self.on_closed(self.error)
 

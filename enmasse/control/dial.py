@@ -136,14 +136,23 @@ async def _run_session(
 class Listener:
     """A listening socket and the connections it accepted."""
 
-    def __init__(self, server: asyncio.Server, connections: set[ControlConnection]) -> None:
+    def __init__(
+        self,
+        server: asyncio.Server,
+        connections: set[ControlConnection],
+        following: asyncio.Task[Any] | None = None,
+    ) -> None:
+        """`following`: reads the file of peers."""
         self._server = server
+        self._following = following
         self.connections = connections
         self.host, self.port = server.sockets[0].getsockname()[:2]
 
     async def close(self) -> None:
         """Stops listening and closes every connection, politely first."""
         self._server.close()
+        if self._following is not None:
+            self._following.cancel()
         waiting = [connection.wait_closed() for connection in self.connections]
         for connection in list(self.connections):
             connection.close("amqp:connection:forced", "shutting down")
@@ -194,7 +203,8 @@ async def listen(
         server = await asyncio.get_running_loop().create_server(make, host, port, ssl=tls, backlog=256)
     except OSError as error:
         raise process.cannot_listen(f"{host}:{port}", error, setting) from None
-    return Listener(server, connections)
+    following = None if peers is None else process.spawn(peers[1].follow(), "file of peers")
+    return Listener(server, connections, following)
 
 
 class _TooMany(asyncio.Protocol):

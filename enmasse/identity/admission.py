@@ -8,13 +8,14 @@ from enmasse.amqp import sasl
 from enmasse.amqp.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.sasl import Exchange, SaslServer, ServerMechanism
 from enmasse.identity import roles
-from enmasse.identity.credentials import Peers
+from enmasse.identity.credentials import PeerEntry, Peers
 from enmasse.identity.refusals import log_refusal
 from enmasse.identity.roles import Access, Listener, Peer
 from enmasse.identity.scram import SCRAM, proves, scram
 from enmasse.model.users import Verifier
 
 PLAIN = "PLAIN"
+_WITHDRAWN = "is no longer among the peers, or has another secret"
 _MOST_LOGGED = 100
 """Refusals of one connection that are logged; the same one is logged once."""
 
@@ -24,11 +25,14 @@ class Admission:
 
     def __init__(self, listener: Listener, peers: Peers, address: str) -> None:
         """`address`: host:port of the peer."""
+        self.close: Callable[[AmqpError], None] | None = None
+        """Closes the connection."""
         self._listener = listener
         self._peers = peers
         self._address = address
         self._claimed = ""
-        self._found: Peer | None = None
+        self._found: PeerEntry | None = None
+        """The entry that the peer has to prove, or has proved."""
         self._peer: Peer | None = None
         self._access = Access()
         self._logged: set[str] = set()
@@ -50,27 +54,35 @@ class Admission:
 
     def _find(self, name: str) -> Verifier | None:
         self._claimed = name
-        entry = self._peers.find(name)
-        if entry is None:
-            return None
-        self._found = Peer(name, entry.role)
-        return entry.verifier
+        self._found = self._peers.find(name)
+        return None if self._found is None else self._found.verifier
 
     def opened(self, user: str | None) -> Peer:
         """Return the peer, which has authenticated as `user` and opens its connection. Raises AmqpError if the listener
         is not for its role."""
-        peer = self._found
-        if peer is None or peer.name != user:
+        entry = self._found
+        if entry is None or self._claimed != user:
             raise self.refusal("has not authenticated")
-        self._peer = peer
+        self._peer = peer = Peer(user, entry.role)
         access = roles.access(self._listener, peer)
         if access is None:
             raise self.refusal("may not connect here")
+        if self._peers.find(user) != entry:
+            raise self.refusal(_WITHDRAWN)
         self._access = access
+        self._peers.opened(self, user, entry, self._withdrawn)
         return peer
 
+    def _withdrawn(self) -> None:
+        """End the connection: its peer is no longer among the peers."""
+        self._peers.ended(self)
+        if self.close is not None:
+            self.close(self.refusal(_WITHDRAWN))
+
     def ended(self, error: AmqpError | None) -> None:
-        """Log a connection that has ended without authentication, unless its peer just left."""
+        """Forget the connection, which has ended. Log one without authentication, unless its peer just left."""
+        self._peers.ended(self)
+        self.close = None
         if self._peer is None and error is not None and error.condition != CONNECTION_FORCED:
             self._log(error.description)
 

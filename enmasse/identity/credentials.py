@@ -6,8 +6,11 @@ and SCRAM verifier, which proves a secret but does not reveal it). `enmasse up` 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -17,6 +20,8 @@ from enmasse.identity.roles import Peer, Role
 from enmasse.model.users import Verifier
 
 SECRET_BYTES = 32
+REVIEW = 1.0
+"""Seconds between two looks at the file of peers."""
 
 
 class Credential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,13 +68,29 @@ def own(config: settings.ServiceSettings) -> Credential | None:
 class Peers:
     """The processes that may connect, read from the file of verifiers, and again whenever the file is replaced.
 
-    A file that cannot be read leaves the last good content in force; none was read before: no peer is known.
+    A file that cannot be read leaves the last good content in force; none was read before: no peer is known. Open
+    connections of a process end when its entry is gone, or is another one.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._stamp: tuple[int, int, int] | None = None
         self._entries: dict[str, PeerEntry] = {}
+        self._open: dict[object, tuple[str, PeerEntry, Callable[[], None]]] = {}
+
+    async def follow(self) -> NoReturn:
+        """Read the file again whenever it is replaced, until cancelled."""
+        while True:
+            await asyncio.sleep(REVIEW)
+            self._read()
+
+    def opened(self, connection: object, name: str, entry: PeerEntry, end: Callable[[], None]) -> None:
+        """Call `end` when the process `name`, whose connection this is, has no longer this entry."""
+        self._open[connection] = name, entry, end
+
+    def ended(self, connection: object) -> None:
+        """Forget a connection."""
+        self._open.pop(connection, None)
 
     def find(self, name: str) -> PeerEntry | None:
         """Return the entry of the process with this name, or None."""
@@ -93,6 +114,9 @@ class Peers:
             except settings.ServiceSettingsError:
                 return
             self._stamp = stamp
+            for name, entry, end in list(self._open.values()):
+                if self._entries.get(name) != entry:
+                    end()
 
 
 def peers_text(peers: dict[str, PeerEntry]) -> str:

@@ -75,7 +75,9 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         store.start_housekeeping()
     if config.peers is None:
         _log.info("broker.peers.absent")
-    server = BrokerServer(broker, loop, None if config.peers is None else Peers(config.peers))
+    peers = None if config.peers is None else Peers(config.peers)
+    following = None if peers is None else process.spawn(peers.follow(), "file of peers")
+    server = BrokerServer(broker, loop, peers)
     health.metrics = lambda: families(broker, server.clients)
     host, port = settings.host_port(config.listen)
     try:
@@ -90,6 +92,8 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     finally:
         health.check = None
         health.set(False, "stopping")
+        if following is not None:
+            following.cancel()
         await server.close()
         await health.close()
 

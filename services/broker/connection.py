@@ -70,6 +70,13 @@ class BrokerConnection(Handler):
         self._serve_management = manage
         self._later = later
         self._gone = gone
+        if admission is not None:
+            admission.close = self._end
+
+    def _end(self, error: AmqpError) -> None:
+        if self.connection is not None:
+            self.connection.close(error)
+            self.connection.wake()
 
     def close(self, description: str = "") -> None:
         """Close the connection with amqp:connection:forced."""

@@ -73,6 +73,8 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     own = credentials.own(settings)  # a bad file ends the process; connectors read it each time
     peers = None if settings.peers is None else Peers(settings.peers)
     users, following = None, []
+    if peers is not None:
+        following.append(process.spawn(peers.follow(), "file of peers"))
     if settings.configserv is not None:
         users = Users(router, log_refusal, time.time)
         permissions = FollowedFeed("permissions", feeds.Permissions, users.replace)

@@ -40,12 +40,16 @@ class Suite:
     def __init__(self, folder: Path, roles: Iterable[Role] = Role) -> None:
         self.folder = folder
         self.file = folder / "peers.json"
+        self._entries: dict[tuple[str, str], PeerEntry] = {}
         self.secrets = {name_of(role): (role, new_secret()) for role in roles}
         self.write()
 
     def write(self) -> None:
         """Replace the file as the supervisor does."""
-        entries = {name: PeerEntry(role, verifier(secret)) for name, (role, secret) in self.secrets.items()}
+        for name, (role, secret) in self.secrets.items():
+            if (name, secret) not in self._entries:
+                self._entries[name, secret] = PeerEntry(role, verifier(secret))
+        entries = {name: self._entries[name, secret] for name, (_, secret) in self.secrets.items()}
         new = self.folder / "peers.new"
         new.write_text(peers_text(entries))
         new.replace(self.file)

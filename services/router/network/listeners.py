@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from enmasse import process
 from enmasse.aio.transport import Peer, Server, serve
 from enmasse.amqp.connection import Connection
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import SaslServer, anonymous, external
 from enmasse.identity.admission import Admission
 from enmasse.identity.login import Login
@@ -121,7 +122,11 @@ class Listener:
             record.on_closed = None  # it refers to the record
             admission.ended(record.amqp.transport_error)
 
-        record.on_closed = closed
+        def close(error: AmqpError) -> None:
+            record.amqp.close(error)
+            record.amqp.wake()
+
+        record.on_closed, admission.close = closed, close
         return admission.sasl(plain=PLAIN in self.config.sasl_mechanisms)
 
     def _of_user(self, record: RouterConnection, peer: Peer, plugin: str) -> SaslServer:
