@@ -195,7 +195,7 @@ class SaslClient:
                         mechanism=Symbol(mechanism.name), initial_response=mechanism.start(), hostname=self.hostname
                     )
             wanted = ", ".join(m.name for m in self.mechanisms)
-            text = f"the server offers {', '.join(offered) or 'no mechanism'}, we can {wanted}{self._note}"
+            text = f"the server offers {', '.join(offered) or 'no mechanism'}, the client has {wanted}{self._note}"
             raise LoginError(text, offered=offered)
         if isinstance(frame, SaslChallenge) and self._current is not None:
             self._rounds += 1

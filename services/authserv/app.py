@@ -247,7 +247,12 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     service = AuthService(config, loop)
     users: FollowedFeed[feeds.Users] = FollowedFeed("users", feeds.Users, service.users.replace)
     client = FeedsClient(*settings.host_port(config.configserv), config.name, [users], credential=own(config))
-    health = Health(config.health, service.metrics, check=lambda: _state(service, client))
+    health = Health(
+        config.health,
+        service.metrics,
+        check=lambda: _state(service, client),
+        counts=lambda: {"users": len(service.users)},
+    )
     await health.start()
     hub = Hub(loop)
     host, port = settings.host_port(config.listen)

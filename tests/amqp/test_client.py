@@ -260,7 +260,7 @@ def test_plain_by_url() -> None:
             assert store.connections[-1].user == "us er"
         with pytest.raises(AmqpError, match=rf"127\.0\.0\.1:{server.port}: authentication by PLAIN failed: wrong"):
             await connect("127.0.0.1", server.port, user="us er", password="wrong").open()
-        with pytest.raises(AmqpError, match="offers PLAIN, we can ANONYMOUS"):
+        with pytest.raises(AmqpError, match="offers PLAIN, the client has ANONYMOUS"):
             await connect("127.0.0.1", server.port).open()
         server.close()
         await server.wait_closed()

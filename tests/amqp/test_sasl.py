@@ -98,7 +98,7 @@ def test_no_common_mechanism() -> None:
         SaslServer({"PLAIN": plain(USERS), "EXTERNAL": external(lambda: None)}), SaslClient([AnonymousClient()])
     )
     assert both.c.transport_error is not None
-    assert both.c.transport_error.description == "the server offers PLAIN, EXTERNAL, we can ANONYMOUS"
+    assert both.c.transport_error.description == "the server offers PLAIN, EXTERNAL, the client has ANONYMOUS"
 
 
 def test_mechanism_that_was_not_offered() -> None:

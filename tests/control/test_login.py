@@ -110,7 +110,7 @@ async def test_without_peers_nobody_has_an_identity() -> None:
     async with serving(None) as (listener, opened):
         (await connect("127.0.0.1", listener.port, container="me")).close()
         assert [each.identity for each in opened] == [None]
-        with pytest.raises(ConnectionLost, match=r"the server offers .*, we can SCRAM-SHA-256"):
+        with pytest.raises(ConnectionLost, match=r"the server offers .*, the client has SCRAM-SHA-256"):
             await connect("127.0.0.1", listener.port, container="me", credential=AGENT)
 
 

@@ -146,7 +146,7 @@ async def test_a_broker_without_peers_is_not_taken_for_one(suite: Suite) -> None
     ):
         async with connect(host="127.0.0.1", port=port) as client:
             state, message = await status(client)
-            assert state == "FAILED" and "the server offers ANONYMOUS, we can SCRAM-SHA-256" in message, message
+            assert state == "FAILED" and "the server offers ANONYMOUS, the client has SCRAM-SHA-256" in message, message
 
 
 REFUSED_BODIES: list[tuple[str, dict[str, Any], str]] = [
