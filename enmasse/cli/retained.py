@@ -36,9 +36,14 @@ def list_(filter_: str, limit: int, as_json: bool, offset: int) -> None:
     if as_json:
         print_json(found)
         return
-    rows = [(row.topic, row.size, row.qos, age(row.since), row.expires, row.broker) for row in found.retained]
-    titles = ("topic", "bytes", "qos", "for", "expires", "broker")
+    rows = [
+        (row.topic, row.size, row.qos, age(row.since), row.expires, row.broker, row.user + " !" * bool(row.withheld))
+        for row in found.retained
+    ]
+    titles = ("topic", "bytes", "qos", "for", "expires", "broker", "user")
     print_table(titles, rows, f"no retained message matches {filter_}")
+    if any(row.withheld for row in found.retained):
+        click.echo("! not given to new subscribers: the user may no longer send there (--json has the reasons)")
     if found.total > len(rows):
         click.echo(f"… and {found.total - len(rows)} more; --limit shows more of them")
 

@@ -81,9 +81,11 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HelloReply(msgspec.Struct, frozen=True, kw_only=True):
-    """`stale`: clients whose session is on another gateway or has ended: the gateway disconnects them."""
+    """`stale`: clients whose session is on another gateway or has ended: the gateway disconnects them. `seal`: key (in
+    base64) by which the gateway states the users of retained messages (enmasse/identity/seals.py); empty: none."""
 
     stale: list[str] = []
+    seal: str = ""
 
 
 class Open(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,7 +320,8 @@ class ByFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetainedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A retained message. `size`: bytes stored; `since`, `expires`: ISO 8601, UTC (`expires` empty: never)."""
+    """A retained message. `size`: bytes stored; `since`, `expires`: ISO 8601, UTC (`expires` empty: never). `user`: who
+    published it, empty if not stated; `withheld`: why new subscribers do not get it, empty if they do."""
 
     topic: str
     size: int
@@ -326,6 +329,8 @@ class RetainedRow(msgspec.Struct, frozen=True, kw_only=True):
     since: str
     expires: str = ""
     broker: str = ""
+    user: str = ""
+    withheld: str = ""
 
 
 class RetainedReply(msgspec.Struct, frozen=True, kw_only=True):

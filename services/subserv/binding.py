@@ -9,6 +9,7 @@ of what came between the two (next to nothing) the broker is asked whether it is
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +20,7 @@ from services.subserv.brokers import Broker, Brokers
 from services.subserv.conversation import Bound, Refused
 from services.subserv.desired import Desired
 from services.subserv.messages import STORE_AWAY, STORE_FULL
+from services.subserv.permits import Permits
 from services.subserv.retained import Retained
 from services.subserv.retaining import NotRetained, RetainedMessages
 
@@ -43,10 +45,13 @@ class Wanted(NamedTuple):
 class Binder:
     """Brings about on brokers what was put into memory before."""
 
-    def __init__(self, desired: Desired, brokers: Brokers, retained: RetainedMessages) -> None:
+    def __init__(self, desired: Desired, brokers: Brokers, retained: RetainedMessages, permits: Permits) -> None:
+        self.withheld = 0
+        """Copies that were not given, because the user that published the message may no longer send there."""
         self._desired = desired
         self._brokers = brokers
         self._retained = retained
+        self._permits = permits
 
     async def bind(self, wanted: Sequence[Wanted], number: str) -> dict[str, str]:
         """Name → why it could not be made, of those that could not. `number`: see RetainedMessages.give."""
@@ -121,9 +126,24 @@ class Binder:
                 )
                 if not came_live:
                     entries.append(entry)
+            entries = await self._permitted(entries)
             if entries:
                 assert broker.connection is not None
                 await self._retained.give(broker.connection, broker.name, id, entries, each.filter, number)
+
+    async def _permitted(self, entries: list[Retained]) -> list[Retained]:
+        """Return the messages whose author, if stated, may send there now. Raises NotRetained if that is unknown."""
+        if all(entry.author is None for entry in entries):
+            return entries
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._permits.known.wait()
+        except TimeoutError:
+            raise NotRetained("the permissions are not known yet: try again later") from None
+        now = time.time_ns() // 1_000_000
+        found = [entry for entry in entries if not self._permits.refusal(entry, now)]
+        self.withheld += len(entries) - len(found)
+        return found
 
     def matching(self, wanted: Wanted, broker: str) -> list[Retained]:
         """The retained messages that a filter covers, of the addresses that a broker carries, in their order."""

@@ -7,6 +7,7 @@ client is opened again, nothing that its former gateway asks for has an effect.
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from services.subserv.desired import Desired
 from services.subserv.given import Undo
 from services.subserv.packets import Packets
 from services.subserv.records import SessionRecord
+from services.subserv.retaining import RetainedMessages
 from services.subserv.sessions import Session, Sessions, Share, undone
 from services.subserv.sources import Command, SessionSources
 from services.subserv.turns import Turns
@@ -72,6 +74,7 @@ class Clients:
         command: Command,
         turns: Turns,
         sources: SessionSources,
+        retained: RetainedMessages,
     ) -> None:
         self.sessions = sessions
         self._store = store
@@ -82,6 +85,7 @@ class Clients:
         self._command = command
         self._turns = turns
         self._sources = sources
+        self._retained = retained
         self._handing_over: dict[str, asyncio.Future[wire.Close]] = {}
         self._abandoned: dict[str, int] = {}
         """Client → epoch that no gateway holds: what opened it could not be stored."""
@@ -292,7 +296,7 @@ class Clients:
             else:
                 kept.append(session.id)
         process.spawn(self._sources.tell_in_portions(kept), "sources")
-        return wire.HelloReply(stale=stale)
+        return wire.HelloReply(stale=stale, seal=base64.b64encode(self._retained.key).decode())
 
     async def gateway_gone(self, gateway: str) -> None:
         """Disconnects all it had. Raises StoreError."""

@@ -10,6 +10,9 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import DATA, PROPERTIES
 from enmasse.amqp.sections import Header, Sections
 from enmasse.amqp.types import Symbol
+from enmasse.identity import seals
+from enmasse.identity.authors import Author
+from enmasse.identity.seals import Seal
 
 RETAIN = "x-opt-retain-message"
 QOS = "x-opt-mqtt-qos"
@@ -24,15 +27,17 @@ PRIORITY = 9
 
 
 class Arrival(NamedTuple):
-    """A retained publish. `message` None: it deletes. Times are milliseconds since 1970, `expires` 0: never."""
+    """A retained publish. `message` None: it deletes. Times are milliseconds since 1970, `expires` 0: never.
+    `author`: the user for which its seal stands; None without a valid one."""
 
     name: str
     qos: int
     expires: int
     message: bytes | None
+    author: Author | None = None
 
 
-def read(data: bytes, now: int) -> Arrival | None:
+def read(data: bytes, now: int, seal: Seal | None = None) -> Arrival | None:
     """Return the retained publish in a message of the feed; None if it is not one. Raises AmqpError."""
     sections = Sections(data)
     annotations = sections.annotations
@@ -53,8 +58,12 @@ def read(data: bytes, now: int) -> Arrival | None:
     except AmqpError:  # a large one, of which the rest was not kept
         values = [data]
     empty = all(value is None or (isinstance(value, bytes | str) and not value) for value in values)
+    author = None
+    sealed = annotations.get(seals.ANNOTATION)
+    if seal is not None and isinstance(sealed, bytes) and sections.to == name and not empty:
+        author = seal.read(sealed, str(name), b"".join(value for value in values if isinstance(value, bytes)))
     # Numbers of AMQP have types of their own here, which a record cannot have.
-    return Arrival(str(name), int(qos), int(expires), None if empty else data)
+    return Arrival(str(name), int(qos), int(expires), None if empty else data, author)
 
 
 def copy_for(data: bytes, name: str, filter: str, duplicate_id: str, expires: int, now: int) -> bytes:
@@ -66,7 +75,8 @@ def copy_for(data: bytes, name: str, filter: str, duplicate_id: str, expires: in
     ttl = min(max(1, expires - now), MAX_TTL) if expires else None
     header = sections.header._replace(priority=PRIORITY, ttl=ttl, first_acquirer=False, delivery_count=0)
     annotations = {**sections.annotations, Symbol(RETAIN): True, Symbol(FOR): filter}
-    annotations.pop(ORIGINAL_ADDRESS, None)
+    for own in (ORIGINAL_ADDRESS, seals.ANNOTATION):
+        annotations.pop(own, None)
     if sections.to != name:
         annotations[Symbol(ORIGINAL_ADDRESS)] = name
     application = encode({**sections.application_properties, DUPLICATE_ID: duplicate_id})

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from enmasse.identity.authors import Author
 from enmasse.model.sessions import NEVER, Outgoing
 from enmasse.stores import Change
 
@@ -26,7 +27,8 @@ AMQP = "subserv-subscriptions"
 RETAINED = "subserv-retained"
 """name on AMQP → RetainedRecord"""
 STATE = "subserv-state"
-"""`lives`, `earlier-shares` (MessagePack) and `number` (decimal): see services/subserv/identity.py.
+"""`lives`, `earlier-shares` (MessagePack) and `number` (decimal): see services/subserv/identity.py; `seal`: key of
+enmasse/identity/seals.py.
 Earlier versions wrote `start`, how often the service has started (decimal)."""
 
 
@@ -68,7 +70,8 @@ class OutgoingRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RetainedRecord(msgspec.Struct, array_like=True, frozen=True):
-    """`number` grows with each message that is stored; times are milliseconds since 1970 (`expires` 0: never)."""
+    """`number` grows with each message that is stored; times are milliseconds since 1970 (`expires` 0: never).
+    `author`: the user that published it; None: not stated."""
 
     broker: str
     number: int
@@ -76,6 +79,7 @@ class RetainedRecord(msgspec.Struct, array_like=True, frozen=True):
     expires: int
     qos: int
     message: bytes
+    author: Author | None = None
 
 
 def put(table: str, key: str, value: msgspec.Struct) -> Change:

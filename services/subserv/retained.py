@@ -5,17 +5,29 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
+from enmasse.identity.authors import Author
+
 
 class Retained:
     """A retained message. `arrival`: its place among what came from its broker since the service started (0: before).
 
-    `number` grows with each message that is stored; `expires` (milliseconds since 1970) is 0 if it never does.
+    `number` grows with each message that is stored; `expires` (milliseconds since 1970) is 0 if it never does;
+    `author`: the user that published it, None: not stated.
     """
 
-    __slots__ = ("arrival", "broker", "expires", "name", "number", "qos", "since", "size")
+    __slots__ = ("arrival", "author", "broker", "expires", "name", "number", "qos", "since", "size")
 
     def __init__(
-        self, name: str, broker: str, number: int, size: int, qos: int, since: int, expires: int, arrival: int = 0
+        self,
+        name: str,
+        broker: str,
+        number: int,
+        size: int,
+        qos: int,
+        since: int,
+        expires: int,
+        arrival: int = 0,
+        author: Author | None = None,
     ) -> None:
         self.name = name
         self.broker = broker
@@ -25,6 +37,7 @@ class Retained:
         self.since = since
         self.expires = expires
         self.arrival = arrival
+        self.author = author
 
 
 class _Node:

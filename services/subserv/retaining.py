@@ -11,6 +11,8 @@ from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlConnection, Outcome
 from enmasse.decoding import unpack
+from enmasse.identity import seals
+from enmasse.identity.seals import Seal
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import copies, names, records
 from services.subserv.records import RetainedRecord
@@ -39,18 +41,27 @@ class RetainedMessages:
         self.index = RetainedIndex()
         self.refused = 0
         """Messages that were not retained, because of the limits or because they cannot be read."""
+        self.key = b""
+        """Key of the seals that name authors; empty until the store has been read."""
+        self._seal: Seal | None = None
         self._store = store
         self._number = 0
         self._turn = asyncio.Lock()
         """Lock for changes of store and index, so that both stay equal."""
 
     async def load(self) -> None:
-        """Read the index from the store. Raises StoreError."""
+        """Read the index from the store, and the key, which is made at the first start. Raises StoreError."""
+        key = await self._store.get(records.STATE, "seal")
+        if key is None:
+            key = seals.new_key()
+            await self._store.write([Change(records.STATE, "seal", key)])
+        self.key, self._seal = key, None
         async for name, value in self._store.scan(records.RETAINED):
             record = unpack(value, RetainedRecord)
             self._number = max(self._number, record.number)
             size = len(record.message)
-            self.index.put(Retained(name, record.broker, record.number, size, record.qos, record.since, record.expires))
+            rest = record.since, record.expires, 0, record.author
+            self.index.put(Retained(name, record.broker, record.number, size, record.qos, *rest))
 
     async def take(self, broker: str, messages: Sequence[tuple[int, bytes]]) -> None:
         """Messages of a broker's feed, each with its position: durable when this returns. Raises StoreError."""
@@ -63,7 +74,7 @@ class RetainedMessages:
         entries: dict[str, Retained | None] = {}
         for position, data in messages:
             try:
-                arrival = copies.read(data, now)
+                arrival = copies.read(data, now, self._sealing)
             except (AmqpError, ValueError, TypeError) as error:
                 self._refuse(broker, "", f"it is no AMQP message: {error}")
                 continue
@@ -80,15 +91,22 @@ class RetainedMessages:
                 changes[name], entries[name] = records.remove(records.RETAINED, name), None
                 continue
             self._number += 1
-            record = RetainedRecord(broker, self._number, now, arrival.expires, arrival.qos, kept)
+            record = RetainedRecord(broker, self._number, now, arrival.expires, arrival.qos, kept, arrival.author)
             changes[name] = records.put(records.RETAINED, name, record)
-            entries[name] = Retained(name, broker, self._number, len(kept), arrival.qos, now, arrival.expires, position)
+            rest = now, arrival.expires, position, arrival.author
+            entries[name] = Retained(name, broker, self._number, len(kept), arrival.qos, *rest)
         await self._store.write(list(changes.values()))
         for name, entry in entries.items():
             if entry is None:
                 self.index.remove(name)
             else:
                 self.index.put(entry)
+
+    @property
+    def _sealing(self) -> Seal | None:
+        if self._seal is None and self.key:
+            self._seal = Seal(self.key)
+        return self._seal
 
     def _limit(self, name: str, size: int, entries: dict[str, Retained | None]) -> str:
         """Why a message of this size cannot be retained; empty if it can."""

@@ -32,6 +32,7 @@ from services.subserv.given import Message
 from services.subserv.identity import Life
 from services.subserv.management import ERRORS
 from services.subserv.packets import Packets
+from services.subserv.permits import Permits
 from services.subserv.portions import portions
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
 from services.subserv.retaining import RetainedMessages
@@ -60,8 +61,9 @@ class SubscriptionService:
         self.desired = Desired()
         self.sessions = Sessions()
         self.retained = RetainedMessages(store)
+        self.permits = Permits()
         self.brokers = Brokers(self, self.retained.take, self._on_unasked, credential)
-        self.binder = Binder(self.desired, self.brokers, self.retained)
+        self.binder = Binder(self.desired, self.brokers, self.retained, self.permits)
         self.packets = Packets(self.sessions, store)
         self.returning = Returning(self.sessions.given, store, self._is_queue)
         self.gateways = GatewayLinks()
@@ -78,6 +80,7 @@ class SubscriptionService:
             self.gateways.command,
             turns,
             self.session_sources,
+            self.retained,
         )
         self.loaded = False
         self.unreadable = ""
@@ -185,6 +188,7 @@ class SubscriptionService:
         receivers = (
             follow(connection, "addresses/changes", feeds.completed(self._on_addresses), feeds.AddressChanges),
             follow(connection, "placements/changes", feeds.completed(self._on_placements), feeds.PlacementChanges),
+            follow(connection, "permissions", self.permits.replace, feeds.Permissions),
         )
         for receiver in receivers:
             receiver.on_closed = lambda _: ended.set()
@@ -358,6 +362,11 @@ class SubscriptionService:
         yield gauge("subserv_retained_bytes", "Bytes of the retained messages.", single(self.retained.index.bytes))
         yield counter(
             "subserv_retained_refused_total", "Messages that were not retained.", single(self.retained.refused)
+        )
+        yield counter(
+            "subserv_retained_withheld_total",
+            "Copies of retained messages that were not given to a subscriber, because their user may not send there.",
+            single(self.binder.withheld),
         )
         yield gauge("subserv_pending", "Queues that a broker could not be given yet.", single(pending))
         yield gauge("subserv_store_ready", "1 while the store can be used.", single(self.store.state.ready))

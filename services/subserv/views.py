@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -152,6 +153,8 @@ class Views:
             since=_time(entry.since / 1000),
             expires=_time(entry.expires / 1000) if entry.expires else "",
             broker=entry.broker,
+            user="" if entry.author is None else entry.author.user,
+            withheld=self._service.permits.refusal(entry, time.time_ns() // 1_000_000),
         )
 
 

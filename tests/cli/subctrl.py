@@ -21,7 +21,16 @@ SESSION = {
     "client": "thermo", "connected": True, "gateway": "mqtt_gateway-0", "peer": "127.0.0.1:4000", "protocol": 5,
     "since": "2026-01-02T03:04:05Z", "expiry": 60, "subscriptions": 2, "in_flight": 1,
 }  # fmt: skip
-RETAINED = {"topic": "home/a", "size": 5, "qos": 1, "since": "2026-01-02T03:04:05Z", "expires": "", "broker": "b-0"}
+RETAINED = {
+    "topic": "home/a",
+    "size": 5,
+    "qos": 1,
+    "since": "2026-01-02T03:04:05Z",
+    "expires": "",
+    "broker": "b-0",
+    "user": "alice",
+    "withheld": "user alice may not send to home/a",
+}
 
 
 def answering(replies: Replies, seen: list[tuple[str, Any]] | None = None) -> Callable[[ControlLink], None]:

@@ -91,7 +91,8 @@ def test_what_holds_messages_or_is_connected_is_deleted_with_force_only(shared: 
 
 def test_retained_messages_are_listed_and_cleared(shared: Commands) -> None:
     table = shared.done("retained", "list", "home/+").splitlines()
-    assert table[1].split()[:3] == ["home/a", "5", "1"] and table[2].startswith("… and 6 more")
+    assert table[1].split()[:3] == ["home/a", "5", "1"] and table[1].split()[-2:] == ["alice", "!"]
+    assert table[2].startswith("! not given to new subscribers") and table[3].startswith("… and 6 more")
     assert asked(shared) == ("retained", {"filter": "home/+", "limit": 1000})
     assert json.loads(shared.done("retained", "list", "--limit", "1", "--json")) == {"retained": [RETAINED], "total": 7}
     assert shared.done("retained", "clear", "home/a") == "cleared 7 retained messages\n"

@@ -24,7 +24,10 @@ from enmasse.mqtt.packets import (
     Packet,
     Properties,
     PubAck,
+    PubComp,
     Publish,
+    PubRec,
+    PubRel,
     SubAck,
     Subscribe,
     Subscription,
@@ -146,6 +149,14 @@ class Device:
         self._number += 1
         self.send(Publish(topic, payload, qos, retain, packet_id=self._number if qos else 0))
         return int(self._next(PubAck).reason) if qos else 0
+
+    def publish_once(self, topic: str, payload: bytes) -> None:
+        """Publish a retained message with QoS 2."""
+        self._number += 1
+        self.send(Publish(topic, payload, 2, True, packet_id=self._number))
+        self._next(PubRec)
+        self.send(PubRel(self._number))
+        self._next(PubComp)
 
     def receive(self) -> bytes:
         """Return the payload of the next message, acknowledged."""

@@ -367,6 +367,43 @@ def test_a_new_address_below_a_filter(suite: Suite, clients: Front) -> None:
         suite.wait_ready()
 
 
+@pytest.mark.parametrize("kind", ["publish", "once", "will"])
+def test_retained_messages_of_a_user(suite: Suite, clients: Front, users: dict[str, Any], kind: str) -> None:
+    """Another user reads them as long as their user may send there."""
+    temp = entry("pw-t", allow(f"devices/bob/{kind}", operations=["send"]))
+    write_users(suite, {**users, "temp": temp})
+    clients.wait_code(0, "temp", "pw-t")
+    topic = f"devices/bob/{kind}"
+    if kind == "will":
+        clients.device("r", "temp", "pw-t", will=Will(topic, b"kept", 1, True)).lose()
+    elif kind == "once":
+        clients.device("r", "temp", "pw-t").publish_once(topic, b"kept")
+    else:
+        assert clients.device("r", "temp", "pw-t").publish(topic, b"kept", retain=True) in (0, 0x10)
+    assert clients.device("own", "bob", "pw-b").publish("devices/bob/own", b"own", retain=True) in (0, 0x10)
+
+    def given() -> set[bytes]:
+        device = clients.device("", "bob", "pw-b", expiry=0)
+        assert device.subscribe(topic, "devices/bob/own", "devices/bob/last") == [1, 1, 1]
+        assert device.publish("devices/bob/last", b"last") == 0
+        found = set()
+        while (payload := device.receive()) != b"last":
+            found.add(payload)
+        device.close()
+        return found
+
+    wait_for("both are given", lambda: given() == {b"kept", b"own"})
+    write_users(suite, {**users, "temp": entry("pw-t", OWN)})
+    wait_for("it is not given", lambda: given() == {b"own"})
+    shown = [line.split() for line in asked(suite, "retained", "list", topic) if topic in line]
+    assert [(row[0], row[-2:]) for row in shown] == [(topic, ["temp", "!"])]
+    write_users(suite, users)
+    wait_for("temp is removed", lambda: clients.code("temp", "pw-t") == CODES[V5]["bad"])
+    assert given() == {b"own"}
+    write_users(suite, {**users, "temp": temp})
+    wait_for("it is given again", lambda: given() == {b"kept", b"own"})
+
+
 def asked(suite: Suite, *words: str) -> list[str]:
     """Return the lines that a command prints."""
     done = run(COMMAND, *words, "--port-offset", str(suite.offset))

@@ -297,7 +297,8 @@ class AmqpBackend:
         if request.will is not None:
             will_to = self._will_to(request.will.topic, login)
             author = None if self.access.anonymous else authors.of_login(login)
-            will = will_message(request.client_id, request.will, self.shared.topics, request.expiry, author)
+            stated = author, self.control.seal
+            will = will_message(request.client_id, request.will, self.shared.topics, request.expiry, *stated)
         reply = await self._opened(request)
         try:
             if reply.previous_will and not reply.present:

@@ -23,6 +23,7 @@ from enmasse.amqp.performatives import Source, Target
 from enmasse.amqp.sections import Properties, Sections, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.decoding import decode
+from enmasse.identity.seals import Seal
 from enmasse.model.sessions import (
     ADDRESS,
     STALE,
@@ -133,6 +134,8 @@ class Control(LinkUser):
         self._closes: dict[tuple[str, int], Close] = {}  # that were not answered yet
         self._given_up: dict[str, str] = {}  # requests `open` that were given up → their client
         self._log = log.get(part="sessions")
+        self._seal_key = ""
+        self._seal: Seal | None = None
 
     @property
     def ready(self) -> bool:
@@ -184,7 +187,9 @@ class Control(LinkUser):
         if reply.cancelled() or reply.exception() is not None:
             self._lost("the greeting was not answered")
             return
-        for client in decode(reply.result(), HelloReply).stale:
+        greeting = decode(reply.result(), HelloReply)
+        self._seal_with(greeting.seal)
+        for client in greeting.stale:
             self._disconnect(client, None, reasons.SESSION_TAKEN_OVER, "")
         for batch in self._batches:
             self._send_batch(batch)
@@ -192,6 +197,17 @@ class Control(LinkUser):
             self._send_close(close)
         self._failing = False
         self._ready.set()
+
+    def _seal_with(self, key: str) -> None:
+        if key != self._seal_key:
+            self._seal_key, self._seal = key, None
+
+    @property
+    def seal(self) -> Seal | None:
+        """Return what states the users of retained messages; None: the subscription service reads no statements."""
+        if self._seal is None and self._seal_key:
+            self._seal = Seal.of_text(self._seal_key)
+        return self._seal
 
     def on_detach(self, link: Link, error: AmqpError | None) -> None:
         """As LinkUser."""

@@ -23,6 +23,9 @@ from enmasse.amqp.scan import (
 from enmasse.amqp.sections import Header, Sections, encode_annotations, encode_header, encode_properties, milliseconds
 from enmasse.amqp.sections import Properties as AmqpProperties
 from enmasse.amqp.types import Int, Symbol, Timestamp
+from enmasse.identity import seals
+from enmasse.identity.authors import Author
+from enmasse.identity.seals import Seal
 from enmasse.model.addresses import AddressType
 from enmasse.model.topics import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
@@ -39,6 +42,7 @@ USER_PROPERTIES: Final = Symbol("x-opt-mqtt-user-properties")
 PAYLOAD_FORMAT: Final = Symbol("x-opt-mqtt-payload-format")
 RETAINED_FOR: Final = "x-opt-retained-for"
 """Annotation of a copy of a retained message that the subscription service made: the filter it is for."""
+RETAINED_BY: Final = Symbol(seals.ANNOTATION)
 ORIGINAL_ADDRESS: Final = "x-opt-ORIG-ADDRESS"
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 REPLY: Final = "$reply/"
@@ -181,6 +185,13 @@ class Route:
         )
 
 
+def sealed(seal: Seal | None, author: Author, to: str, payload: bytes) -> dict[Any, Any] | None:
+    """Return the annotation that states the author of a retained message; None if there is nothing to retain."""
+    if seal is None or not payload:
+        return None
+    return {RETAINED_BY: seal.make(author, to, payload)}
+
+
 def _joined(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
     """User properties as application properties: the values of a repeated name, joined by ", "."""
     found: dict[str, list[str]] = {}
@@ -301,7 +312,8 @@ class Reader:
             front.expires = milliseconds(found.absolute_expiry_time, "absolute-expiry-time")
         front.properties = self._properties(found, annotations, sections.application_properties, from_mqtt)
         alike = found.message_id is None and found.correlation_id is None and not front.expires
-        if len(head) <= MAX_FRONT and alike and MESSAGE_ID not in annotations:
+        alike = alike and MESSAGE_ID not in annotations and RETAINED_BY not in annotations
+        if len(head) <= MAX_FRONT and alike:
             if len(self._fronts) >= MAX_FRONTS:
                 self._fronts.clear()
             self._fronts[head] = front

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from enmasse import log as logs
 from enmasse.amqp.errors import AmqpError
+from enmasse.identity import authors
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
 from enmasse.model import sessions as wire
@@ -24,7 +25,7 @@ from services.mqtt_gateway.amqp.control import PacketIds, RequestFailed, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.lanes import Publisher
-from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE
+from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE, Route, sealed
 from services.mqtt_gateway.amqp.publishing import Way
 from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.sources import SessionSource, held
@@ -170,17 +171,20 @@ class MqttSession(Publisher):
                 self.sent(publish.packet_id, qos, reasons.SUCCESS, "")  # ignored, as the bridge's will is
             return
         route = way.route
-        if publish.retain and route.type != "topic":
-            reason = reasons.IMPLEMENTATION_SPECIFIC_ERROR if qos else reasons.RETAIN_NOT_SUPPORTED
-            self._refuse(publish, reason, f"{route.name} is no topic address: it retains nothing")
-            return
+        sealed = None
+        if publish.retain:
+            if route.type != "topic":
+                reason = reasons.IMPLEMENTATION_SPECIFIC_ERROR if qos else reasons.RETAIN_NOT_SUPPORTED
+                self._refuse(publish, reason, f"{route.name} is no topic address: it retains nothing")
+                return
+            sealed = self._sealed(publish, route)
         if qos == 2:
             self._publish_once(publish)
             return
-        if publish.properties is NONE and not self.interest.wants_no_local:
+        if publish.properties is NONE and sealed is None and not self.interest.wants_no_local:
             payload = route.plain(qos, publish.retain, publish.payload)
         else:
-            payload = route.full(publish, shared.topics, shared.wall(), self._publisher())
+            payload = route.full(publish, shared.topics, shared.wall(), self._publisher(), further=sealed)
         way.lane.send(self, publish.packet_id, qos, payload)
 
     def _refuse(self, publish: Publish, reason: int, text: str) -> None:
@@ -201,6 +205,12 @@ class MqttSession(Publisher):
             self.sent(packet_id, qos, reasons.NOT_AUTHORIZED, text)
         elif self.client is not None:
             self.client.disconnect(reasons.NOT_AUTHORIZED, text)
+
+    def _sealed(self, publish: Publish, route: Route) -> Mapping[Any, Any] | None:
+        """Return the annotation that states the user of a retained message; None without users."""
+        if self.rights is None:
+            return None
+        return sealed(self._shared.control.seal, authors.of_login(self.login), route.to, publish.payload)
 
     def _publisher(self) -> str | None:
         return self.client_id if self.interest.wants_no_local else None
@@ -233,7 +243,9 @@ class MqttSession(Publisher):
         if way is None:
             self._refuse(publish, reasons.TOPIC_NAME_INVALID, "no address takes the topic")
             return
-        payload = way.route.full(publish, self._shared.topics, self._shared.wall(), self._publisher(), key)
+        sealed = self._sealed(publish, way.route) if publish.retain else None
+        shared = self._shared
+        payload = way.route.full(publish, shared.topics, shared.wall(), self._publisher(), key, further=sealed)
         way.lane.send(self, publish.packet_id, 2, payload)
 
     def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:

@@ -22,10 +22,11 @@ from enmasse.amqp.sections import Properties, encode_annotations, encode_propert
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.amqp.types import Symbol, UInt
 from enmasse.identity.authors import GROUPS, USER, Author
+from enmasse.identity.seals import Seal
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
-from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE, Route
+from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE, Route, sealed
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import Refused
 
@@ -54,11 +55,18 @@ def _nothing(_: Refused | None) -> None:
     """Ignore the outcome."""
 
 
-def will_message(client: str, will: Will, topics: TopicMap, expiry: int, author: Author | None = None) -> bytes | None:
+def will_message(
+    client: str,
+    will: Will,
+    topics: TopicMap,
+    expiry: int,
+    author: Author | None = None,
+    seal: Seal | None = None,
+) -> bytes | None:
     """The message of subject `will`; its delay ends with the session, which lasts `expiry` seconds. `author`: the
-    client's user, None if there are no users. Raises Refused if no address takes its topic, or it is to be retained
-    where that has no effect. None: the state of a mosquitto's bridge, which no address takes. It is ignored, because a
-    bridge with default options would not connect otherwise."""
+    client's user, None if there are no users; `seal` states it in a retained message. Raises Refused if no address
+    takes its topic, or it is to be retained where that has no effect. None: the state of a mosquitto's bridge, which no
+    address takes. It is ignored, because a bridge with default options would not connect otherwise."""
     route = Route.find(will.topic, topics)
     if route is None:
         if will.topic.startswith(BRIDGE_STATE):
@@ -72,6 +80,8 @@ def will_message(client: str, will: Will, topics: TopicMap, expiry: int, author:
         further[Symbol(USER)] = author.user
         if author.groups is not None:
             further[Symbol(GROUPS)] = list(author.groups)
+        if will.retain:
+            further.update(sealed(seal, author, route.to, will.payload) or {})
     if delay := min(will.properties.will_delay or 0, expiry):
         further[DELAY] = UInt(delay)
     return route.full(publish, topics, None, subject="will", further=further)

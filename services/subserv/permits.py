@@ -1,0 +1,33 @@
+"""Permissions of the users that have published retained messages, as the configuration service publishes them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from enmasse.identity import authors
+from enmasse.identity.permissions import Permissions
+from enmasse.model import feeds
+from services.subserv.retained import Retained
+
+SKEW = 2000
+"""Milliseconds in which a message is new: its gateway has just allowed it, perhaps by newer permissions than ours."""
+
+
+class Permits:
+    """Decides whether retained messages are given to new subscriptions."""
+
+    def __init__(self) -> None:
+        self.known = asyncio.Event()
+        """The permissions are known."""
+        self._permissions = Permissions({})
+
+    def replace(self, body: feeds.Permissions) -> None:
+        """Put other users and permissions in force."""
+        self._permissions = Permissions(body.users, anonymous=body.anonymous, earlier=self._permissions)
+        self.known.set()
+
+    def refusal(self, entry: Retained, now: int) -> str:
+        """Return why a message is not given to subscribers; empty if it is. `now`: milliseconds since 1970."""
+        if entry.author is None or entry.since + SKEW > now:
+            return ""
+        return authors.refusal(self._permissions, entry.author, entry.name)

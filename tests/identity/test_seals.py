@@ -1,0 +1,49 @@
+"""Seals of messages: read by holders of the key only, for the message they were made for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enmasse.identity.authors import Author
+from enmasse.identity.seals import KEY_SIZE, Seal, new_key
+
+KEY = bytes(range(KEY_SIZE))
+SEAL = Seal(KEY)
+AUTHORS = st.builds(Author, st.text(min_size=1), st.none() | st.tuples() | st.tuples(st.text(), st.text()))
+ALICE = Author("alice")
+
+
+@given(AUTHORS, st.text(), st.binary())
+def test_a_seal_states_the_author(author: Author, to: str, body: bytes) -> None:
+    assert SEAL.read(SEAL.make(author, to, body), to, body) == author
+
+
+def test_a_seal_names_nobody_to_others() -> None:
+    seal = SEAL.make(ALICE, "news/1", b"body")
+    assert b"alice" not in seal
+    assert Seal(new_key()).read(seal, "news/1", b"body") is None
+    assert SEAL.read(seal, "news/2", b"body") is None
+    assert SEAL.read(seal, "news/1", b"other") is None
+    assert SEAL.read(seal, "news/1b", b"ody") is None
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_seal(seal: bytes) -> None:
+    assert SEAL.read(seal, "news/1", b"body") is None
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_a_changed_seal(at: int, change: int) -> None:
+    seal = bytearray(SEAL.make(ALICE, "news/1", b"body"))
+    seal[at % len(seal)] ^= change
+    assert SEAL.read(bytes(seal), "news/1", b"body") is None
+
+
+def test_keys() -> None:
+    assert len(new_key()) == KEY_SIZE
+    assert new_key() != new_key()
+    for key in (b"", b"x" * 32):
+        with pytest.raises(ValueError, match="64"):
+            Seal(key)
