@@ -133,7 +133,7 @@ EVENTS = (
     Event("configserv.status.not-written", "warning", "reason", "The status of a ConfigMap could not be written; it is tried again.", "Check the API server and the service account."),
     Event("control.connection.failed", "debug", "reason", "A connection could not be made; it is tried again.", "Look at the peer if this continues."),
     Event("control.connection.lost", "info", "reason", "A connection was lost; it is made again.", NOTHING),
-    Event("control.connection.refused", "warning", "reason", "This process and its peer do not accept each other's credentials. Reported once until a connection is made; it is tried again.", "Compare the settings `credential` here and `peers` there: both files must be of one start of the suite."),
+    Event("control.connection.refused", "warning", "reason", "This process and its peer do not accept each other's credentials. Reported once until a connection is made; it is tried again.", "Compare the settings `credential` here and `peers` there: both files must be of one start of the suite. Certificates: the log of the peer has the reason."),
     Event("control.conversation.ended", "info", "reason", "Work over a connection ended with an error of the peer; it begins again.", "See `reason` if it continues."),
     Event("control.conversation.failed", "error", "", "Work over a connection failed with an unexpected error.", REPORT),
     Event("control.handler.failed", "error", "peer", "A handler of a connection raised; the connection was closed.", REPORT),

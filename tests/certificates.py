@@ -95,6 +95,20 @@ class Authority:
         )
         return certificate, private
 
+    def issue_folder(
+        self, folder: Path, *names: str, hosts: Sequence[str] = HOSTS, ca: Path | None = None, **more: Any
+    ) -> Path:
+        """Make a folder as Kubernetes mounts a Secret of type kubernetes.io/tls, or replace its files. `names`: common
+        names of the subject; `ca`: the file of the authorities in the folder (default: of this one); `more`: as of
+        `issue`."""
+        folder.mkdir(exist_ok=True)
+        made = self.issue(folder.name, hosts, names=names, **more)
+        for file, source in zip(("tls.crt", "tls.key", "ca.crt"), (*made, ca or self.file), strict=True):
+            new = folder / f".{file}"
+            new.write_bytes(source.read_bytes())
+            new.replace(folder / file)
+        return folder
+
     def server_context(self, clients: bool = False) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.issue("server"))

@@ -35,7 +35,7 @@ from enmasse.amqp.performatives import ACCEPTED, Source, Target
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
-from enmasse.identity.credentials import Credential
+from enmasse.identity.credentials import AnyCredential
 
 __all__ = ["Client", "ClientReceiver", "ClientSender", "Delivery", "connect"]
 
@@ -300,7 +300,7 @@ def connect(
     container_id: str | None = None,
     hostname: str | None = None,
     external: bool = False,
-    credential: Credential | None = None,
+    credential: AnyCredential | None = None,
     timeout: float = 10.0,
     idle_timeout: float = 60.0,
     max_frame_size: int = 65536,
@@ -313,7 +313,7 @@ def connect(
     `url` is "amqp://user:password@host:port" or "amqps://…", or just a host; times are seconds. `hostname` (default:
     the host) goes into open and SASL and names the virtual host. A `user` authenticates by SCRAM-SHA-512 or -256, or by
     PLAIN if the connection has TLS or is on loopback, never as anonymous; `external` by the certificate in `ssl`,
-    `credential` by that of a process of the suite (SCRAM-SHA-256 and nothing else).
+    `credential` by that of a process of the suite (SCRAM-SHA-256, or TLS and EXTERNAL, and nothing else).
     Raises ValueError if it is not a URL of AMQP.
     """
     name = host or "localhost"
@@ -336,6 +336,7 @@ def connect(
         from enmasse.identity.scram import of_process  # scramp takes a tenth of a second: not for each command
 
         sasl = SaslClient([of_process(credential)], hostname or name)
+        context = credential.tls() or context
     elif user is not None:
         sasl = user_sasl(name, user, password or "", tls=context is not None, hostname=hostname)
     else:

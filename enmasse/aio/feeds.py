@@ -14,7 +14,7 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.sections import Sections
 from enmasse.backoff import ReconnectBackoff
 from enmasse.decoding import decode
-from enmasse.identity.credentials import Credential
+from enmasse.identity.credentials import AnyCredential
 from enmasse.reconnect import keep_connected
 
 MAX_SNAPSHOT = 256 << 20
@@ -75,7 +75,7 @@ class FeedsClient:
         container: str,
         feeds: Sequence[FollowedFeed[Any]],
         *,
-        credential: Credential | None = None,
+        credential: AnyCredential | None = None,
         timeout: float = 10.0,
     ) -> None:
         self.connected = False

@@ -16,7 +16,7 @@ import heapq
 import socket
 import ssl as ssl_module
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, cast
 
@@ -429,8 +429,15 @@ class Server:
     """A listening socket. `port` is the one that was bound. `close` ends listening, and with `connections` the
     connections that came by it, each with amqp:connection:forced."""
 
-    def __init__(self, hub: Hub, factory: Callable[[Any], Connection], ssl: TlsContext) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        factory: Callable[[Any], Connection],
+        ssl: TlsContext,
+        refused: Callable[[str, OSError], None] | None = None,
+    ) -> None:
         self.hub = hub
+        self._refused = refused
         self.factory = factory
         self.port = 0
         self.wires: set[Wire] = set()
@@ -481,8 +488,9 @@ class Server:
         return accepting.drop
 
     async def _connect(self, accepting: _Accepting, sock: socket.socket) -> None:
-        tls = self._ssl is not None
+        tls, address = self._ssl is not None, "?"
         try:
+            address = "{}:{}".format(*sock.getpeername())
             await self.hub.loop.connect_accepted_socket(
                 lambda: accepting,
                 sock,
@@ -492,6 +500,8 @@ class Server:
             )
         except OSError as error:  # of TLS too
             log.debug("amqp.handshake.failed", error=str(error) or type(error).__name__)
+            if self._refused is not None:
+                self._refused(address, error)
         finally:
             if accepting.wire is None:
                 self.opened(sock)
@@ -505,10 +515,13 @@ async def serve(
     ssl: TlsContext = None,
     *,
     backlog: int = 1024,
+    refused: Callable[[str, OSError], None] | None = None,
 ) -> Server:
     """Listen on host and port (0: any free one). `factory(peer)` makes the Connection of each client; `peer` has
-    `.address` ("host:port"), `.tls` and `.ssl` (the TLS connection). Raises OSError if the port is in use."""
-    server = Server(hub, factory, ssl)
+    `.address` ("host:port"), `.certificate` (the verified one of a client, as from `getpeercert`, or None), `.tls`
+    and `.ssl` (the TLS connection). `refused(address, error)`: a peer did not get through
+    TLS. Raises OSError if the port is in use."""
+    server = Server(hub, factory, ssl, refused)
     server.listen(await listening(hub.loop, host, port, backlog))
     return server
 
@@ -520,6 +533,7 @@ class Peer:
         self.address = _peer_name(transport)
         self.ssl: ssl_module.SSLObject | None = transport.get_extra_info("ssl_object")
         self.tls = self.ssl is not None
+        self.certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
 
 
 class _Accepting(asyncio.Protocol):

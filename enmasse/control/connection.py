@@ -22,7 +22,7 @@ from proton import Endpoint, Event, Terminus, Transport
 from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handshake import AMQP_HEADER
-from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, ConnectionLost, LinkClosed
+from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS, ConnectionLost, LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 from enmasse.control.login import Login
 from enmasse.identity.admission import Admission
@@ -81,8 +81,8 @@ class ControlConnection(asyncio.Protocol):
     Set before or when it opens: `on_open()`, `on_attach(link)` (accept or refuse it, now or later; unset, every attach
     is refused), `on_closed(error)` (once).
 
-    `login(address of the peer)` makes the login by SCRAM-SHA-256; otherwise proton does it, by PLAIN with a `user`,
-    else by ANONYMOUS.
+    `login(address of the peer, its certificate)` makes the login by SCRAM-SHA-256 or EXTERNAL; otherwise proton does
+    it, by PLAIN with a `user`, else by ANONYMOUS.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ControlConnection(asyncio.Protocol):
         hostname: str | None = None,
         user: str | None = None,
         password: str | None = None,
-        login: Callable[[str], Login] | None = None,
+        login: Callable[[str, Any], Login] | None = None,
         idle: float = IDLE,
         max_message_size: int = MAX_MESSAGE,
         max_links: int = MAX_LINKS,
@@ -119,6 +119,7 @@ class ControlConnection(asyncio.Protocol):
         self._make_login = login
         self._login: Login | None = None
         """None once it has succeeded."""
+        self._encrypted = False
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._gone: asyncio.Future[None] = self.loop.create_future()
         self._links: dict[int, ControlLink] = {}
@@ -296,8 +297,9 @@ class ControlConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")
         self._close_timer = self.loop.call_later(HANDSHAKE, self._handshake_failed)
+        self._encrypted = transport.get_extra_info("ssl_object") is not None
         if self._make_login is not None:
-            self._login = self._make_login(self.peer)
+            self._login = self._make_login(self.peer, transport.get_extra_info("peercert"))
         self._turn()
 
     def data_received(self, data: bytes) -> None:
@@ -359,7 +361,7 @@ class ControlConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """As asyncio.Protocol."""
         if self.error is None:
-            self.error = ConnectionLost("connection lost", str(exc) if exc else "the peer closed the socket")
+            self.error = self._lost(exc)
         self._socket = None
         self.is_open = False
         for timer in (self._tick_timer, self._close_timer):
@@ -380,6 +382,13 @@ class ControlConnection(asyncio.Protocol):
             self.admission.ended(None)
         if self.on_closed is not None:
             self.on_closed(self.error)
+
+    def _lost(self, exc: Exception | None) -> ConnectionLost:
+        if self._login is not None and self._encrypted and not self._server:
+            # With TLS 1.3 our part of the handshake ends before the peer has verified our certificate.
+            text = "the peer has closed the connection before authentication; its log says why, if it refuses us"
+            return ConnectionLost(UNAUTHORIZED_ACCESS, f"{text}: {exc}" if exc else text)
+        return ConnectionLost("connection lost", str(exc) if exc else "the peer closed the socket")
 
     # the engine
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 from enmasse import log, process, reconnect
+from enmasse.acceptor import Acceptor, listening
 from enmasse.backoff import ReconnectBackoff
-from enmasse.control.connection import MAX_FRAME, ControlConnection
+from enmasse.control.connection import HANDSHAKE, MAX_FRAME, ControlConnection
 from enmasse.control.errors import UNAUTHORIZED_ACCESS, ConnectionLost, ControlError
 from enmasse.control.login import Login
 from enmasse.identity import roles
 from enmasse.identity.admission import Admission
-from enmasse.identity.credentials import Credential, Peers
+from enmasse.identity.credentials import AnyCredential, AnyPeers, Peers
+from enmasse.identity.process_certificates import CertifiedPeers
+from enmasse.identity.refusals import log_handshake
 
 MAX_CONNECTIONS = 1024
+BACKLOG = 256
 
 
 async def connect(
@@ -27,14 +32,15 @@ async def connect(
     *,
     container: str,
     prepare: Callable[[ControlConnection], None] | None = None,
-    credential: Credential | None = None,
+    credential: AnyCredential | None = None,
     tls: ssl.SSLContext | None = None,
     timeout: float = 5.0,
     **options: Any,
 ) -> ControlConnection:
     """Return an open connection. `prepare` sets its callbacks first. `options` are those of ControlConnection.
 
-    `credential`: that of this process, by which both sides prove themselves (SCRAM-SHA-256 and nothing else).
+    `credential`: that of this process, by which both sides prove themselves: SCRAM-SHA-256, or TLS and EXTERNAL, and
+    nothing else.
 
     Raises ConnectionLost if no peer listens, the peer refuses, or it takes longer than `timeout` seconds.
     """
@@ -43,7 +49,7 @@ async def connect(
 
     def make() -> ControlConnection:
         nonlocal connection
-        login = None if credential is None else lambda _: Login(credential)
+        login = None if credential is None else lambda *_: Login(credential)
         connection = ControlConnection(container=container, server=False, hostname=host, login=login, **options)
         if prepare is not None:
             prepare(connection)
@@ -51,13 +57,16 @@ async def connect(
 
     try:
         async with asyncio.timeout(timeout):
-            await loop.create_connection(make, host, port, ssl=tls)
+            own = None if credential is None else credential.tls()
+            await loop.create_connection(make, host, port, ssl=own or tls)
             assert connection is not None
             await connection.opened()
     except TimeoutError:
         if connection is not None:
             connection.abort()
         raise ConnectionLost("timeout", f"{host}:{port} did not answer within {timeout} seconds") from None
+    except ssl.SSLError as error:
+        raise ConnectionLost(UNAUTHORIZED_ACCESS, f"{host}:{port}: TLS: {error}") from None
     except OSError as error:
         raise ConnectionLost("connection refused", f"{host}:{port}: {error}") from None
     except asyncio.CancelledError:
@@ -134,30 +143,78 @@ async def _run_session(
 
 
 class Listener:
-    """A listening socket and the connections it accepted."""
+    """Listening sockets and the connections that they have accepted. `make` gives the protocol of a new connection."""
 
     def __init__(
         self,
-        server: asyncio.Server,
+        sockets: list[socket.socket],
         connections: set[ControlConnection],
-        following: asyncio.Task[Any] | None = None,
+        make: Callable[[], ControlConnection],
+        tls: ssl.SSLContext | None,
+        most: int,
+        following: asyncio.Task[Any] | None,
     ) -> None:
-        """`following`: reads the file of peers."""
-        self._server = server
+        """`most`: connections. `following`: reads the file of peers."""
         self._following = following
         self.connections = connections
-        self.host, self.port = server.sockets[0].getsockname()[:2]
+        self.host, self.port = sockets[0].getsockname()[:2]
+        self._loop = asyncio.get_running_loop()
+        self._make = make
+        self._tls = tls
+        self._most = most
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._acceptor = Acceptor(self._loop, sockets, self._take)
 
     async def close(self) -> None:
         """Stops listening and closes every connection, politely first."""
-        self._server.close()
         if self._following is not None:
             self._following.cancel()
+        self._acceptor.close()
+        for task in self._handshakes:
+            task.cancel()
         waiting = [connection.wait_closed() for connection in self.connections]
         for connection in list(self.connections):
             connection.close("amqp:connection:forced", "shutting down")
         if waiting:
             await asyncio.gather(*waiting)
+
+    def _take(self, sock: socket.socket) -> Callable[[], None]:
+        if len(self.connections) >= self._most:
+            sock.close()
+            self._loop.call_soon(self._acceptor.done, sock)
+            return lambda: None
+        connection = self._make()
+        task = process.spawn(self._connect(sock, connection), "handshake")
+        self._handshakes.add(task)
+
+        def ended(_: object) -> None:
+            self._handshakes.discard(task)
+            if not connection.peer and not connection.is_gone:
+                connection.connection_lost(None)
+
+        task.add_done_callback(ended)
+
+        def drop() -> None:
+            task.cancel()
+
+        return drop
+
+    async def _connect(self, sock: socket.socket, connection: ControlConnection) -> None:
+        patience, address = None if self._tls is None else HANDSHAKE, "?"
+        try:
+            address = "{}:{}".format(*sock.getpeername())
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=self._tls,
+                ssl_handshake_timeout=patience,
+                ssl_shutdown_timeout=patience,
+            )
+        except OSError as error:
+            log_handshake(address, error)
+            connection.connection_lost(error)
+        finally:
+            self._acceptor.done(sock)
 
 
 async def listen(
@@ -166,7 +223,7 @@ async def listen(
     accepted: Callable[[ControlConnection], None],
     *,
     container: str,
-    peers: tuple[roles.Listener, Peers] | None = None,
+    peers: tuple[roles.Listener, AnyPeers] | None = None,
     tls: ssl.SSLContext | None = None,
     setting: str = "listen",
     max_connections: int = MAX_CONNECTIONS,
@@ -174,18 +231,24 @@ async def listen(
 ) -> Listener:
     """Listens; `accepted(connection)` sets the callbacks of each new connection. Further options are Connection's.
 
-    `peers`: the listener in the table of roles, and the processes that may connect. Each has to prove itself by
-    SCRAM-SHA-256 before its open, and is then the connection's `identity`. None: any peer may connect, and none has an
-    identity.
+    `peers`: the listener in the table of roles, and the processes that may connect. Each has to prove itself before its
+    open, by SCRAM-SHA-256 or by its certificate, and is then the connection's `identity`. None: any peer may connect,
+    and none has an identity.
 
     Raises process.Fatal when the port cannot be had (`setting`: where it is configured).
     """
     connections: set[ControlConnection] = set()
+    login: Callable[[str, Any], Login] | None = None
+    secrets: Peers | None = None
+    if peers is not None:
+        place, known = peers
+        secrets = known if isinstance(known, Peers) else None
+        tls = known.tls if isinstance(known, CertifiedPeers) else tls
 
-    def make() -> asyncio.Protocol:
-        if len(connections) >= max_connections:
-            return _TooMany()
-        login = None if peers is None else lambda address: Login(Admission(*peers, address))
+        def login(address: str, certificate: Any) -> Login:
+            return Login(Admission(place, secrets, address, certificate))
+
+    def make() -> ControlConnection:
         connection = ControlConnection(container=container, server=True, login=login, **options)
         connections.add(connection)
         accepted(connection)
@@ -200,16 +263,11 @@ async def listen(
         return connection
 
     try:
-        server = await asyncio.get_running_loop().create_server(make, host, port, ssl=tls, backlog=256)
+        sockets = await listening(asyncio.get_running_loop(), host, port, BACKLOG)
     except OSError as error:
         raise process.cannot_listen(f"{host}:{port}", error, setting) from None
-    following = None if peers is None else process.spawn(peers[1].follow(), "file of peers")
-    return Listener(server, connections, following)
-
-
-class _TooMany(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).abort()
+    following = None if secrets is None else process.spawn(secrets.follow(), "file of peers")
+    return Listener(sockets, connections, make, tls, max_connections, following)
 
 
 __all__ = ["MAX_FRAME", "Listener", "connect", "keep_connected", "listen"]

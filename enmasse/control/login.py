@@ -1,4 +1,4 @@
-"""The SASL layer of a connection, before proton's engine takes over: SCRAM-SHA-256, which proton's pip build lacks."""
+"""The SASL layer of a connection, before proton's engine takes over: proton's pip build lacks SCRAM-SHA-256."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from enmasse.amqp.output import Output
 from enmasse.amqp.sasl import SaslClient
 from enmasse.control.errors import ConnectionLost
 from enmasse.identity.admission import Admission
-from enmasse.identity.credentials import Credential
-from enmasse.identity.scram import SCRAM, of_process
+from enmasse.identity.credentials import AnyCredential
+from enmasse.identity.scram import of_process
 
 _MAX_FRAME = Limits().max_sasl_frame
+_FAILED = "authentication has failed: unknown name, wrong secret, or a certificate without a role"
 
 
 class Login:
@@ -22,7 +23,7 @@ class Login:
     Knows no socket: give it what arrives, write what `output` returns.
     """
 
-    def __init__(self, known: Credential | Admission) -> None:
+    def __init__(self, known: AnyCredential | Admission) -> None:
         self.admission = known if isinstance(known, Admission) else None
         self.user: str | None = None
         """Server: the name of the client, which has proved it."""
@@ -49,7 +50,7 @@ class Login:
             while again and not self._handshake.done:
                 pos, again = self._handshake.read(data, pos, self._authenticated)
                 if self._refused:
-                    raise AmqpError(UNAUTHORIZED_ACCESS, f"{SCRAM} has failed: unknown name or wrong secret")
+                    raise AmqpError(UNAUTHORIZED_ACCESS, _FAILED)
         except AmqpError as error:
             if self.admission is not None:
                 self.admission.ended(error)

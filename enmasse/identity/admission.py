@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from enmasse.amqp import sasl
 from enmasse.amqp.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.sasl import Exchange, SaslServer, ServerMechanism
 from enmasse.identity import roles
 from enmasse.identity.credentials import PeerEntry, Peers
+from enmasse.identity.process_certificates import common_name, peer_of
 from enmasse.identity.refusals import log_refusal
 from enmasse.identity.roles import Access, Listener, Peer
 from enmasse.identity.scram import SCRAM, proves, scram
 from enmasse.model.users import Verifier
 
-PLAIN = "PLAIN"
+EXTERNAL, PLAIN = "EXTERNAL", "PLAIN"
 _WITHDRAWN = "is no longer among the peers, or has another secret"
 _MOST_LOGGED = 100
 """Refusals of one connection that are logged; the same one is logged once."""
@@ -23,14 +25,19 @@ _MOST_LOGGED = 100
 class Admission:
     """Authenticates the peer of one connection, and checks what it asks for. Refusals are logged."""
 
-    def __init__(self, listener: Listener, peers: Peers, address: str) -> None:
-        """`address`: host:port of the peer."""
+    def __init__(
+        self, listener: Listener, peers: Peers | None, address: str, certificate: Mapping[str, Any] | None = None
+    ) -> None:
+        """`peers`: None if the peer proves itself by its `certificate`, which TLS has verified, as from
+        `ssl.SSLSocket.getpeercert`. `address`: host:port of the peer."""
         self.close: Callable[[AmqpError], None] | None = None
         """Closes the connection."""
         self._listener = listener
         self._peers = peers
         self._address = address
+        self._certificate = certificate
         self._claimed = ""
+        self._failure = ""
         self._found: PeerEntry | None = None
         """The entry that the peer has to prove, or has proved."""
         self._peer: Peer | None = None
@@ -38,8 +45,10 @@ class Admission:
         self._logged: set[str] = set()
 
     def sasl(self, *, plain: bool = False) -> SaslServer:
-        """Return the SASL layer of the connection, which cannot be skipped: SCRAM-SHA-256, and if asked for PLAIN, for
-        tools that know no other mechanism."""
+        """Return the SASL layer of the connection, which cannot be skipped: EXTERNAL for certificates, or
+        SCRAM-SHA-256, and if asked for PLAIN, for tools that know no other mechanism."""
+        if self._peers is None:
+            return SaslServer({EXTERNAL: sasl.external(self._certified)})
         mechanisms: dict[str, Callable[[], ServerMechanism]] = {SCRAM: scram(self._find)}
         if plain:
             mechanisms[PLAIN] = sasl.plain(self._check_plain)
@@ -52,39 +61,62 @@ class Admission:
         else:
             exchange.fail()
 
+    def certified(self) -> Peer:
+        """Return the peer by its certificate, on a listener whose SASL is that of users. Raises AmqpError if it has no
+        certificate of a process that may connect."""
+        return self.opened(self._certified())
+
+    def _certified(self) -> str | None:
+        self._claimed = common_name(self._certificate)
+        peer = peer_of(self._certificate)
+        if peer is None:
+            self._failure = "the common name of its certificate is not ROLE/NAME"
+        return None if peer is None else peer.name
+
     def _find(self, name: str) -> Verifier | None:
         self._claimed = name
+        assert self._peers is not None
         self._found = self._peers.find(name)
         return None if self._found is None else self._found.verifier
 
     def opened(self, user: str | None) -> Peer:
         """Return the peer, which has authenticated as `user` and opens its connection. Raises AmqpError if the listener
         is not for its role."""
-        entry = self._found
-        if entry is None or self._claimed != user:
-            raise self.refusal("has not authenticated")
-        self._peer = peer = Peer(user, entry.role)
+        peer = self._proved(user)
+        if peer is None or user is None:
+            raise self.refusal(self._failure or "has not authenticated")
+        self._peer = peer
         access = roles.access(self._listener, peer)
         if access is None:
             raise self.refusal("may not connect here")
-        if self._peers.find(user) != entry:
-            raise self.refusal(_WITHDRAWN)
+        if self._peers is not None and self._found is not None:
+            if self._peers.find(user) != self._found:
+                raise self.refusal(_WITHDRAWN)
+            self._peers.opened(self, user, self._found, self._withdrawn)
         self._access = access
-        self._peers.opened(self, user, entry, self._withdrawn)
         return peer
+
+    def _proved(self, user: str | None) -> Peer | None:
+        if self._peers is None:
+            peer = peer_of(self._certificate)
+        else:
+            peer = None if self._found is None else Peer(self._claimed, self._found.role)
+        return peer if peer is not None and peer.name == user else None
 
     def _withdrawn(self) -> None:
         """End the connection: its peer is no longer among the peers."""
-        self._peers.ended(self)
+        if self._peers is not None:
+            self._peers.ended(self)
         if self.close is not None:
             self.close(self.refusal(_WITHDRAWN))
 
     def ended(self, error: AmqpError | None) -> None:
         """Forget the connection, which has ended. Log one without authentication, unless its peer just left."""
-        self._peers.ended(self)
+        if self._peers is not None:
+            self._peers.ended(self)
         self.close = None
         if self._peer is None and error is not None and error.condition != CONNECTION_FORCED:
-            self._log(error.description)
+            self._log(self._failure or error.description)
 
     @property
     def role(self) -> str:

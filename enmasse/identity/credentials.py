@@ -1,7 +1,8 @@
 """Credentials of the suite's processes: a secret for each process, and the verifiers by which listeners check them.
 
 Two kinds of files, 0600: a process reads its own *credential* (name, role, secret), a listener the *peers* (name → role
-and SCRAM verifier, which proves a secret but does not reveal it). `enmasse up` writes both.
+and SCRAM verifier, which proves a secret but does not reveal it). `enmasse up` writes both. Where credential or peers
+are a folder, they are certificates (certificates.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 
 from enmasse import settings
 from enmasse.errors import marked
+from enmasse.identity.process_certificates import Certificate, CertifiedPeers
 from enmasse.identity.roles import Peer, Role
 from enmasse.model.users import Verifier
 
@@ -33,6 +35,13 @@ class Credential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         return f"Credential({self.name!r}, {self.role!r})"
+
+    def tls(self) -> None:
+        """Return None: a secret is proved without TLS."""
+
+
+AnyCredential = Credential | Certificate
+"""How a process authenticates: by a secret, or by a certificate."""
 
 
 class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,11 +65,14 @@ def read_credential(path: str | Path) -> Credential:
     return settings.read(path, Credential)
 
 
-def own(config: settings.ServiceSettings) -> Credential | None:
+def own(config: settings.ServiceSettings) -> AnyCredential | None:
     """Return the credential that these settings name, None without one. A bad file ends the process: one line on
     stderr, status 2."""
+    path = config.credential
     try:
-        return None if config.credential is None else read_credential(config.credential)
+        if path is not None and Path(path).is_dir():
+            return Certificate(path)
+        return None if path is None else read_credential(path)
     except settings.ServiceSettingsError as error:
         settings.end(marked("service.setting.invalid", str(error)))
 
@@ -117,6 +129,20 @@ class Peers:
             for name, entry, end in list(self._open.values()):
                 if self._entries.get(name) != entry:
                     end()
+
+
+AnyPeers = Peers | CertifiedPeers
+"""The processes that may connect, and how they prove it: by a secret, or by a certificate."""
+
+
+def peers_at(path: str | None) -> AnyPeers | None:
+    """Return the peers that a setting `peers` names, None without one. A bad folder ends the process, as with `own`."""
+    try:
+        if path is not None and Path(path).is_dir():
+            return CertifiedPeers(path)
+    except settings.ServiceSettingsError as error:
+        settings.end(marked("service.setting.invalid", str(error)))
+    return None if path is None else Peers(path)
 
 
 def peers_text(peers: dict[str, PeerEntry]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 
 from enmasse import log
@@ -21,5 +22,11 @@ def log_refusal(peer: Peer | None, address: str, reason: str, *, claimed: str = 
             "audit.peer.refused",
             who=name, role=role, from_=address, what=reason[:300], outcome="refused", count=count,
         )  # fmt: skip
-    name, role = peer or (claimed, "")
+    name, role = (claimed, "") if peer is None else peer[:2]
     log.get().warning("identity.peer.refused", peer=address, name=name[:100], role=str(role), reason=reason[:300])
+
+
+def log_handshake(address: str, error: OSError) -> None:
+    """Log that the peer at `address` did not get through TLS, unless it just left."""
+    if isinstance(error, ssl.SSLError):
+        log_refusal(None, address, f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}")

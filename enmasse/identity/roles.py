@@ -32,8 +32,14 @@ class Peer(NamedTuple):
     """An authenticated process at the other end of a connection."""
 
     name: str
-    """The process, unique in the suite."""
+    """The process, unique in the suite, or its service."""
     role: Role
+    of_service: bool = False
+    """`name` is that of a service, whose processes are called so, or `name-…`."""
+
+    def may_be(self, name: str) -> bool:
+        """Return whether this is the process `name`."""
+        return name == self.name or (self.of_service and name.startswith(f"{self.name}-"))
 
 
 class Listener(StrEnum):
@@ -46,6 +52,8 @@ class Listener(StrEnum):
     """The routers' listener for gateways, subserv and mqtt_lwt."""
     OPERATORS = "operators"
     """The routers' listener for operators."""
+    AUTHSERV = "authserv"
+    """The authentication service, if its peers have certificates. The SASL exchange is that of a user."""
 
 
 class Access(NamedTuple):
@@ -100,6 +108,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     Listener.OPERATORS: {
         Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_EVERYTHING, manage=True),
     },
+    Listener.AUTHSERV: {Role.ROUTER: Access(), Role.BROKER: Access(), Role.GATEWAY: Access()},
 }
 """Listener → role → access. A role that a listener does not list is refused when its connection opens."""
 

@@ -11,8 +11,8 @@ from scramp import ScramClient as Client
 from scramp import ScramException, ScramMechanism
 
 from enmasse.amqp.errors import LoginError
-from enmasse.amqp.sasl import Exchange
-from enmasse.identity.credentials import Credential, Peers
+from enmasse.amqp.sasl import ClientMechanism, Exchange, ExternalClient
+from enmasse.identity.credentials import AnyCredential, Credential, Peers
 from enmasse.model.users import SCRAM_DIGESTS, Verifier
 
 SCRAM = "SCRAM-SHA-256"
@@ -182,6 +182,6 @@ class ScramClient:
         raise ValueError("a challenge after its signature")
 
 
-def of_process(credential: Credential) -> ScramClient:
+def of_process(credential: AnyCredential) -> ClientMechanism:
     """Return the mechanism by which a process of the suite authenticates."""
-    return ScramClient(credential.name, credential.secret)
+    return ScramClient(credential.name, credential.secret) if isinstance(credential, Credential) else ExternalClient()

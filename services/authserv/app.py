@@ -15,15 +15,20 @@ from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.aio.transport import serve as serve_amqp
 from enmasse.amqp.connection import Connection
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl import SaslServer
 from enmasse.audit import INTERVAL, Repeats
 from enmasse.health import Health
-from enmasse.identity.credentials import own
+from enmasse.identity.admission import Admission
+from enmasse.identity.credentials import own, peers_at
 from enmasse.identity.failures import Failures, network_of
 from enmasse.identity.passwords import PasswordChecks
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
+from enmasse.identity.process_certificates import CertifiedPeers
+from enmasse.identity.refusals import log_handshake
+from enmasse.identity.roles import Listener
 from enmasse.identity.scram import USER_ITERATIONS, Unknown
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
@@ -48,13 +53,16 @@ LIMITS = Limits(max_sessions=1, max_links=1, max_sasl_frame=16384, handshake_tim
 
 class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings (docs/contracts.md, "A service as a process"). `cert`, `key`: files in PEM for TLS; None: without.
-    `relays`: networks of routers and gateways, whose clients' addresses count and not their own."""
+    `relays`: networks of routers and gateways, whose clients' addresses count and not their own. `peers`: instead of
+    all that, a folder with a certificate (enmasse/identity/certificates.py): only routers, gateways and brokers with
+    theirs may connect, and all of them are relays."""
 
     listen: settings.HostPort
     configserv: settings.HostPort
     mechanisms: tuple[Mechanism, ...] = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
     cert: str | None = None
     key: str | None = None
+    peers: str | None = None
     relays: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
     threads: int = 2
     """Passwords that are checked at a time."""
@@ -64,6 +72,8 @@ class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forb
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
             raise ValueError("cert and key belong together: give both, or neither")
+        if self.cert is not None and self.peers is not None:
+            raise ValueError("peers is a folder with the certificate: give it, or cert and key")
         for network in self.relays:
             ipaddress.ip_network(network)
 
@@ -74,6 +84,7 @@ class AuthService:
     def __init__(self, config: AuthservSettings, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._mechanisms: tuple[str, ...] = config.mechanisms
+        self._by_certificate = config.peers is not None
         self._relays = [ipaddress.ip_network(network) for network in config.relays]
         self._checks = PasswordChecks(loop.time, config.threads)
         self._failures = Failures(loop.time)
@@ -89,12 +100,13 @@ class AuthService:
     def connection(self, peer: Any) -> Connection:
         """Return the engine's side of a new connection."""
         host = str(peer.address).rpartition(":")[0].strip("[]")
-        login = Login(self, host, relayed=self._is_relay(host))
+        login = Login(self, host, relayed=self._by_certificate or self._is_relay(host))
+        offered = self._offered(login) if self._is_admitted(peer) else {}
         return Connection(
             login,
             container_id=CONTAINER,
             is_client=False,
-            sasl=SaslServer(self._offered(login), required=True),
+            sasl=SaslServer(offered, required=True),
             properties={"product": "enmasse-authserv"},
             limits=LIMITS,
         )
@@ -121,6 +133,14 @@ class AuthService:
         if not self.users.anonymous and self.users.allows_anonymous():
             names.append("ANONYMOUS")
         return login.mechanisms(tuple(names), self._unknown)
+
+    def _is_admitted(self, peer: Any) -> bool:
+        if self._by_certificate:
+            try:
+                Admission(Listener.AUTHSERV, None, peer.address, peer.certificate).certified()
+            except AmqpError:
+                return False
+        return True
 
     def _is_relay(self, host: str) -> bool:
         try:
@@ -255,12 +275,13 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     )
     await health.start()
     hub = Hub(loop)
+    context, refused = _tls(config), None if config.peers is None else log_handshake
     host, port = settings.host_port(config.listen)
     try:
-        listener = await serve_amqp(hub, host, port, service.connection, _tls(config))
+        listener = await serve_amqp(hub, host, port, service.connection, context, refused=refused)
     except OSError as error:
         raise process.cannot_listen(config.listen, error, "listen") from None
-    health.endpoints = lambda: {"amqp" if config.cert is None else "amqps": f"{host}:{listener.port}"}
+    health.endpoints = lambda: {"amqp" if context is None else "amqps": f"{host}:{listener.port}"}
     following = [process.spawn(client.run(), "feed of users")]
     following.append(process.spawn(service.audit_repeated(), "audit"))
     following += [process.spawn(source.run(), "keys of an issuer") for source in service.issuers]
@@ -291,6 +312,12 @@ def _state(service: AuthService, client: FeedsClient) -> tuple[bool, str]:
 
 
 def _tls(config: AuthservSettings) -> ssl.SSLContext | None:
+    peers = peers_at(config.peers)
+    if isinstance(peers, CertifiedPeers):
+        return peers.tls
+    if peers is not None:
+        reason = f"peers: {config.peers}: is not a folder with tls.crt, tls.key and ca.crt"
+        raise process.Fatal("service.setting.invalid", f"authserv {config.name}: {reason}")
     cert, key = config.cert, config.key
     if cert is None or key is None:
         return None

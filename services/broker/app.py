@@ -12,7 +12,7 @@ import msgspec
 from enmasse import log, process, settings
 from enmasse.engines import EMBEDDED, mark
 from enmasse.health import Health
-from enmasse.identity.credentials import Peers
+from enmasse.identity.credentials import Peers, peers_at
 from services.broker.core.broker import Broker
 from services.broker.core.settings import check
 from services.broker.metrics import families
@@ -75,8 +75,8 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         store.start_housekeeping()
     if config.peers is None:
         _log.info("broker.peers.absent")
-    peers = None if config.peers is None else Peers(config.peers)
-    following = None if peers is None else process.spawn(peers.follow(), "file of peers")
+    peers = peers_at(config.peers)
+    following = process.spawn(peers.follow(), "file of peers") if isinstance(peers, Peers) else None
     server = BrokerServer(broker, loop, peers)
     health.metrics = lambda: families(broker, server.clients)
     host, port = settings.host_port(config.listen)

@@ -13,7 +13,9 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer
 from enmasse.amqp.sole import SOLE_CONNECTION
 from enmasse.identity.admission import Admission
-from enmasse.identity.credentials import Peers
+from enmasse.identity.credentials import AnyPeers, Peers
+from enmasse.identity.process_certificates import CertifiedPeers
+from enmasse.identity.refusals import log_handshake
 from enmasse.identity.roles import Listener
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
@@ -48,7 +50,7 @@ def wall() -> int:
 class BrokerServer:
     """One broker on the loop: its listener, its connections, its timers."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, peers: Peers | None = None) -> None:
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, peers: AnyPeers | None = None) -> None:
         """`peers`: the processes that may connect; None: every client may do everything."""
         self.broker = broker
         self._peers = peers
@@ -126,12 +128,16 @@ class BrokerServer:
 
     async def listen(self, host: str, port: int) -> int:
         """Listens; the port (another one than asked for only for 0). Raises OSError."""
-        self._listener = await serve(self.hub, host, port, self._connection)
+        tls = self._peers.tls if isinstance(self._peers, CertifiedPeers) else None
+        self._listener = await serve(self.hub, host, port, self._connection, tls, refused=log_handshake)
         return int(self._listener.port)
 
     def _connection(self, remote: Any) -> Connection:
         peers = self._peers
-        admission = None if peers is None else Admission(Listener.BROKER, peers, remote.address)
+        admission = None
+        if peers is not None:
+            secrets = peers if isinstance(peers, Peers) else None
+            admission = Admission(Listener.BROKER, secrets, remote.address, remote.certificate)
         handler = BrokerConnection(
             self.broker,
             self.clients,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from enmasse import settings
 from enmasse.control import listen
 from enmasse.health import Health
-from enmasse.identity.credentials import Peers
+from enmasse.identity.credentials import peers_at
 from enmasse.identity.roles import Listener
 from enmasse.model.configuration import Applied
 from enmasse.model.names import AddressName
@@ -59,7 +59,7 @@ async def _serve(
         port,
         service.accepted,
         container=CONTAINER,
-        peers=None if config.peers is None else (Listener.CONFIGSERV, Peers(config.peers)),
+        peers=None if (peers := peers_at(config.peers)) is None else (Listener.CONFIGSERV, peers),
         max_connections=MAX_CONNECTIONS,
         max_links=MAX_LINKS,
         max_message_size=MAX_REPORT,

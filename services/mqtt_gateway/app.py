@@ -6,12 +6,13 @@ import asyncio
 import gc
 import ipaddress
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from enmasse import process
 from enmasse.health import Health
-from enmasse.identity.credentials import own
+from enmasse.identity.credentials import AnyCredential, own
+from enmasse.identity.process_certificates import Certificate
 from enmasse.settings import host_port
 from services.mqtt_gateway import metrics
 from services.mqtt_gateway.amqp.backend import AmqpBackend
@@ -26,37 +27,41 @@ if TYPE_CHECKING:
 
 async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     """The gateway before the router. Raises process.Fatal."""
+    credential = own(settings)
     backend = AmqpBackend(
         settings.name,
         host_port(settings.router),
         host_port(settings.configserv),
-        own(settings),
+        credential,
         router_scram=settings.router_scram,
         authserv=None if settings.authserv is None else host_port(settings.authserv),
-        authserv_tls=_tls(settings),
+        authserv_tls=_tls(settings, credential),
         drops_unauthorized=settings.unauthorized_publish == "drop",
     )
     backend.start()
     await run(settings, backend, stop)
 
 
-def _tls(settings: GatewaySettings) -> ssl.SSLContext | None:
-    """TLS towards the authentication service. Raises process.Fatal if passwords would be sent in the clear."""
+def _tls(settings: GatewaySettings, credential: AnyCredential | None) -> Callable[[], ssl.SSLContext | None]:
+    """TLS towards the authentication service: by `authserv_ca`, or by the gateway's certificate. Raises process.Fatal
+    if passwords would be sent in the clear."""
     if settings.authserv is None:
-        return None
+        return lambda: None
+    if settings.authserv_ca is None and isinstance(credential, Certificate):
+        return credential.tls
     where = f"mqtt_gateway {settings.name}"
     if settings.authserv_ca is None:
         if not _is_loopback(host_port(settings.authserv)[0]):
-            reason = "is not on loopback, and passwords are sent to it: give authserv_ca"
+            reason = "is not on loopback, and passwords are sent to it: give authserv_ca, or a certificate (credential)"
             raise process.Fatal("service.setting.invalid", f"{where}: authserv: {settings.authserv} {reason}")
-        return None
+        return lambda: None
     try:
         context = ssl.create_default_context(cafile=settings.authserv_ca)
     except (OSError, ssl.SSLError) as error:
         reason = f"{settings.authserv_ca}: {error}; correct the file"
         raise process.Fatal("service.setting.invalid", f"{where}: authserv_ca: {reason}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
+    return lambda: context
 
 
 def _is_loopback(host: str) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import follow
-from enmasse.identity.credentials import Credential, own
+from enmasse.identity.credentials import AnyCredential, own
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
 from enmasse.model.topics import TopicMap
@@ -166,7 +166,7 @@ class _Life:
     def __init__(
         self,
         config: LastWillSettings,
-        credential: Credential | None,
+        credential: AnyCredential | None,
         records: Records,
         permits: Permits,
         counters: Counters,

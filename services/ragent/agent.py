@@ -13,7 +13,7 @@ from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, keep_connected, listen
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import ReadinessReporter
-from enmasse.identity.credentials import Credential, Peers, own
+from enmasse.identity.credentials import AnyCredential, own, peers_at
 from enmasse.identity.roles import Listener
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
@@ -71,6 +71,9 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
     """Whether routers have the nodes of the MQTT services and the queues of sessions (`$sub/<broker>`)."""
     sasl_plugin: str | None = None
     """Name of the authentication service, in the routers' own configuration, that the listeners for clients ask."""
+    broker_profile: str | None = None
+    """Name of the sslProfile, in the routers' own configuration, with which they authenticate at brokers that want it;
+    absent: by their credential (SCRAM-SHA-256)."""
     static: tuple[str, ...] = ("ragent",)
     """Names of entities in the routers' own configuration: they are not reported as foreign."""
 
@@ -92,7 +95,9 @@ class RouterAgent:
             )
             for each in config.listeners
         )
-        self.desired = Desired(listeners, mqtt=config.mqtt, sasl_plugin=config.sasl_plugin)
+        self.desired = Desired(
+            listeners, mqtt=config.mqtt, sasl_plugin=config.sasl_plugin, broker_profile=config.broker_profile
+        )
         self.routers: dict[str, ManagedRouter] = {}
         self.by_hand = ByHand(config.name, self._contents_changed)
         self.book = ReadinessBook("what was missing on a router has been made again")
@@ -173,7 +178,7 @@ class RouterAgent:
     def _opened(self, connection: ControlConnection) -> None:
         name = connection.remote_container
         if connection.identity is not None and connection.admission is not None:
-            if name != connection.identity.name:
+            if not connection.identity.may_be(name):
                 error = connection.admission.refusal(f"may not be router {name[:100]!r}")
                 connection.close(error.condition, error.description)
                 return
@@ -386,7 +391,7 @@ async def serve(config: RouterAgentSettings, stop: asyncio.Event) -> None:
 
 
 async def run(
-    agent: RouterAgent, config: RouterAgentSettings, stop: asyncio.Event, credential: Credential | None = None
+    agent: RouterAgent, config: RouterAgentSettings, stop: asyncio.Event, credential: AnyCredential | None = None
 ) -> None:
     """Connect a leading or standby agent until `stop` is set. Raises process.Fatal if a port cannot be opened."""
     state = health.Health(config.health, agent.metrics)
@@ -399,7 +404,7 @@ async def run(
         agent.accepted,
         container=config.name,
         properties={"product": "ragent"},
-        peers=None if config.peers is None else (Listener.AGENT, Peers(config.peers)),
+        peers=None if (peers := peers_at(config.peers)) is None else (Listener.AGENT, peers),
         max_connections=4 * MAX_ROUTERS,
     )
     state.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}

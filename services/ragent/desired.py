@@ -31,9 +31,11 @@ class Desired:
         *,
         mqtt: bool = False,
         sasl_plugin: str | None = None,
+        broker_profile: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sources = Sources(("addresses", "placements"))
+        self._broker_profile = broker_profile
         self.by_hand: dict[str, feeds.BrokerEndpoint] = {}
         """Brokers managed by hand."""
         self.has_made = True
@@ -134,7 +136,7 @@ class Desired:
     def connectors(self, router: str) -> list[Entity]:
         """Return the router's connectors to brokers, and to the routers that it dials."""
         return [
-            *(entities.connector(name, broker) for name, broker in self.brokers(router).items()),
+            *(entities.connector(name, broker, self._broker_profile) for name, broker in self.brokers(router).items()),
             *(entities.neighbour(other, endpoint) for other, endpoint in self.mesh.dials(router).items()),
         ]
 
@@ -184,7 +186,7 @@ class Desired:
         """Return the connector to a broker or to another router."""
         broker, endpoint = self.brokers(router).get(owner.broker), self.mesh.dials(router).get(owner.subject)
         if broker is not None:
-            yield entities.connector(owner.broker, broker)
+            yield entities.connector(owner.broker, broker, self._broker_profile)
         if endpoint is not None:
             yield entities.neighbour(owner.subject, endpoint)
 

@@ -215,15 +215,18 @@ def connector_name(broker: str) -> str:
     return f"{PREFIX}broker/{broker}"
 
 
-def connector(name: str, broker: BrokerEndpoint) -> Entity:
-    """Return the connector of every router to one broker."""
+def connector(name: str, broker: BrokerEndpoint, profile: str | None = None) -> Entity:
+    """Return the connector of every router to one broker. `profile`: the TLS profile of the routers' configuration with
+    their certificates, for brokers that demand one."""
     attributes: dict[str, Any] = {
         "host": broker.host,
         "port": str(broker.port),
         "role": "route-container",
         "management": False,
     }
-    if broker.scram:  # by the router's own credential, which the agent does not know
+    if broker.scram and profile is not None:
+        attributes |= {"sslProfile": profile, "saslMechanisms": "EXTERNAL"}
+    elif broker.scram:  # by the router's own credential, which the agent does not know
         attributes["saslMechanisms"] = "SCRAM-SHA-256"
     return Entity(CONNECTOR, connector_name(name), attributes)
 

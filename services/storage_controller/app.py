@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 
 from enmasse import health, process, settings
 from enmasse.control import keep_connected
-from enmasse.identity.credentials import Credential, own
+from enmasse.identity.credentials import AnyCredential, own
 from services.storage_controller.controller import ControllerSettings, StorageController
 from services.storage_controller.drivers import KubernetesDriver, KubernetesSettings, LocalDriver
 
@@ -33,7 +33,7 @@ async def _serve(
     controller: StorageController,
     state: health.Health,
     stop: asyncio.Event,
-    credential: Credential | None,
+    credential: AnyCredential | None,
 ) -> None:
     """Act and report, as the only replica or the one that leads."""
     controller.configuration.start_reporting()

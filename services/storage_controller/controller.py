@@ -10,7 +10,7 @@ from enmasse import log, process, settings
 from enmasse.control import keep_connected
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
-from enmasse.identity.credentials import Credential
+from enmasse.identity.credentials import AnyCredential
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import AddressName
@@ -49,7 +49,7 @@ class ControllerSettings(settings.ServiceSettings, frozen=True, kw_only=True, fo
 class StorageController:
     """The controller's state, and its conversations with the brokers."""
 
-    def __init__(self, name: str, driver: BrokerDriver, credential: Credential | None = None) -> None:
+    def __init__(self, name: str, driver: BrokerDriver, credential: AnyCredential | None = None) -> None:
         self.placer = Placer(driver.engine)
         self.book = ReadinessBook("it was gone from its broker and has been made again")
         self.readiness = ReadinessReporter(

@@ -7,7 +7,7 @@ import gc
 
 from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, ControlError, keep_connected
-from enmasse.identity.credentials import Credential, own
+from enmasse.identity.credentials import AnyCredential, own
 from enmasse.stores import StoreError, StoreSettings, make_store
 from services.subserv.control import SubscriptionControl
 from services.subserv.service import SubscriptionService
@@ -84,7 +84,7 @@ async def serve(config: SubservSettings, stop: asyncio.Event) -> None:
 
 
 async def _run(
-    service: SubscriptionService, routed: Routed, config: SubservSettings, credential: Credential | None
+    service: SubscriptionService, routed: Routed, config: SubservSettings, credential: AnyCredential | None
 ) -> None:
     while not service.loaded:
         await service.store.ready()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
-from enmasse.identity.credentials import Credential
+from enmasse.identity.credentials import AnyCredential
 from enmasse.model.feeds import Placements
 from services.subserv.conversation import BrokerConversation, Owner
 from services.subserv.feed import RetainedFeed, Store
@@ -34,7 +34,7 @@ class Broker:
         owner: Owner,
         store: Store,
         learned: Callable[[], None],
-        credential: Credential | None,
+        credential: AnyCredential | None,
     ) -> None:
         self.name = name
         self.endpoint = endpoint
@@ -71,7 +71,7 @@ class Brokers:
     """All of them, by name."""
 
     def __init__(
-        self, owner: Owner, store: Store, unasked: Callable[[Iterable[str]], None], credential: Credential | None
+        self, owner: Owner, store: Store, unasked: Callable[[Iterable[str]], None], credential: AnyCredential | None
     ) -> None:
         """`unasked(names)`: these cannot be asked to keep subscriptions. `credential`: that of this process."""
         self._owner = owner

@@ -12,7 +12,7 @@ from enmasse import log
 from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
 from enmasse.decoding import unpack
-from enmasse.identity.credentials import Credential
+from enmasse.identity.credentials import AnyCredential
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import WireName, address_name
@@ -55,7 +55,7 @@ SETTLE = 0.5
 class SubscriptionService:
     """Everything but the connections to the router and to the configuration service."""
 
-    def __init__(self, store: Store, credential: Credential | None = None) -> None:
+    def __init__(self, store: Store, credential: AnyCredential | None = None) -> None:
         """`credential`: that of this process, for brokers."""
         self.store = store
         self.desired = Desired()

@@ -38,7 +38,7 @@ def service() -> Iterator[Running]:
 def inside(port: int, test: Callable[[Logins], Awaitable[None]], tls: ssl.SSLContext | None = None) -> None:
     @asyncio_test
     async def run() -> None:
-        await test(Logins(Hub(), "localhost" if tls is not None else "127.0.0.1", port, tls, "gateway"))
+        await test(Logins(Hub(), "localhost" if tls is not None else "127.0.0.1", port, lambda: tls, "gateway"))
 
     run()
 
@@ -108,7 +108,7 @@ def test_a_service_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPa
     async def run() -> None:
         server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        found = Logins(Hub(), "127.0.0.1", port, None, "gateway")
+        found = Logins(Hub(), "127.0.0.1", port, lambda: None, "gateway")
         assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
         assert found.waiting == 0
         server.close()
@@ -131,7 +131,7 @@ def test_logins_at_once_are_bounded_in_all_and_for_an_address(monkeypatch: pytes
 
     @asyncio_test
     async def run() -> None:
-        found = Slow(Hub(), "127.0.0.1", 1, None, "gateway")
+        found = Slow(Hub(), "127.0.0.1", 1, lambda: None, "gateway")
 
         def login(host: str, wanted: bool = True) -> asyncio.Task[Login]:
             return asyncio.ensure_future(found.login("alice", b"right", f"{host}:1", lambda: wanted))

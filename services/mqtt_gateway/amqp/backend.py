@@ -17,7 +17,7 @@ from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.identity import authors
-from enmasse.identity.credentials import Credential
+from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.login import LONGEST_WAIT, Login
 from enmasse.identity.owned import owned
 from enmasse.metrics import counter, gauge, single
@@ -64,11 +64,11 @@ class AmqpBackend:
         name: str,
         router: tuple[str, int],
         configserv: tuple[str, int],
-        credential: Credential | None = None,
+        credential: AnyCredential | None = None,
         *,
         router_scram: bool = True,
         authserv: tuple[str, int] | None = None,
-        authserv_tls: ssl.SSLContext | None = None,
+        authserv_tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         drops_unauthorized: bool = False,
     ) -> None:
         self.name = name

@@ -109,10 +109,12 @@ class _Answer(Handler):
 
 
 class Logins:
-    """`host`, `port`: of the service; `tls`: None for a connection without TLS. `container`: the name of this
-    gateway."""
+    """`host`, `port`: of the service; `tls()`: for the next connection, None: without TLS. `container`: the name of
+    this gateway."""
 
-    def __init__(self, hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, container: str) -> None:
+    def __init__(
+        self, hub: Hub, host: str, port: int, tls: Callable[[], ssl.SSLContext | None], container: str
+    ) -> None:
         self.outcomes: Counter[str] = Counter()
         """Logins that were accepted, refused, or failed without an answer."""
         self.trouble = ""
@@ -186,7 +188,7 @@ class Logins:
         )
         last = None
         try:
-            await dial(self._hub, self._host, self._port, connection, self._tls, timeout=PATIENCE)
+            await dial(self._hub, self._host, self._port, connection, self._tls(), timeout=PATIENCE)
             if isinstance(mechanism, _Relay) and ask is not None:
                 last = await _relay(mechanism, connection, ask, answer.properties)
             properties = await answer.properties

@@ -16,7 +16,7 @@ from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.sasl import AnonymousClient, SaslClient
 from enmasse.backoff import ReconnectBackoff
-from enmasse.identity.credentials import Credential
+from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.scram import of_process
 from enmasse.reconnect import keep_connected
 
@@ -112,7 +112,7 @@ class Uplink:
         port: int,
         container: str,
         up: Callable[[Connection], None],
-        credential: Credential | None = None,
+        credential: AnyCredential | None = None,
     ) -> None:
         self.connected = False
         self._hub = hub
@@ -120,7 +120,7 @@ class Uplink:
         self._port = port
         self._container = container
         self._up = up
-        self._mechanism = AnonymousClient() if credential is None else of_process(credential)
+        self._credential = credential
         self._open: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
         self._log = log.get(peer=f"{host}:{port}")
@@ -142,18 +142,20 @@ class Uplink:
         loop = asyncio.get_running_loop()
         self._open = opened = loop.create_future()
         self._gone = gone = loop.create_future()
+        own = self._credential
         connection = Connection(
             _Handler(self),
             container_id=self._container,
             is_client=True,
             hostname=self._host,
-            sasl=SaslClient([self._mechanism], self._host),
+            sasl=SaslClient([AnonymousClient() if own is None else of_process(own)], self._host),
             idle_timeout_ms=int(IDLE * 1000),
             limits=INNER_LIMITS,
         )
         try:
             async with asyncio.timeout(OPENING):
-                await dial(self._hub, self._host, self._port, connection)
+                tls = None if own is None else own.tls()
+                await dial(self._hub, self._host, self._port, connection, tls)
                 await asyncio.wait((opened, gone), return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 gone.result()

@@ -105,14 +105,16 @@ def check_listener(
     _open_properties(where, body)
     if body["requireSsl"] and not body["sslProfile"]:
         raise _wrong(where, "requireSsl needs an sslProfile")
+    certificates = bool(body["sslProfile"]) and bool(profile(body["sslProfile"]).ca_cert_file)
     if _is_for_peers(where, body, knows_peers):
+        if not certificates and EXTERNAL in body["saslMechanisms"]:
+            raise _wrong(where, "saslMechanisms EXTERNAL with access needs an sslProfile with caCertFile")
         return
     if body["saslPlugin"]:  # it states which mechanisms there are
         return
     wanted = _known_mechanisms(
         where, body, (ANONYMOUS, EXTERNAL), "; names and passwords come with an authentication service (saslPlugin)"
     )
-    certificates = bool(body["sslProfile"]) and bool(profile(body["sslProfile"]).ca_cert_file)
     if EXTERNAL in wanted and not certificates:
         raise _wrong(where, "saslMechanisms EXTERNAL needs an sslProfile with caCertFile, and requireSsl")
     if body["authenticatePeer"] and not offered_mechanisms(listener_config("", body), certificates=certificates):
@@ -134,7 +136,7 @@ def check_plugin(where: str, body: Body, *, known: bool, knows_users: bool) -> N
 
 def _is_for_peers(where: str, body: Body, knows_peers: bool) -> bool:
     """Return whether a listener is for processes of the suite: then SCRAM-SHA-256 is offered, and for operators, if it
-    is configured, PLAIN."""
+    is configured, PLAIN; or EXTERNAL, by certificates of the authorities of its sslProfile."""
     wanted = (body["saslMechanisms"] or "").split()
     if SCRAM not in wanted and body["access"] is None:
         return False
@@ -142,11 +144,13 @@ def _is_for_peers(where: str, body: Body, knows_peers: bool) -> bool:
         if body["access"] is not None:
             raise _wrong(where, "access is for processes of the suite, saslPlugin for users: give one of them")
         return False
+    if wanted == [EXTERNAL] and body["requireSsl"] and body["authenticatePeer"] and not body["http"]:
+        return True
     alone = wanted == [SCRAM] or (wanted == [SCRAM, PLAIN] and body["access"] == "operators")
     if not alone or not body["authenticatePeer"] or body["access"] is None or body["http"]:
         text = (
-            f"saslMechanisms {SCRAM} (alone, or with {PLAIN} for operators), authenticatePeer true and access belong "
-            "together, without http"
+            f"saslMechanisms {SCRAM} (alone, or with {PLAIN} for operators), or {EXTERNAL} with requireSsl, "
+            "authenticatePeer true and access belong together, without http"
         )
         raise _wrong(where, text)
     if not knows_peers:

@@ -13,6 +13,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import SaslServer, anonymous, external
 from enmasse.identity.admission import Admission
 from enmasse.identity.login import Login
+from enmasse.identity.refusals import log_handshake
 from enmasse.identity.roles import Listener as PeersListener
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
@@ -79,7 +80,8 @@ class Listener:
                 self._http = _http_server(self._maker.router, config, host, port)
                 self.port = self._http.port
             else:
-                self._server = await serve(self._maker.hub, host, port, self._accept, ssl=context)
+                refused = None if config.access is None else log_handshake
+                self._server = await serve(self._maker.hub, host, port, self._accept, context, refused=refused)
                 self.port = self._server.port
         except (OSError, ValueError, process.Fatal) as error:
             self._http = None
@@ -100,17 +102,17 @@ class Listener:
         record.denied = not self._maker.router.policy.socket_accepted()
         record.tls = tls.protection(peer.ssl)
         if self.config.access is not None:
-            return self._maker.accepted(record, self.config, self._admission(record, self.config.access))
+            return self._maker.accepted(record, self.config, self._admission(record, self.config.access, peer))
         if self.config.sasl_plugin is not None:
             return self._maker.accepted(record, self.config, self._of_user(record, peer, self.config.sasl_plugin))
         user = tls.user_of(peer.ssl, None if self._profile is None else self._profile.uid_format)
         return self._maker.accepted(record, self.config, self._sasl(user))
 
-    def _admission(self, record: RouterConnection, access: PeersListener) -> SaslServer:
+    def _admission(self, record: RouterConnection, access: PeersListener, peer: Peer) -> SaslServer:
         """Return the SASL layer of a process of the suite, which gets the rights of its role."""
-        router, peers = self._maker.router, self._maker.peers
-        assert peers is not None  # or the listener would have been refused
-        admission = Admission(access, peers, record.host)
+        router = self._maker.router
+        peers = None if EXTERNAL in self.config.sasl_mechanisms else self._maker.peers
+        admission = Admission(access, peers, record.host, peer.certificate)
 
         def admit(user: str) -> PeerRights:
             admission.opened(user)
