@@ -12,6 +12,8 @@ INSECURE = {
     "plaintext": "passwords and messages of clients of other machines can be read on the network",
 }
 """Word → meaning of what `enmasse up` was allowed to do."""
+NOT_ASKED = "AMQP clients need no credentials: this router asks for the users when `enmasse up` has been started again"
+"""State of a router whose listeners were made before there were users."""
 
 
 def error_lines(errors: Sequence[dict[str, Any]]) -> list[str]:

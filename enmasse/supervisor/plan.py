@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import ROUTERS
 from enmasse.engines.program import Spec
@@ -41,6 +43,10 @@ CA_CERT, CA_KEY, SERVER_CERT, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "se
 """Files of `--tls auto`."""
 
 
+class _Kept(msgspec.Struct):
+    config: dict[str, str] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of `enmasse up`. Paths are absolute."""
@@ -70,6 +76,8 @@ class Options:
     """Clients of other machines may connect although there are no users."""
     allow_plaintext: bool = False
     """Clients of other machines may connect without TLS."""
+    users: bool = False
+    """There were users at the start."""
 
     def log_level(self, kind: str) -> str:
         """Return the log level of `kind`."""
@@ -130,8 +138,7 @@ class Options:
         """Return what clients of other machines may do without: be `anonymous`, connect in `plaintext`."""
         outside = [each for each in self.listeners() if not is_loopback(each.host)]
         plain = any(each.protocol in PLAIN for each in outside)
-        # Routers of other products let in every client.
-        anonymous = [e for e in outside if not users or (e.protocol in AMQP_PROTOCOLS and not authenticates(self))]
+        anonymous = [e for e in outside if not users or (e.protocol in AMQP_PROTOCOLS and not asks_for_users(self))]
         return [*(["anonymous"] if anonymous else []), *(["plaintext"] if plain else [])]
 
     def public_ports(self) -> dict[str, int]:
@@ -227,7 +234,8 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 configserv=configserv,
                 listeners=for_clients,
                 mqtt=options.has_mqtt,
-                sasl_plugin=AUTHSERV if authenticates(options) else None,
+                sasl_plugin=AUTHSERV if asks_for_users(options) else None,
+                authenticate=options.users and not authenticates(options),
                 static=["ragent", "operators", "services", "inter-router"],
             ),
         ),
@@ -264,6 +272,12 @@ def authenticates(options: Options) -> bool:
     return options.router == EMBEDDED
 
 
+def asks_for_users(options: Options) -> bool:
+    """Return True if listeners for AMQP clients ask for a user as soon as there are users. Those of Dispatch do so if
+    there were users at the start."""
+    return authenticates(options) or options.users
+
+
 def router_name(number: int) -> str:
     """Return name and id of a router."""
     return f"{ROUTER_KIND}-{number}"
@@ -292,6 +306,7 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> 
     if authenticates(options):
         made |= {"credential": settings.credential(name), "peers": settings.peers, "audit": str(data.audit)}
         made["configserv"] = settings.configserv
+    if asks_for_users(options):
         made["entities"] = [*made["entities"], _auth_service(settings.address(f"{AUTHSERV}/amqp"))]
     return Spec(name, ROUTER_KIND, made, frozenset(listening), options.router)
 
@@ -305,6 +320,15 @@ def forget_router(ports: InternalPorts, name: str) -> None:
 def has_users(config: Path) -> bool:
     """Return True if the configuration has users."""
     return (config / USERS).exists()
+
+
+def kept_users(data: Path) -> bool:
+    """Return True if the configuration service has kept users in the data directory."""
+    try:
+        kept = msgspec.json.decode((data / "configserv" / "configuration.json").read_bytes(), type=_Kept)
+    except (OSError, msgspec.DecodeError):  # the service reports it
+        return False
+    return USERS in kept.config
 
 
 def has_brokers_by_hand(config: Path) -> bool:

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -23,7 +24,7 @@ from enmasse.supervisor import datadir, desired, limits, listening, logfile
 from enmasse.supervisor.child import Command, Service
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer
-from enmasse.supervisor.plan import OPERATORS, SUPERVISOR, USERS, Options, embedded_kinds, has_users
+from enmasse.supervisor.plan import OPERATORS, SUPERVISOR, USERS, Options, embedded_kinds, has_users, kept_users
 from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
 from enmasse.supervisor.suite import StatusSource, Supervisor
 
@@ -72,6 +73,7 @@ def run(
     if INSTALLED.is_dir():
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(INSTALLED), os.environ.get("PYTHONPATH"))))
     os.umask(0o077)  # for the children too: only the owner may read the data directory
+    options = replace(options, users=has_users(options.config) or kept_users(options.data))
     check_names(options)
     check_store(options)
     check_tls(options)
@@ -194,16 +196,11 @@ def check_exposure(options: Options) -> None:
     if not outside:
         return
     at = ", ".join(each.text for each in outside)
-    users = has_users(options.config)
-    if not options.allow_anonymous and (not users or "anonymous" in options.insecure(users=True)):
-        if users:
-            why = f"--router {options.router} does not ask for one. Name the protocols of MQTT"
-        else:
-            why = f"{options.config} has no {USERS}. Make users with `enmasse user add NAME`"
+    if not options.allow_anonymous and not has_users(options.config):
         raise StartError(
             "start.listen.anonymous",
-            f"--listen {at}: clients of other machines could connect without a password, because {why}, or start with "
-            "--allow-anonymous.",
+            f"--listen {at}: clients of other machines could connect without a password, because {options.config} has "
+            f"no {USERS}. Make users with `enmasse user add NAME`, or start with --allow-anonymous.",
         )
     plain = [each.text for each in outside if each.protocol in listening.PLAIN or options.certificate is None]
     if plain and not options.allow_plaintext:

@@ -22,12 +22,13 @@ from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.group import STOP_WITHIN
 from enmasse.supervisor.issuer import Issuer
 from enmasse.supervisor.launch import Launch
-from enmasse.supervisor.lines import error_lines
+from enmasse.supervisor.lines import NOT_ASKED, error_lines
 from enmasse.supervisor.plan import (
     GATEWAY,
     ROUTER_KIND,
     USERS,
     Options,
+    asks_for_users,
     authserv,
     fixed_services,
     forget_router,
@@ -131,6 +132,8 @@ class Supervisor:
         for entry in found:
             if entry["kind"] == "configserv" and entry["ready"] and not (self._feed and self._feed.attached):
                 entry["ready"], entry["detail"] = False, "its status feed has not delivered yet"
+            if entry["kind"] == ROUTER_KIND and self._lets_in_everyone:
+                entry["ready"], entry["detail"] = False, f"{NOT_ASKED}; {entry['detail']}"
         return found
 
     def status(self) -> status.Status:
@@ -189,7 +192,7 @@ class Supervisor:
             self._print(line)
         for child in self._fixed.values():
             child.start()
-        if has_users(self.options.config):
+        if self.options.users:
             self._start_authserv()
         self._routers.start()
         if self.options.has_mqtt:
@@ -221,6 +224,11 @@ class Supervisor:
             return certificates.names(listening.names(self.options.listen))
 
         await certificates.keep(self.options.tls_folder, names, self._say_once)
+
+    @property
+    def _lets_in_everyone(self) -> bool:
+        """There are users since the start, for which listeners for AMQP clients do not ask."""
+        return self._authserv is not None and not asks_for_users(self.options)
 
     def _insecure(self) -> list[str]:
         return self.options.insecure(users=self._authserv is not None or has_users(self.options.config))
@@ -265,6 +273,8 @@ class Supervisor:
     def _start_authserv(self) -> None:
         """Start the authentication service, unless it runs: from the first users on the suite has it."""
         if self._authserv is None:
+            if not asks_for_users(self.options):
+                self._say_once(f"INSECURE: {NOT_ASKED}")
             self._authserv = self._child(authserv(self.options, self.data, self._ports))
             self._authserv.start()
 

@@ -74,6 +74,8 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
     broker_profile: str | None = None
     """Name of the sslProfile, in the routers' own configuration, with which they authenticate at brokers that want it;
     absent: by their credential (SCRAM-SHA-256)."""
+    authenticate: bool = False
+    """No client may skip SASL: Dispatch does not ask the service about one that does, and lets it in."""
     static: tuple[str, ...] = ("ragent",)
     """Names of entities in the routers' own configuration: they are not reported as foreign."""
 
@@ -96,7 +98,11 @@ class RouterAgent:
             for each in config.listeners
         )
         self.desired = Desired(
-            listeners, mqtt=config.mqtt, sasl_plugin=config.sasl_plugin, broker_profile=config.broker_profile
+            listeners,
+            mqtt=config.mqtt,
+            sasl_plugin=config.sasl_plugin,
+            authenticate=config.authenticate,
+            broker_profile=config.broker_profile,
         )
         self.routers: dict[str, ManagedRouter] = {}
         self.by_hand = ByHand(config.name, self._contents_changed)

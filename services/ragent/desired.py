@@ -32,6 +32,7 @@ class Desired:
         mqtt: bool = False,
         sasl_plugin: str | None = None,
         broker_profile: str | None = None,
+        authenticate: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sources = Sources(("addresses", "placements"))
@@ -44,6 +45,7 @@ class Desired:
         self._listeners = tuple(listeners)
         self._mqtt = mqtt
         self._sasl_plugin = sasl_plugin
+        self._authenticate = authenticate
         self._types: dict[AddressName, str] = {}
         self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._brokers: Mapping[str, feeds.BrokerEndpoint] = {}
@@ -154,7 +156,7 @@ class Desired:
     def listeners(self, router: str) -> list[Entity]:
         """Return the router's listeners for clients, and their TLS profiles. A port of a host belongs to one router."""
         wanted = [each for each in self._listeners if each.router in (None, router)]
-        return entities.listeners(wanted, self._sasl_plugin)
+        return entities.listeners(wanted, self._sasl_plugin, authenticate=self._authenticate)
 
     def expected(self, router: str, type_: str, name: str) -> Entity | None:
         """Return the desired entity of this name; None if it is not desired, or if the agent gives no such name."""

@@ -239,12 +239,15 @@ def neighbour(router: str, endpoint: Endpoint) -> Entity:
     return Entity(CONNECTOR, f"{PREFIX}router/{router}", attributes)
 
 
-def listeners(wanted: Iterable[ClientListener], sasl_plugin: str | None = None) -> list[Entity]:
-    """Return the client listeners and their TLS profiles. `sasl_plugin`: the authentication service that they ask."""
+def listeners(
+    wanted: Iterable[ClientListener], sasl_plugin: str | None = None, *, authenticate: bool = False
+) -> list[Entity]:
+    """Return the client listeners and their TLS profiles. `sasl_plugin`: the authentication service that they ask;
+    `authenticate`: no client may skip SASL."""
     entities = []
     for name, host, port, tls, _ in wanted:
-        attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "normal", "authenticatePeer": False}
-        attributes["management"] = False
+        attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "normal"}
+        attributes |= {"authenticatePeer": authenticate, "management": False}
         if sasl_plugin is not None:
             attributes["saslPlugin"] = sasl_plugin
         if tls is not None:

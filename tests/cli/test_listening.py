@@ -13,7 +13,7 @@ import pytest
 
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.listening import Listen, listeners, names, parse
-from enmasse.supervisor.plan import Options
+from enmasse.supervisor.plan import Options, kept_users
 from enmasse.supervisor.start import check_exposure
 from enmasse.testing import free_offset
 from tests.certificates import Authority
@@ -130,14 +130,21 @@ def test_other_machines_are_refused_without_users(given: tuple[str, ...], id: st
     check_exposure(options(tmp_path, *given))
 
 
-def test_a_router_that_asks_for_no_password_is_no_protection(tmp_path: Path) -> None:
-    (tmp_path / "users.json").write_text("{}")
-    dispatch = replace(options(tmp_path, "192.0.2.1"), router="qdrouterd")
-    with pytest.raises(StartError, match=r"--router qdrouterd does not ask .*\[start\.listen\.anonymous\]"):
-        check_exposure(dispatch)
-    assert dispatch.insecure(users=True) == ["anonymous"]
-    check_exposure(replace(dispatch, allow_anonymous=True))
-    check_exposure(replace(dispatch, listen=(parse("mqtts=192.0.2.1"),)))
+def test_dispatch_asks_for_users_that_were_there_at_the_start(tmp_path: Path) -> None:
+    later = replace(options(tmp_path, "192.0.2.1"), router="qdrouterd")
+    assert later.insecure(users=True) == ["anonymous"]
+    assert replace(later, users=True).insecure(users=True) == []
+    assert replace(later, listen=(parse("mqtts=192.0.2.1"),)).insecure(users=True) == []
+    assert options(tmp_path, "192.0.2.1").insecure(users=True) == []
+
+
+def test_users_that_are_kept_count(tmp_path: Path) -> None:
+    assert not kept_users(tmp_path)
+    (tmp_path / "configserv").mkdir()
+    file = tmp_path / "configserv" / "configuration.json"
+    for content, kept in (("{", False), ('{"config": {"users.json": "x"}}', True), ('{"config": {}}', False)):
+        file.write_text(content)
+        assert kept_users(tmp_path) is kept
 
 
 def test_plaintext_is_refused_beyond_loopback(tmp_path: Path) -> None:
