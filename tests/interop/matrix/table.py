@@ -1,0 +1,146 @@
+"""What clients see: identity, operation and permission, and the outcome at each client.
+
+`python -m tests.interop.matrix.table > docs/outcomes.md` makes the page; test_matrix.py runs
+each row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from textwrap import wrap
+from typing import NamedTuple
+
+TYPES = ("anycast", "multicast", "queue", "topic")
+OPERATIONS = ("send", "receive")
+FAMILIES = ("Proton", "Qpid JMS", "rhea", "MQTT 3.1.1", "MQTT 5")
+
+
+class Kind(NamedTuple):
+    """A client program. `slow`: each connection costs a process, or much time."""
+
+    family: str
+    name: str
+    description: str
+    slow: bool = False
+
+
+MOSQUITTO = "mosquitto_pub and mosquitto_sub, MQTT"
+CLIENTS = {
+    "proton": Kind("Proton", "Proton", "python-qpid-proton, SASL PLAIN"),
+    "jms": Kind("Qpid JMS", "Qpid JMS", "Apache Qpid JMS 2.7 (Java), SASL SCRAM-SHA-512", slow=True),
+    "rhea": Kind("rhea", "rhea", "rhea (JavaScript), SASL PLAIN", slow=True),
+    "paho-3": Kind("MQTT 3.1.1", "paho 3.1.1", "paho-mqtt (Python), MQTT 3.1.1"),
+    "paho-5": Kind("MQTT 5", "paho 5", "paho-mqtt (Python), MQTT 5"),
+    "paho-5-websocket": Kind("MQTT 5", "paho 5, WebSocket", "paho-mqtt (Python), MQTT 5 over WebSocket"),
+    "mosquitto-3": Kind("MQTT 3.1.1", "mosquitto 3.1.1", f"{MOSQUITTO} 3.1.1", slow=True),
+    "mosquitto-5": Kind("MQTT 5", "mosquitto 5", f"{MOSQUITTO} 5", slow=True),
+}
+
+RIGHT, WRONG, UNKNOWN, NOTHING, REMOVED = "right", "wrong", "unknown", "nothing", "removed"
+IDENTITIES = {
+    RIGHT: "the right password",
+    WRONG: "a wrong password",
+    UNKNOWN: "a user that does not exist",
+    NOTHING: "no credentials (there is no entry `anonymous`)",
+    REMOVED: "the right password; the user is removed while it is connected",
+}
+
+
+class Cell(NamedTuple):
+    """One attempt. `permitted`: the user may do the operation on the address."""
+
+    identity: str
+    operation: str
+    type: str
+    permitted: bool
+
+    @property
+    def row(self) -> Row:
+        """Return the row with its outcome."""
+        if self.identity != RIGHT:
+            return ROWS[self.identity]
+        return ROWS[f"{self.operation}s{'' if self.permitted else ' without permission'}"]
+
+
+Row = dict[str, str]
+"""Family → outcome."""
+UNAUTHORIZED = "amqp:unauthorized-access"
+
+
+def _row(proton: str, jms: str, rhea: str, mqtt_3: str, mqtt_5: str) -> Row:
+    return dict(zip(FAMILIES, (proton, jms, rhea, mqtt_3, mqtt_5), strict=True))
+
+
+_REFUSED = _row(
+    f"ConnectionException {UNAUTHORIZED}", "JMSSecuritySaslException", UNAUTHORIZED, "CONNACK 4", "CONNACK 0x86"
+)
+ROWS: dict[str, Row] = {
+    "sends": _row("accepted", "accepted", "accepted", "PUBACK 0", "PUBACK 0"),
+    "receives": _row("attached", "attached", "attached", "SUBACK 1", "SUBACK 1"),
+    "sends without permission": _row(
+        f"LinkDetached {UNAUTHORIZED}", "JMSSecurityException", UNAUTHORIZED, "closed", "PUBACK 0x87"
+    ),
+    "receives without permission": _row(
+        f"LinkDetached {UNAUTHORIZED}", "JMSSecurityException", UNAUTHORIZED, "SUBACK 0x80", "SUBACK 0x87"
+    ),
+    WRONG: _REFUSED,
+    UNKNOWN: _REFUSED,
+    NOTHING: {**_REFUSED, "rhea": "SASL layer not enabled", "MQTT 3.1.1": "CONNACK 5", "MQTT 5": "CONNACK 0x87"},
+    REMOVED: _row(
+        f"ConnectionClosed {UNAUTHORIZED}", "JMSSecurityException", UNAUTHORIZED, "closed", "DISCONNECT 0x87"
+    ),
+}
+
+
+def cells(client: str) -> list[Cell]:
+    """Return the attempts of a client: all combinations; of a slow client thinned by the rule of the page."""
+    product = itertools.product(OPERATIONS, TYPES, (True, False))
+    found = [Cell(identity, *rest) for identity, rest in itertools.product(IDENTITIES, list(product))]
+    return [cell for cell in found if cell.identity == RIGHT or _chosen(cell)] if CLIENTS[client].slow else found
+
+
+def _chosen(cell: Cell) -> bool:
+    """Return whether a slow client makes this attempt with an identity that is refused: each type once, both operations
+    and both permissions. (A program that may not receive leaves, so that nothing would be left to remove.)"""
+    number = TYPES.index(cell.type)
+    return (cell.operation, cell.permitted) == (OPERATIONS[number % 2], number != 2)
+
+
+NOT_REACHED = "tries either"
+INTRODUCTION = f"""
+The outcome of logins and operations at clients of several families, by the identity that they present and what the user
+may do ([identity](identity.md)). All types of addresses ({", ".join(TYPES)}) have the same outcomes. A message whose
+sender was refused is not delivered, and a client that may not receive gets none.
+"""
+NOTES = """
+Exceptions of Proton are shown with the condition in their text, those of Qpid JMS by their class, errors of rhea by
+their condition. MQTT clients send and subscribe with QoS 1; `closed`: the connection is closed without a packet, as
+3.1.1 has none for it. rhea does not speak SASL if it has no user name.
+"""
+ATTEMPTS = f"""
+Attempts are all combinations of identity, operation, type and permission. They are thinned for clients of which each
+connection takes a process, or much time ({", ".join(kind.name for kind in CLIENTS.values() if kind.slow)}): with an
+identity that is refused they try each type once, with both operations and both permissions among them.
+"""
+
+
+def page() -> str:
+    """Return the page of the documentation."""
+    lines = [
+        "# What clients see", *wrap(INTRODUCTION.strip(), 120), "",
+        "This page is made from `tests/interop/matrix/table.py` by `python -m tests.interop.matrix.table`;",
+        "`tests/interop/test_matrix.py` runs all of it against one suite.", "",
+        "| a client presents | and | " + " | ".join(FAMILIES) + " |", "|---|---|" + "---|" * len(FAMILIES),
+    ]  # fmt: skip
+    for name, row in ROWS.items():
+        presents, does = (IDENTITIES[name], "") if name in IDENTITIES else (IDENTITIES[RIGHT], name)
+        lines.append(
+            f"| {presents} | {does or NOT_REACHED} | " + " | ".join(f"`{row[family]}`" for family in FAMILIES) + " |"
+        )
+    lines += ["", *wrap(NOTES.strip(), 120), "", "| client | is | attempts |", "|---|---|---|"]
+    lines += [f"| {kind.name} | {kind.description} | {len(cells(each))} |" for each, kind in CLIENTS.items()]
+    return "\n".join([*lines, "", *wrap(ATTEMPTS.strip(), 120)]) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,90 @@
+// `node cells.js HOST PORT SOURCE`: connections of users from the address SOURCE, by commands on standard input; each is answered by a line.
+//   open ID USER PASSWORD OPERATION ADDRESS BODY   log in ("-" "-": without credentials), then send or receive
+//   take ID                                        the body of the next message
+//   gone ID                                        why the connection has ended
+//   close ID                                       bodies of messages that have come and were not taken, as JSON
+'use strict';
+
+const net = require('node:net');
+const readline = require('node:readline');
+const rhea = require('rhea');
+
+const LIMIT = 60000; // milliseconds for one answer
+const [host, port, localAddress] = process.argv.slice(2);
+const sessions = new Map();
+
+class Session {
+  constructor(user, password) {
+    this.bodies = [];
+    this.ended = new Promise((resolve) => {
+      this.end = resolve;
+    });
+    const container = rhea.create_container();
+    const credentials = user === '-' ? {} : { username: user, password };
+    const connect = (port, host, _, connected) => net.connect({ port, host, localAddress }, connected);
+    this.connection = container.connect({ host, port: Number(port), connect, reconnect: false, ...credentials });
+    // Listeners of errors: without them rhea raises an exception.
+    this.connection.on('connection_error', ({ connection, error }) => this.end(told(connection.error || error)));
+    this.connection.on('connection_close', ({ connection }) => this.end(told(connection.error)));
+    this.connection.on('disconnected', ({ error }) => this.end(told(error)));
+    this.connection.on('message', ({ message }) => this.bodies.push(String(message.body)));
+  }
+
+  operate(operation, address, body) {
+    const opened = new Promise((resolve) => this.connection.once('connection_open', () => resolve('')));
+    return Promise.race([this.ended, opened.then(() => this[operation](address, body))]);
+  }
+
+  send(target, body) {
+    return new Promise((resolve) => {
+      const link = this.connection.open_sender({ target });
+      link.once('sender_error', () => resolve(told(link.error)));
+      link.once('sendable', () => link.send({ body }));
+      for (const outcome of ['accepted', 'released', 'modified', 'rejected']) link.once(outcome, () => resolve(outcome));
+    });
+  }
+
+  receive(source) {
+    return new Promise((resolve) => {
+      const link = this.connection.open_receiver({ source });
+      link.once('receiver_error', () => resolve(told(link.error)));
+      // A refusal is an attach with a null terminus, and then a detach (2.6.3).
+      link.once('receiver_open', () => link.source && link.source.value && resolve('attached'));
+    });
+  }
+
+  async take() {
+    while (!this.bodies.length) await new Promise((resolve) => this.connection.once('message', resolve));
+    return this.bodies.shift();
+  }
+
+  close() {
+    this.connection.close();
+    return JSON.stringify(this.bodies);
+  }
+}
+
+function told(error) {
+  if (!error) return 'closed';
+  return error.condition || error.message || String(error);
+}
+
+async function obey(line) {
+  const [command, id, ...rest] = line.split(' ');
+  if (command === 'open') {
+    const [user, password, operation, address, body] = rest;
+    sessions.set(id, new Session(user, password));
+    return sessions.get(id).operate(operation, address, body);
+  }
+  return command === 'gone' ? sessions.get(id).ended : sessions.get(id)[command]();
+}
+
+async function main() {
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    const late = new Promise((resolve) => setTimeout(resolve, LIMIT, 'no answer').unref());
+    console.log(await Promise.race([obey(line), late]));
+  }
+  process.exit(0);
+}
+
+main();

@@ -1,0 +1,257 @@
+"""Identities, clients, operations, types of addresses and permissions: what a client sees, by the table of matrix/."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paho.mqtt.client import MQTTv5, MQTTv311
+from proton import Event, Message
+from proton.handlers import MessagingHandler
+from proton.reactor import AtMostOnce, Container
+from proton.utils import BlockingConnection
+
+from enmasse.testing import Suite, running, wait_for
+from tests.interop.clients import Broken
+from tests.interop.matrix import clients
+from tests.interop.matrix.clients import Login, Open, Session, text
+from tests.interop.matrix.table import (
+    CLIENTS,
+    IDENTITIES,
+    NOTHING,
+    OPERATIONS,
+    REMOVED,
+    TYPES,
+    UNKNOWN,
+    WRONG,
+    Cell,
+    cells,
+    page,
+)
+from tests.system.amqp_users import allow, apply, entry
+
+pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients before, the first test does
+
+SEND, RECEIVE = OPERATIONS
+FLAVORS = {"queue": "small-persisted-queue", "topic": "small-persisted-topic"}
+GRANTS = {"in": SEND, "out": RECEIVE, "closed": RECEIVE}
+"""Name of an address after its type → what the users may do there."""
+ADDRESSES = {
+    f"{type}-{name}": {"type": type, **({"flavor": FLAVORS[type]} if type in FLAVORS else {})}
+    for type in TYPES
+    for name in GRANTS
+}
+OBSERVED = [address for address in ADDRESSES if not address.endswith("-out")]
+RIGHTS = [
+    allow(
+        *(f"{type}-{name}" for type in TYPES for name, grant in GRANTS.items() if grant == operation), operations=[op]
+    )
+    for operation, op in ((SEND, "send"), (RECEIVE, "recv"))
+]
+PASSWORD = "the-right-one"
+
+
+def address_of(cell: Cell) -> str:
+    """Return the address of an attempt: one where the user may do the operation, or only the other one."""
+    if cell.permitted:
+        return f"{cell.type}-{'in' if cell.operation == SEND else 'out'}"
+    return f"{cell.type}-{'closed' if cell.operation == SEND else 'in'}"
+
+
+def users() -> dict[str, Any]:
+    """Return the users of all clients: those who may err, each with few failures, and those who are removed."""
+    found = {"admin": entry("admin", allow("#")), "user": entry(PASSWORD, *RIGHTS)}
+    for client, type in itertools.product(CLIENTS, TYPES):
+        found[f"erring-{client}-{type}"] = found["user"]
+    return {**found, **{f"leaving-{client}": found["user"] for client in CLIENTS}}
+
+
+def login_of(client: str, cell: Cell) -> Login:
+    return {
+        WRONG: Login(f"erring-{client}-{cell.type}", "wrong"),
+        UNKNOWN: Login("-".join(map(str, ("nobody", client, *cell))), PASSWORD),
+        NOTHING: Login(),
+        REMOVED: Login(f"leaving-{client}", PASSWORD),
+    }.get(cell.identity, Login("user", PASSWORD))
+
+
+class Observer(MessagingHandler):
+    """Receives everything that comes to these addresses."""
+
+    def __init__(self, suite: Suite, addresses: list[str]) -> None:
+        super().__init__()
+        self._suite, self._addresses = suite, addresses
+        self.bodies: dict[str, list[str]] = defaultdict(list)
+        self.opened = 0
+        self._container = Container(self)
+        self._thread = threading.Thread(target=self._container.run, daemon=True)
+        self._thread.start()
+
+    def on_start(self, event: Event) -> None:
+        connection = event.container.connect(
+            self._suite.url, user="admin", password="admin", allow_insecure_mechs=True, allowed_mechs="PLAIN"
+        )
+        for address in self._addresses:
+            event.container.create_receiver(connection, address)
+
+    def on_link_opened(self, event: Event) -> None:
+        self.opened += 1
+
+    def on_message(self, event: Event) -> None:
+        self.bodies[event.receiver.source.address].append(text(event.message.body))
+
+    def seen(self, address: str, body: str) -> None:
+        wait_for(f"{body} at {address}", lambda: body in self.bodies[address])
+
+
+class Running:
+    """The suite, an administrator's connection, and the observer."""
+
+    def __init__(self, suite: Suite) -> None:
+        self.suite = suite
+        self.observer = Observer(suite, OBSERVED)
+        wait_for("the observer's links", lambda: self.observer.opened == len(OBSERVED))
+
+    def send(self, address: str, body: str) -> None:
+        """Send as the administrator; where the observer receives, it has the message then."""
+        admin = BlockingConnection(
+            self.suite.url, timeout=60, user="admin", password="admin", allow_insecure_mechs=True, allowed_mechs="PLAIN"
+        )
+        sender = admin.create_sender(address, options=AtMostOnce())  # Proton's client settles nothing meanwhile
+        admin.wait(lambda: sender.link.credit)
+        sender.send(Message(body=body))
+        admin.close()
+        if address in OBSERVED:
+            self.observer.seen(address, body)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("matrix"), ADDRESSES, options=()) as suite:
+        users_file = suite.config / "users.json"
+        users_file.write_text(json.dumps(users()))
+        users_file.chmod(0o600)
+        suite.up(240)
+        suite.wait_ready()
+        apply(suite, users())
+        yield Running(suite)
+
+
+@contextlib.contextmanager
+def opening(client: str, suite: Suite) -> Iterator[Open]:
+    """Make a client. Each but Proton has a source address of its own: failed logins count for an address."""
+    source = f"127.0.0.{10 + list(CLIENTS).index(client)}"
+    try:
+        if client == "jms":
+            with clients.program(clients.jms_cells(), suite, source) as found:
+                yield found
+        elif client == "rhea":
+            with clients.program(clients.rhea_cells(), suite, source) as found:
+                yield found
+        elif client == "proton":
+            yield partial(clients.Proton, suite)
+        elif client.startswith("paho"):
+            version = MQTTv311 if client == "paho-3" else MQTTv5
+            websocket = client.endswith("websocket")
+            yield partial(clients.PahoSession, suite, source, version=version, websocket=websocket)
+        else:
+            yield partial(clients.Mosquitto, suite, source, version="mqttv311" if client == "mosquitto-3" else "mqttv5")
+    except Broken as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+class Attempts:
+    """All attempts of a client. `outcomes`: what it saw. `delivered`: bodies of messages that had to be refused, and
+    came."""
+
+    def __init__(self, place: Running, client: str, open: Open) -> None:
+        self._place, self._client, self._open = place, client, open
+        self.outcomes: dict[Cell, str] = {}
+        self.delivered: list[str] = []
+        for cell in cells(client):
+            if cell.identity != REMOVED:
+                self._attempt(cell)
+        self._removed()
+        self._nothing_refused_is_delivered()
+
+    def _body(self, *words: Any) -> str:
+        return "/".join(map(str, (self._client, *words)))
+
+    def _begin(self, cell: Cell) -> Session:
+        return self._open(login_of(self._client, cell), cell.operation, address_of(cell), self._body(*cell))
+
+    def _attempt(self, cell: Cell) -> None:
+        session = self._begin(cell)
+        self.outcomes[cell] = session.outcome
+        if cell.operation == RECEIVE:
+            probe = self._body("probe", *cell)
+            if session.outcome in ("attached", "SUBACK 1"):
+                self._place.send(address_of(cell), probe)
+                if (found := session.take()) != probe:
+                    self.outcomes[cell] += f", but {found} came"
+            elif not cell.permitted:
+                self._place.send(address_of(cell), probe)  # the observer gets it
+        self.delivered += session.close()
+
+    def _removed(self) -> None:
+        """All attempts are connected; then their user is removed."""
+        sessions = {cell: self._begin(cell) for cell in cells(self._client) if cell.identity == REMOVED}
+        everybody = users()
+        del everybody[f"leaving-{self._client}"]
+        apply(self._place.suite, everybody)
+        for cell, session in sessions.items():
+            before = cell._replace(identity="right").row[CLIENTS[self._client].family]
+            self.outcomes[cell] = f"{session.outcome} before"
+            if session.outcome == before:
+                self.outcomes[cell] = before if before == "closed" else session.gone()
+            self.delivered += session.close()
+
+    def _nothing_refused_is_delivered(self) -> None:
+        for address in OBSERVED:
+            self._place.send(address, self._body("last"))
+        refused = {
+            self._body(*cell) for cell in self.outcomes if not cell.permitted or cell.identity not in ("right", REMOVED)
+        }
+        self.delivered += [
+            body for bodies in self._place.observer.bodies.values() for body in bodies if body in refused
+        ]
+
+
+@pytest.fixture(scope="module", params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def attempts(place: Running, client: str) -> Attempts:
+    with opening(client, place.suite) as open:
+        return Attempts(place, client, open)
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_what_a_client_sees(client: str, attempts: Attempts, identity: str) -> None:
+    wrong = [
+        f"{'/'.join(map(str, cell))}: {attempts.outcomes[cell]}, expected {expected}"
+        for cell in cells(client)
+        if cell.identity == identity and attempts.outcomes[cell] != (expected := cell.row[CLIENTS[client].family])
+    ]
+    if wrong:
+        pytest.fail("\n".join(wrong), pytrace=False)
+
+
+def test_nothing_that_is_refused_is_delivered(attempts: Attempts) -> None:
+    assert attempts.delivered == []
+
+
+def test_the_page_in_docs_is_made_from_the_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "outcomes.md").read_text()
+    assert text == page(), "run: python -m tests.interop.matrix.table > docs/outcomes.md"
