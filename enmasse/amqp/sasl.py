@@ -24,6 +24,7 @@ from enmasse.amqp.performatives import (
 from enmasse.amqp.types import Symbol
 
 __all__ = [
+    "EXTERNAL",
     "AnonymousClient",
     "ClientMechanism",
     "Exchange",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _MAX_ROUNDS = 16
+EXTERNAL = "EXTERNAL"
 _TEXT = {1: "wrong credentials", 2: "a system error", 3: "a permanent system error", 4: "a transient system error"}
 
 
@@ -337,7 +339,7 @@ class PlainClient:
 class ExternalClient:
     """EXTERNAL (RFC 4422): the identity is the transport's."""
 
-    name = "EXTERNAL"
+    name = EXTERNAL
 
     def start(self) -> bytes | None:
         """Return an empty response: no other identity is asked for."""

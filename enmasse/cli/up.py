@@ -87,6 +87,8 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE",
               help="Certificate (PEM); with it AMQPS (5671), MQTT over TLS (8883, 8084) are served.")  # fmt: skip
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key (PEM).")
+@click.option("--tls-client-ca", type=click.Path(path_type=Path), metavar="FILE",
+              help="With TLS: CA (PEM) of clients' certificates, whose common name is the user.")  # fmt: skip
 @click.option("--listen", "listen", multiple=True, type=ListenAddress(), metavar="[PROTOCOL=]HOST[:PORT]",
               help="Let clients connect at this address too: of all protocols, or of amqp, amqps, mqtt, mqtts, ws or "
                    "wss; `*`: all addresses of this machine. May be repeated.")  # fmt: skip
@@ -108,7 +110,8 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
     config: Path | None, data: Path | None, offset: int, tls: str | None, tls_cert: Path | None,
-    tls_key: Path | None, listen: tuple[Any, ...], allow_anonymous: bool, allow_plaintext: bool,
+    tls_key: Path | None, tls_client_ca: Path | None, listen: tuple[Any, ...],
+    allow_anonymous: bool, allow_plaintext: bool,
     without: tuple[str, ...], router: str, broker: str, store: str | None,
     allowed_origins: tuple[str, ...], log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
@@ -130,7 +133,7 @@ def command(
     if config is None:
         config = config_folder(offset)
         _write_example(config, data)
-    _run(config, data, offset, tls_cert, tls_key, tls_auto=tls is not None, listen=listen,
+    _run(config, data, offset, tls_cert, tls_key, tls_client_ca, tls_auto=tls is not None, listen=listen,
          allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without), router=router,
          broker=broker, store=store, allowed_origins=allowed_origins, log_levels=dict(log_levels))  # fmt: skip
 
@@ -160,7 +163,10 @@ def _write_example(config: Path, data: Path) -> None:
         )
 
 
-def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None, **more: Any) -> None:
+def _run(
+    config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None,
+    **more: Any,
+) -> None:  # fmt: skip
     from enmasse.supervisor import start
     from enmasse.supervisor.errors import StartError
     from enmasse.supervisor.plan import Options
@@ -172,6 +178,7 @@ def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: 
             offset=offset,
             tls_cert=tls_cert.absolute() if tls_cert else None,
             tls_key=tls_key.absolute() if tls_key else None,
+            tls_client_ca=tls_client_ca.absolute() if tls_client_ca else None,
             **more,
         )
     except OSError as error:

@@ -5,17 +5,10 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from enmasse.identity.login import Certified
 from enmasse.model.users import ANONYMOUS, user_name_error
-
-
-class Certified(NamedTuple):
-    """A verified certificate. `user`: the name in it, which need not be that of a known user; empty: it names none, for
-    the reason `problem`."""
-
-    user: str
-    problem: str = ""
 
 
 def certified(connection: ssl.SSLObject | None, now: float | None = None) -> Certified | None:

@@ -16,11 +16,21 @@ LONGEST_WAIT = 600.0
 
 class Login(NamedTuple):
     """Identity of a client. `credentials`: as in the feed `permissions` at the login; None: the user has no entry
-    there, a token proved its identity. `expires`: seconds since 1970 at which the token expires; None: never."""
+    there, a token proved its identity. `expires`: seconds since 1970 at which the token expires; None: never.
+    `certified`: by a certificate, whatever the user's password is."""
 
     principal: Principal
     credentials: str | None = None
     expires: int | None = None
+    certified: bool = False
+
+
+class Certified(NamedTuple):
+    """A verified certificate. `user`: the name in it, which need not be that of a known user; empty: it names none, for
+    the reason `problem`."""
+
+    user: str
+    problem: str = ""
 
 
 def stated(properties: Mapping[Any, Any]) -> Login | None:

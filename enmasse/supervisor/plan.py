@@ -78,6 +78,8 @@ class Options:
     """Clients of other machines may connect without TLS."""
     users: bool = False
     """There were users at the start."""
+    tls_client_ca: Path | None = None
+    """File with the authority of clients' certificates; None: clients are not asked for one."""
 
     def log_level(self, kind: str) -> str:
         """Return the log level of `kind`."""
@@ -196,7 +198,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
     """Return the services of which every suite has one, in the order of display. Reserves their ports."""
     settings = SettingsMaker(options, data, ports)
     configserv, ragent = settings.configserv, settings.address("ragent/amqp")
-    tls = tls_files(options) or None
+    tls = tls_files(options, clients=authenticates(options)) or None
     # brokers.json names brokers made by hand; then no storage controller is needed.
     by_hand = has_brokers_by_hand(options.config)
     reporters = ["ragent"] if by_hand else ["ragent", "storage_controller"]
@@ -250,9 +252,11 @@ def authserv(options: Options, data: DataDir, ports: InternalPorts) -> Spec:
     return Spec(AUTHSERV, AUTHSERV, settings(AUTHSERV, listen=listen, configserv=configserv))
 
 
-def tls_files(options: Options) -> dict[str, str]:
-    """Return the settings `cert` and `key` of listeners with TLS; empty without TLS."""
-    return dict(zip(("cert", "key"), map(str, options.certificate or ()), strict=False))
+def tls_files(options: Options, *, clients: bool = True) -> dict[str, str]:
+    """Return the settings `cert`, `key` and `client_ca` of listeners with TLS; empty without TLS. `clients` False:
+    without the certificates of clients, which a router that does not know the users cannot use."""
+    files = dict(zip(("cert", "key"), map(str, options.certificate or ()), strict=False))
+    return files | ({"client_ca": str(options.tls_client_ca)} if options.tls_client_ca is not None and clients else {})
 
 
 def embedded_kinds(options: Options) -> list[str]:

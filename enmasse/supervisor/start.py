@@ -77,6 +77,7 @@ def run(
     check_names(options)
     check_store(options)
     check_tls(options)
+    check_client_ca(options)
     check_exposure(options)
     try:
         check_config(options)  # first: a wrong --config creates no folder
@@ -172,6 +173,7 @@ def check_names(options: Options) -> None:
         ("--data", options.data),
         ("--tls-cert", options.tls_cert),
         ("--tls-key", options.tls_key),
+        ("--tls-client-ca", options.tls_client_ca),
     ):
         try:
             str(path).encode()
@@ -251,6 +253,30 @@ def check_tls(options: Options) -> None:
             f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}: {error.reason or error}. Both must be PEM "
             "files, the key without a password, and belong together.",
         ) from None
+
+
+def check_client_ca(options: Options) -> None:
+    """Raise StartError unless the authority of clients' certificates can be used, if there is one."""
+    path = options.tls_client_ca
+    if path is None:
+        return
+    if options.certificate is None:
+        raise StartError(
+            "start.tls.incomplete", "--tls-client-ca needs TLS: give --tls auto, or --tls-cert and --tls-key."
+        )
+    import ssl
+
+    try:
+        read_file(path)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise StartError(
+            "start.tls.invalid",
+            f"--tls-client-ca {path}: {error.reason or error}. It must be a PEM file with the certificates of the "
+            "authorities that issue clients' certificates.",
+        ) from None
+    except OSError as error:
+        raise StartError("start.tls.not-readable", f"--tls-client-ca {path}: {error.strerror}.") from None
 
 
 def is_configured(data: Path) -> bool:

@@ -8,7 +8,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 from enmasse import log, process, settings, tls
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
@@ -18,9 +18,9 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl import SaslServer
-from enmasse.audit import INTERVAL, Repeats
 from enmasse.health import Health
 from enmasse.identity.admission import Admission
+from enmasse.identity.audit import LoginAudit
 from enmasse.identity.credentials import own, peers_at
 from enmasse.identity.failures import Failures, network_of
 from enmasse.identity.passwords import PasswordChecks
@@ -93,7 +93,7 @@ class AuthService:
         self._unknown = Unknown(USER_ITERATIONS)
         self._counts: Counter[tuple[str, str]] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._audited: Repeats[_Matter] = Repeats(loop.time)
+        self.audit = LoginAudit(loop.time)
         self.users = Users(self._checks)
         self.issuers = [TokenSource(issuer, time.time) for issuer in config.issuers]
 
@@ -176,7 +176,7 @@ class AuthService:
         self._counts[mechanism, "refused"] += 1
         known = self.users.knows(user)  # a name that is unknown may be a password
         log.get().info("authserv.login.refused", user=user if known else None, peer=address, mechanism=mechanism)
-        self._audit(user if known else None, address, mechanism, accepted=False)
+        self.audit.note(user if known else None, address, mechanism, accepted=False)
         if address is not None and checked:
             self._failures.failed(user, address)
             answer()
@@ -186,25 +186,9 @@ class AuthService:
     def succeeded(self, mechanism: str, user: str, address: str | None) -> None:
         """Count a login."""
         self._counts[mechanism, "accepted"] += 1
-        self._audit(user, address, mechanism, accepted=True)
+        self.audit.note(user, address, mechanism, accepted=True)
         if address is not None:
             self._failures.succeeded(user, address)
-
-    def _audit(self, user: str | None, address: str | None, mechanism: str, *, accepted: bool) -> None:
-        matter = user, address, mechanism, accepted
-        if count := self._audited.count(matter):
-            _write_audit(matter, count)
-
-    async def audit_repeated(self) -> NoReturn:
-        """Write the audit events that were left out, once a minute."""
-        while True:
-            await asyncio.sleep(INTERVAL)
-            self.write_repeated()
-
-    def write_repeated(self) -> None:
-        """Write the audit events that were left out."""
-        for matter, count in self._audited.due():
-            _write_audit(matter, count)
 
     def verifier(self, user: str, mechanism: str) -> Verifier | None:
         """Return the verifier of a user for a SCRAM mechanism."""
@@ -248,19 +232,6 @@ class AuthService:
         self._loop.call_soon(call)
 
 
-_Matter = tuple[str | None, str | None, str, bool]
-"""User, address, mechanism, whether the login was accepted."""
-
-
-def _write_audit(matter: _Matter, count: int) -> None:
-    user, address, mechanism, accepted = matter
-    facts: dict[str, Any] = {"who": user, "from_": address, "what": f"login by {mechanism}", "count": count}
-    if accepted:
-        log.audit("audit.login.accepted", outcome="accepted", **facts)
-    else:
-        log.audit("audit.login.refused", outcome="refused", **facts)
-
-
 async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if its port or certificate cannot be used."""
     loop = asyncio.get_running_loop()
@@ -283,7 +254,7 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
         raise process.cannot_listen(config.listen, error, "listen") from None
     health.endpoints = lambda: {"amqp" if context is None else "amqps": f"{host}:{listener.port}"}
     following = [process.spawn(client.run(), "feed of users")]
-    following.append(process.spawn(service.audit_repeated(), "audit"))
+    following.append(process.spawn(service.audit.run(), "audit"))
     following += [process.spawn(source.run(), "keys of an issuer") for source in service.issuers]
     await stop.wait()
     health.check = None
@@ -292,7 +263,7 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
         task.cancel()
     await asyncio.gather(*following, return_exceptions=True)
     listener.close()
-    service.write_repeated()
+    service.audit.write_repeated()
     service.close()
     await health.close()
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
+from enmasse.identity.login import Certified
 from enmasse.model.sessions import Outgoing, Subscription
 from enmasse.mqtt.packets import NONE, Properties, Publish, Subscribe, Unsubscribe, Will
 
@@ -47,6 +48,7 @@ class Request(Struct, kw_only=True):
     `Backend.admit` checks user name and password: in the Request that it returns they are gone, `client_id` is the name
     of the user's client (enmasse/identity/owned.py), and `login` is the backend's own. `auth_method`: enhanced
     authentication (v5 4.12) by this SASL mechanism; `auth_data`: the client's first message, then the server's last.
+    `certificate`: the one that the client has presented and the listener has verified.
     """
 
     client_id: str
@@ -61,6 +63,7 @@ class Request(Struct, kw_only=True):
     login: Any = None
     auth_method: str | None = None
     auth_data: bytes | None = None
+    certificate: Certified | None = None
 
 
 class Refused(Exception):

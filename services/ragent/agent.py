@@ -42,10 +42,12 @@ _LOG = log.get()
 
 
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Files with the certificate (chain) and its key, by their paths on the routers."""
+    """Files with the certificate (chain) and its key, by their paths on the routers. `client_ca`: with the authority of
+    clients' certificates; None: clients are not asked for one."""
 
     cert: str
     key: str
+    client_ca: str | None = None
 
 
 class ClientListener(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +82,10 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
     """Names of entities in the routers' own configuration: they are not reported as foreign."""
 
 
+def _files(tls: Tls | None) -> entities.TlsFiles | None:
+    return None if tls is None else entities.TlsFiles(tls.cert, tls.key, tls.client_ca)
+
+
 class RouterAgent:
     """All routers, and the reported readiness of the addresses.
 
@@ -92,9 +98,7 @@ class RouterAgent:
         """True if this instance manages the routers and reports: only one may (docs/contracts.md, "Roles and
         instances")."""
         listeners = (
-            entities.ClientListener(
-                each.name, each.host, each.port, (each.tls.cert, each.tls.key) if each.tls else None, each.router
-            )
+            entities.ClientListener(each.name, each.host, each.port, _files(each.tls), each.router)
             for each in config.listeners
         )
         self.desired = Desired(

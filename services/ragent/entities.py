@@ -50,7 +50,7 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     LINK_ROUTE: ("prefix", "direction", "connection", "containerId"),
     CONNECTOR: ("host", "port", "role", "sslProfile", "saslMechanisms"),
     LISTENER: ("host", "port", "role", "sslProfile", "saslPlugin"),
-    SSL_PROFILE: ("certFile", "privateKeyFile"),
+    SSL_PROFILE: ("certFile", "privateKeyFile", "caCertFile"),
 }
 """Attributes that are compared with the desired entity. A QUERY requests `name` and these."""
 
@@ -93,14 +93,21 @@ class Entity(NamedTuple):
         return [self.attributes.get(key) for key in COMPARED[self.type]]
 
 
+class TlsFiles(NamedTuple):
+    """Files of a certificate, its key, and the authority of clients' certificates (None: clients are not asked)."""
+
+    cert: str
+    key: str
+    client_ca: str | None = None
+
+
 class ClientListener(NamedTuple):
-    """A listener for clients: name, host, port, files of its certificate and key, and the router that has it (None:
-    every router has one)."""
+    """A listener for clients: name, host, port, its TLS, and the router that has it (None: every router has one)."""
 
     name: str
     host: str
     port: int
-    tls: tuple[str, str] | None = None
+    tls: TlsFiles | None = None
     router: str | None = None
 
 
@@ -252,7 +259,10 @@ def listeners(
             attributes["saslPlugin"] = sasl_plugin
         if tls is not None:
             profile = f"{PREFIX}tls/{name}"
-            entities.append(Entity(SSL_PROFILE, profile, {"certFile": tls[0], "privateKeyFile": tls[1]}))
+            files = {"certFile": tls.cert, "privateKeyFile": tls.key}
+            if tls.client_ca is not None:
+                files["caCertFile"] = tls.client_ca
+            entities.append(Entity(SSL_PROFILE, profile, files))
             attributes |= {"sslProfile": profile, "requireSsl": True}
         entities.append(Entity(LISTENER, f"{PREFIX}listener/{name}", attributes))
     return entities

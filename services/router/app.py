@@ -80,6 +80,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         permissions = FollowedFeed("permissions", feeds.Permissions, users.replace)
         client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
         following.append(process.spawn(client.run(), "feed of permissions"))
+        following.append(process.spawn(users.audit.run(), "audit of logins"))
     sockets = Sockets(router, hub, peers, settings.credential, users)
     health = Health(settings.health, lambda: metrics.families(router), endpoints=lambda: open_listeners(sockets))
     tables = all_tables(router, sockets, attributes)
@@ -95,6 +96,8 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     await stop.wait()
     health.check = None
     health.set(False, "stopping")
+    if users is not None:
+        users.audit.write_repeated()
     for task in following:
         task.cancel()
     for connector in list(sockets.connectors):

@@ -155,6 +155,17 @@ def test_tls_options(config: Path, tmp_path: Path) -> None:
     assert f"--tls-cert {cert}, --tls-key {cert}:" in told and "PEM" in told
 
 
+def test_the_ca_of_clients(config: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    assert "--tls-client-ca needs TLS" in refused(config, tmp_path, "--tls-client-ca", authority.file)
+    auto = ("--tls", "auto", "--tls-client-ca")
+    missing = tmp_path / "missing"
+    assert f"--tls-client-ca {missing}: No such file" in refused(config, tmp_path, *auto, missing)
+    missing.write_text("no certificate")
+    told = refused(config, tmp_path, *auto, missing)
+    assert f"--tls-client-ca {missing}:" in told and "PEM" in told
+
+
 def test_a_tls_key_with_a_password(config: Path, tmp_path: Path) -> None:
     """Nobody is asked for it: that would hang without a word where nobody looks."""
     cert, key = Authority(tmp_path).issue("server")

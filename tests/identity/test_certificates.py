@@ -20,7 +20,8 @@ from enmasse import tls
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
-from enmasse.identity.certificates import Certified, certified, read
+from enmasse.identity.certificates import certified, read
+from enmasse.identity.login import Certified
 from tests.certificates import Authority
 
 HEADER = b"AMQP\x00\x01\x00\x00"

@@ -23,6 +23,7 @@ from services.ragent.entities import (
     SSL_PROFILE,
     ClientListener,
     RouterWork,
+    TlsFiles,
 )
 from services.ragent.table import same
 
@@ -99,11 +100,14 @@ def test_entities_of_each_type() -> None:
 
 def test_listeners_come_with_their_tls_profile() -> None:
     plain, profile, secure = entities.listeners(
-        [ClientListener("amqp", "127.0.0.1", 5672), ClientListener("amqps", "127.0.0.1", 5671, ("c.pem", "k.pem"))]
+        [
+            ClientListener("amqp", "127.0.0.1", 5672),
+            ClientListener("amqps", "127.0.0.1", 5671, TlsFiles("c.pem", "k.pem", "clients.pem")),
+        ]
     )
     assert (plain.type, plain.attributes["port"]) == (LISTENER, "5672")
     assert profile.type == SSL_PROFILE
-    assert profile.attributes == {"certFile": "c.pem", "privateKeyFile": "k.pem"}
+    assert profile.attributes == {"certFile": "c.pem", "privateKeyFile": "k.pem", "caCertFile": "clients.pem"}
     assert secure.attributes["sslProfile"] == profile.name
     assert secure.attributes["requireSsl"] is True
 

@@ -58,6 +58,11 @@ class Access:
         """Return what a client may do; None: everything. The same object as before if nothing has changed for it."""
         return None if self.anonymous else self._permissions.rights(login.principal)
 
+    def by_certificate(self, user: str) -> Login | None:
+        """Return the login of a client whose certificate names this user; None if there is no such user."""
+        entry = self._users.get(user) if self._permissions.knows(user) else None
+        return None if entry is None else Login(Principal(user, entry.groups), certified=True)
+
     def refusal(self, login: Login) -> str:
         """Return why a client may no longer be connected; empty if it may."""
         if self.anonymous:
@@ -68,11 +73,11 @@ class Access:
             return "" if entry is not None else "clients need a user name and password"
         if login.expires is not None and self.today() >= login.expires:
             return "the token has expired"
-        if stated is None:
+        if stated is None and not login.certified:
             return ""
         if entry is None:
             return "the user was removed"
-        return "" if stated == entry.credentials else "the password was changed"
+        return "" if login.certified or stated == entry.credentials else "the password was changed"
 
 
 def may_send(rights: Rights, route: Route) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +17,11 @@ from enmasse import process
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
+from enmasse.amqp.sasl import EXTERNAL
 from enmasse.identity import authors
+from enmasse.identity.audit import LoginAudit
 from enmasse.identity.credentials import AnyCredential
-from enmasse.identity.login import LONGEST_WAIT, Login
+from enmasse.identity.login import LONGEST_WAIT, Certified, Login
 from enmasse.identity.owned import owned
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
@@ -75,6 +78,8 @@ class AmqpBackend:
         self.sessions: dict[str, MqttSession] = {}
         self.control = Control(name, self._held, self._disconnect, self._sources, self._failed)
         self.access = Access(authserv is not None)
+        self.audit = LoginAudit(time.monotonic)
+        """Logins by certificate; the authentication service has the others."""
         self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized)
         self.wills = Wills()
         self._hub = Hub()
@@ -101,6 +106,7 @@ class AmqpBackend:
             (self._services.run(), "the connection to the services"),
             (self._feeds.run(), "the feeds"),
             (self._tick(), "the ticks of the lanes"),
+            (self.audit.run(), "audit of logins"),
         ):
             self._running.append(process.spawn(work, what))
 
@@ -110,6 +116,7 @@ class AmqpBackend:
             async with asyncio.timeout(CLOSING):
                 while self.control.unanswered or self.wills.waiting or self.shared.publishing.busy:
                     await asyncio.sleep(0.02)
+        self.audit.write_repeated()
         for task in (*self._running, *self.shared.tasks):
             task.cancel()
         await asyncio.gather(*self._running, *self.shared.tasks, return_exceptions=True)
@@ -180,7 +187,7 @@ class AmqpBackend:
         if self.logins is not None:
             yield gauge("mqtt_logins_waiting", "Logins that have no answer yet.", single(self.logins.waiting))
             outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(self.logins.outcomes.items())]
-            yield counter("mqtt_logins_total", "Logins of clients at the authentication service.", outcomes)
+            yield counter("mqtt_logins_total", "Logins of clients.", outcomes)
 
     async def _tick(self) -> None:
         while True:
@@ -272,6 +279,9 @@ class AmqpBackend:
         return structs.replace(request, client_id=client, password=None, username=None, login=login, auth_data=data)
 
     async def _login(self, logins: Logins, request: Request, wanted: Callable[[], bool]) -> Login:
+        certificate = request.certificate
+        if certificate is not None and request.password is None and request.username in (None, certificate.user):
+            return self._by_certificate(logins, certificate, request.peer)
         if request.username is not None:
             return await logins.login(request.username, request.password or b"", request.peer, wanted)
         if request.password is not None:
@@ -279,6 +289,15 @@ class AmqpBackend:
         if reason := self.access.refusal(NOBODY):
             raise Refused(reasons.NOT_AUTHORIZED, reason)
         return NOBODY
+
+    def _by_certificate(self, logins: Logins, certificate: Certified, peer: str) -> Login:
+        user = certificate.user
+        login = self.access.by_certificate(user) if user else None
+        logins.outcomes["refused" if login is None else "accepted"] += 1
+        self.audit.note(user or None, peer.rpartition(":")[0].strip("[]"), EXTERNAL, accepted=login is not None)
+        if login is None:
+            raise Refused(reasons.NOT_AUTHORIZED, certificate.problem or "the certificate names no user that is known")
+        return login
 
     async def _configured(self) -> None:
         if self._complete.is_set():

@@ -14,7 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from enmasse import log as logs
 from services.mqtt_gateway.network.masking import MaskCheck
-from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, peer_name
+from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
 from services.mqtt_gateway.protocol.front import Front
 
@@ -215,7 +215,8 @@ class WebSocketWire:
         self._ending = False
         self._lost = False
         self._writing: asyncio.Task[None] | None = None
-        self._connection = Connection(front, self, peer_name(transport) if transport is not None else "?")
+        peer, certificate = ("?", None) if transport is None else (peer_name(transport), certificate_of(transport))
+        self._connection = Connection(front, self, peer, certificate)
 
     async def read(self) -> None:
         """Read messages until the client or the connection ends the WebSocket."""

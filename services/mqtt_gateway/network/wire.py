@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from enmasse import log as logs
+from enmasse.identity.certificates import certified
+from enmasse.identity.login import Certified
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.front import Front
 from services.mqtt_gateway.protocol.memory import LITTLE
@@ -78,7 +80,7 @@ class TcpWire(asyncio.Protocol):
         transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
-        self._connection = Connection(self._front, self, peer_name(transport))
+        self._connection = Connection(self._front, self, peer_name(transport), certificate_of(transport))
 
     def data_received(self, data: bytes) -> None:
         """As asyncio.Protocol."""
@@ -185,6 +187,11 @@ class TcpWire(asyncio.Protocol):
             self._connection.failed(error)
         else:
             self.abort()
+
+
+def certificate_of(transport: asyncio.BaseTransport) -> Certified | None:
+    """Return the certificate that the client has presented and the listener has verified; None without one."""
+    return certified(transport.get_extra_info("ssl_object"))
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:

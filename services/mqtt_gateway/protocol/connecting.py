@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from enmasse.identity.login import Certified
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NEVER, V5, Connect, Properties
 from enmasse.mqtt.reader import BIGGEST
@@ -31,8 +32,9 @@ class Terms(NamedTuple):
     bridge: bool
 
 
-def examine(connect: Connect, limits: Limits, peer: str) -> Terms:
-    """Examine a CONNECT that is well-formed. Raises Refused if it cannot be accepted."""
+def examine(connect: Connect, limits: Limits, peer: str, certificate: Certified | None = None) -> Terms:
+    """Examine a CONNECT that is well-formed. `certificate`: of the client, verified. Raises Refused if it cannot be
+    accepted."""
     given = connect.properties
     v5 = connect.version == V5
     if given.auth_method is not None and given.auth_method not in METHODS:
@@ -72,6 +74,7 @@ def examine(connect: Connect, limits: Limits, peer: str) -> Terms:
         password=connect.password,
         auth_method=given.auth_method,
         auth_data=given.auth_data,
+        certificate=certificate,
     )
     return Terms(
         request=request,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from enmasse import log as logs
+from enmasse.identity.login import Certified
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import MqttError, ProtocolError, UnsupportedVersion
 from enmasse.mqtt.packets import (
@@ -54,10 +55,12 @@ _NO_MEMORY: Final = "the gateway's memory for clients is used up, and this clien
 
 
 class Connection:
-    """`peer`: host:port. `client_id` is empty until CONNECT, and what the client states until `admitted`."""
+    """`peer`: host:port; `certificate`: the verified one that it has presented. `client_id` is empty until CONNECT, and
+    what the client states until `admitted`."""
 
     __slots__ = (
         "_answered",
+        "_certificate",
         "_ending",
         "_front",
         "_inbound",
@@ -77,10 +80,11 @@ class Connection:
         "peer",
     )
 
-    def __init__(self, front: Front, wire: Wire, peer: str) -> None:
+    def __init__(self, front: Front, wire: Wire, peer: str, certificate: Certified | None = None) -> None:
         self._front = front
         self._wire = wire
         self.peer = peer
+        self._certificate = certificate
         self.client_id = ""
         self.due = 0
         self.kept = 0
@@ -219,7 +223,7 @@ class Connection:
                 raise Refused(reasons.SERVER_UNAVAILABLE, "this gateway is about to end")
             if len(front.clients) >= front.limits.connections:
                 raise Refused(reasons.QUOTA_EXCEEDED, f"{front.limits.connections} clients are connected already")
-            terms = connecting.examine(packet, front.limits, self.peer)
+            terms = connecting.examine(packet, front.limits, self.peer, self._certificate)
         except Refused as refusal:
             self.refused(refusal.reason, refusal.text)
             return

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from enmasse.amqp.sasl import EXTERNAL
 from services.router.management.bodies import listener_config
 from services.router.management.schema import BAD_REQUEST, NOT_IMPLEMENTED, EntityType, ManagementError
-from services.router.network.configuration import ANONYMOUS, EXTERNAL, NEIGHBOURS, PLAIN, SCRAM, SslProfile
+from services.router.network.configuration import ANONYMOUS, NEIGHBOURS, PLAIN, SCRAM, SslProfile
 from services.router.network.listeners import offered_mechanisms
 
 Body = Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 from enmasse.identity.roles import Listener
 from services.router.routing.connection import DEFAULT_CAPACITY, NORMAL
 
-ANONYMOUS, EXTERNAL, PLAIN, SCRAM = "ANONYMOUS", "EXTERNAL", "PLAIN", "SCRAM-SHA-256"
+ANONYMOUS, PLAIN, SCRAM = "ANONYMOUS", "PLAIN", "SCRAM-SHA-256"
 NEIGHBOURS = ("inter-router", "edge")
 """Roles of connections between routers."""
 

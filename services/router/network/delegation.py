@@ -25,7 +25,7 @@ from enmasse.amqp.performatives import (
     SaslResponse,
     encode_performative,
 )
-from enmasse.amqp.sasl import TEMPORARY, SaslClient, SaslServer
+from enmasse.amqp.sasl import EXTERNAL, TEMPORARY, SaslClient, SaslServer
 from enmasse.amqp.types import Symbol
 from enmasse.identity.login import Login, stated
 from services.router import PRODUCT, SIMULATES
@@ -62,6 +62,8 @@ class Logins:
         self.loop = hub.loop
         self.router_id = router_id
         self.profile = profile
+        self.offers: dict[AuthService, tuple[str, ...]] = {}
+        """Mechanisms that a service has offered last."""
         self._under_way: Counter[str] = Counter()
         self._waiting: dict[str, deque[RelayedLogin]] = {}
         self._number = 0
@@ -108,14 +110,25 @@ class RelayedLogin(SaslServer):
     """SASL of one client: its frames go to the service, and those of the service to it. `go_on` reads what the client
     has sent meanwhile."""
 
-    def __init__(self, logins: Logins, service: AuthService | None, client: Client, go_on: Callable[[], None]) -> None:
-        """`service` None: every login fails for now."""
+    def __init__(
+        self,
+        logins: Logins,
+        service: AuthService | None,
+        client: Client,
+        go_on: Callable[[], None],
+        by_certificate: Callable[[str], Login | None] | None = None,
+    ) -> None:
+        """`service` None: every login fails for now. `by_certificate`: the client has presented a certificate; called
+        with the name that it wants to have, or an empty one, and returns its login, None if it is refused."""
         super().__init__({}, required=True)
         self.client = client
         self.identity: Login | None = None
         self._logins = logins
         self._service = service
         self._go_on = go_on
+        self._by_certificate = by_certificate
+        self._init: SaslInit | None = None
+        """The client's choice, for a service that is not asked yet."""
         self._offered: tuple[str, ...] | None = None
         self._asked = False
         """The service has to answer."""
@@ -137,6 +150,13 @@ class RelayedLogin(SaslServer):
     def start(self, send: Callable[[Any], None], on_done: Callable[[str | None, bool], None]) -> None:
         """The client begins."""
         self._send, self._on_done = send, on_done
+        known = self._logins.offers.get(self._service) if self._service is not None else None
+        if self._by_certificate is not None and known is not None:
+            self._offer(known)  # the service is asked if the client chooses one of its mechanisms
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
         self._asked = True
         if self._service is None or not self._logins.begin(self):
             self.give_up()
@@ -148,20 +168,41 @@ class RelayedLogin(SaslServer):
         """Pass on a frame of the client. Raises AmqpError if it is out of turn."""
         if isinstance(frame, SaslInit) and self.mechanism is None:
             self.mechanism = str(frame.mechanism)
-            if self._failed:
+            offered = self.mechanism in (self._offered or ())
+            if offered and self.mechanism == EXTERNAL:
+                self._decide_by_certificate(frame.initial_response)
+            elif self._failed:
                 self._decide(TEMPORARY)
-            elif self.mechanism not in (self._offered or ()):
+            elif not offered:
                 self._decide(SASL_AUTH)
             else:
-                assert self._service is not None
-                hostname = f"{self._service.realm or 'default'}?client={self.client.host}"
-                response = frame.initial_response
-                self._pass_on(SaslInit(mechanism=frame.mechanism, initial_response=response, hostname=hostname))
+                self._choose(frame)
         elif isinstance(frame, SaslResponse) and self.mechanism is not None and self._rounds < MOST_ROUNDS:
             self._rounds += 1
             self._pass_on(SaslResponse(response=frame.response))
         else:
             raise AmqpError(errors.ILLEGAL_STATE, f"{type(frame).__name__} is out of turn in the SASL exchange")
+
+    def _choose(self, frame: SaslInit) -> None:
+        assert self._service is not None
+        hostname = f"{self._service.realm or 'default'}?client={self.client.host}"
+        init = SaslInit(mechanism=frame.mechanism, initial_response=frame.initial_response, hostname=hostname)
+        if self._under_way:
+            self._pass_on(init)
+        else:
+            self._init = init
+            self._begin()
+
+    def _decide_by_certificate(self, response: bytes | None) -> None:
+        assert self._by_certificate is not None
+        if self._service is None:  # the users are not known yet
+            self._decide(TEMPORARY)
+            return
+        self.identity = self._by_certificate(bytes(response or b"").decode(errors="replace"))
+        if self.identity is None:
+            self._decide(SASL_AUTH)
+        else:
+            self._decide(SASL_OK, self.identity.principal.name)
 
     def let_go(self) -> None:
         """The outcome is decided, or the client has gone: the connection to the service ends."""
@@ -236,13 +277,22 @@ class RelayedLogin(SaslServer):
 
     def offer(self, names: Sequence[str]) -> None:
         """The service offers these mechanisms."""
+        assert self._service is not None
+        self._logins.offers[self._service] = tuple(names)
+        init, self._init = self._init, None
+        if init is None:
+            self._offer(names)
+        else:
+            self._pass_on(init)
+
+    def _offer(self, names: Sequence[str]) -> None:
         permitted, service = self.client.mechanisms, self._service
         protected = self.client.protected and (service is None or service.protected)
         self._offered = tuple(
             name
-            for name in names
+            for name in (*([EXTERNAL] if self._by_certificate is not None else []), *names)
             if (name not in READABLE or protected) and (not permitted or name in permitted)
-        )  # fmt: skip
+        )
         self._send(SaslMechanisms(sasl_server_mechanisms=tuple(map(Symbol, self._offered))))
         self._proceed()
 
@@ -272,7 +322,7 @@ class RelayedLogin(SaslServer):
             self._failed = True
             self._release()
             if self._offered is None:
-                self.offer(UNREADY)
+                self._offer(UNREADY)
 
     def _proceed(self) -> None:
         self._asked = False

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from enmasse import process
+from enmasse import log, process
 from enmasse.aio.transport import Peer, Server, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.sasl import SaslServer, anonymous, external
+from enmasse.amqp.sasl import EXTERNAL, SaslServer, anonymous, external
 from enmasse.identity.admission import Admission
+from enmasse.identity.certificates import certified
 from enmasse.identity.login import Login
 from enmasse.identity.refusals import log_handshake
 from enmasse.identity.roles import Listener as PeersListener
@@ -21,7 +23,6 @@ from services.router import metrics
 from services.router.network import hosts, tls
 from services.router.network.configuration import (
     ANONYMOUS,
-    EXTERNAL,
     PLAIN,
     ListenerConfig,
     SslProfile,
@@ -32,7 +33,7 @@ from services.router.network.maker import ConnectionMaker
 from services.router.routing.connection import RouterConnection
 from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router
-from services.router.routing.users import NO_CREDENTIALS, UserRights
+from services.router.routing.users import NO_CREDENTIALS, UserRights, Users
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -148,7 +149,8 @@ class Listener:
                 if record.amqp.unprocessed:
                     record.amqp.receive(b"")
 
-            sasl = login = RelayedLogin(self._maker.logins, service, client, go_on)
+            by_certificate = _by_certificate(users, peer)
+            sasl = login = RelayedLogin(self._maker.logins, service, client, go_on, by_certificate)
 
         def admit(user: str) -> UserRights | None:
             record.admit = None  # it refers to the record
@@ -172,6 +174,19 @@ class Listener:
             elif name == ANONYMOUS:
                 mechanisms[ANONYMOUS] = anonymous
         return SaslServer(mechanisms, required=self.config.authenticate_peer)
+
+
+def _by_certificate(users: Users, peer: Peer) -> Callable[[str], Login | None] | None:
+    """Return how the certificate of a client proves its identity (see RelayedLogin); None without one that names a
+    user."""
+    found = certified(peer.ssl)
+    if found is None:
+        return None
+    if not found.user:
+        log.get().info("identity.certificate.unsuitable", peer=peer.address, reason=found.problem)
+        return None
+    host, user = peer.address.rpartition(":")[0].strip("[]"), found.user
+    return lambda asked: users.by_certificate(user, asked, host)
 
 
 def _http_server(router: Router, config: ListenerConfig, host: str, port: int) -> WebServer:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Receiver
+from enmasse.amqp.sasl import EXTERNAL
+from enmasse.identity.audit import LoginAudit
 from enmasse.identity.login import LONGEST_WAIT, Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
@@ -36,11 +38,11 @@ Log = Callable[[str, str, str, str], None]
 
 
 class _Member:
-    """A connection of a user. `known`: there was an entry of the user."""
+    """A connection of a user. `credentials` None: no password was proved. `known`: there was an entry of the user."""
 
     __slots__ = ("connection", "credentials", "expires", "known", "principal", "timer")
 
-    def __init__(self, connection: RouterConnection, login: Login, credentials: str, known: bool) -> None:
+    def __init__(self, connection: RouterConnection, login: Login, credentials: str | None, known: bool) -> None:
         self.connection = connection
         self.principal = login.principal
         self.credentials = credentials
@@ -85,6 +87,7 @@ class Users:
         self.anonymous = False
         """There are no users: clients need no credentials, and everything is allowed."""
         self.refusals = Refusals(router.now, log)
+        self.audit = LoginAudit(router.now)
         self._today = today
         self._entries: dict[str, feeds.GrantedUser] = {}
         self._permissions = Permissions({})
@@ -97,7 +100,7 @@ class Users:
         name = principal.name
         entry = self._entries.get(name) if self._permissions.knows(name) else None
         credentials = login.credentials
-        if credentials is None:
+        if credentials is None and not login.certified:
             credentials = "" if entry is None else entry.credentials
         member = _Member(connection, login, credentials, entry is not None or bool(credentials))
         reason = self._reason_to_end(member)
@@ -108,6 +111,13 @@ class Users:
         self._members.setdefault(name, {})[connection] = member
         self._await_expiry(member)
         return None if self.anonymous else self._rights(member)
+
+    def by_certificate(self, name: str, asked: str, peer: str) -> Login | None:
+        """Return the login of a client that has presented a certificate with this name, and wants to be the user
+        `asked` (empty: whoever it is); None: it is refused. `peer`: its address."""
+        entry = self._entries.get(name) if self._permissions.knows(name) and asked in ("", name) else None
+        self.audit.note(name, peer, EXTERNAL, accepted=entry is not None)
+        return None if entry is None else Login(Principal(name, entry.groups), certified=True)
 
     def left(self, connection: RouterConnection) -> None:
         """Forget a connection that has ended."""
@@ -158,7 +168,7 @@ class Users:
             if name == ANONYMOUS:
                 return "clients without credentials are not allowed"
             return f"the user {name} was removed" if member.known else None
-        if name != ANONYMOUS and self._entries[name].credentials != member.credentials:
+        if name != ANONYMOUS and member.credentials not in (None, self._entries[name].credentials):
             return f"the password of {name} has changed"
         return None
 

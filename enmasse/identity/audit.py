@@ -1,0 +1,50 @@
+"""Audit events of logins. Their number is limited: those that repeat are counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+from enmasse import log
+from enmasse.audit import INTERVAL, Repeats
+
+
+class _Matter(NamedTuple):
+    user: str | None
+    address: str | None
+    mechanism: str
+    accepted: bool
+
+
+class LoginAudit:
+    """Audit events of the logins at one process. `now`: a clock in seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._repeats: Repeats[_Matter] = Repeats(now)
+
+    def note(self, user: str | None, address: str | None, mechanism: str, *, accepted: bool) -> None:
+        """Write an event, unless there was one like it just now. `user` None: the name may be a password."""
+        matter = _Matter(user, address, mechanism, accepted)
+        if count := self._repeats.count(matter):
+            _write(matter, count)
+
+    async def run(self) -> NoReturn:
+        """Write the events that were left out, once a minute."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            self.write_repeated()
+
+    def write_repeated(self) -> None:
+        """Write the events that were left out."""
+        for matter, count in self._repeats.due():
+            _write(matter, count)
+
+
+def _write(matter: _Matter, count: int) -> None:
+    user, address, mechanism, accepted = matter
+    facts: dict[str, Any] = {"who": user, "from_": address, "what": f"login by {mechanism}", "count": count}
+    if accepted:
+        log.audit("audit.login.accepted", outcome="accepted", **facts)
+    else:
+        log.audit("audit.login.refused", outcome="refused", **facts)
