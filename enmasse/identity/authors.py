@@ -29,7 +29,8 @@ NOT_STATED: Final = Author()
 def of_login(login: Login) -> Author:
     """Return the author of what a client with this login publishes."""
     user, groups, _ = login.principal
-    return Author(user, groups if login.credentials is None and user != ANONYMOUS else None)
+    has_entry = login.credentials is not None or login.certified
+    return Author(user, None if has_entry or user == ANONYMOUS else groups)
 
 
 def refusal(permissions: Permissions, author: Author, address: str) -> str:

@@ -151,6 +151,18 @@ def test_who_may_stay() -> None:
     assert access.refusal(ALICE) == "the user was removed"
 
 
+def test_certificates_name_users() -> None:
+    access = Access(enabled=True)
+    access.replace(feeds.Permissions(users={"alice": granted("t/#"), "@staff": granted("t")}))
+    login = access.by_certificate("alice")
+    assert login == Login(Principal("alice", ALICE.principal.groups), certified=True)
+    assert [access.by_certificate(name) for name in ("bob", "@staff", "anonymous", "")] == [None] * 4
+    access.replace(feeds.Permissions(users={"alice": granted("t/#", credentials="2")}))
+    assert access.refusal(login) == ""
+    access.replace(feeds.Permissions(users={}))
+    assert access.refusal(login) == "the user was removed"
+
+
 def test_a_token_expires() -> None:
     now = 1000.0
     access = Access(enabled=True, today=lambda: now)

@@ -57,6 +57,7 @@ def test_the_author_of_a_login() -> None:
     alice = Principal("alice", ("staff",))
     assert authors.of_login(Login(alice, "1")) == authors.of_login(Login(alice, "")) == Author("alice")
     assert authors.of_login(Login(alice, None, 99)) == Author("alice", ("staff",))
+    assert authors.of_login(Login(alice, certified=True)) == Author("alice")
     assert authors.of_login(Login(Principal("anonymous"))) == Author()
 
 
