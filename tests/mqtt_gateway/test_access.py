@@ -92,6 +92,10 @@ def test_a_filter_of_no_address_has_no_names() -> None:
         (("t/a.b",), "t/a.b", False),  # on AMQP its name is t/a%2Eb
         (("t/a%2Eb",), "t/a.b", True),
         ((), "q/x", True),  # the subscription service refuses it
+        # names of the addresses that exist
+        (("t/#", "rest/#"), "#", True),
+        (("t/#",), "#", False),
+        (("#",), "#", True),
     ],
 )
 def test_subscriptions(patterns: tuple[str, ...], filter: str, allowed: bool) -> None:

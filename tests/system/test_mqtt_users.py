@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -402,6 +403,30 @@ def test_retained_messages_of_a_user(suite: Suite, clients: Front, users: dict[s
     assert given() == {b"own"}
     write_users(suite, {**users, "temp": temp})
     wait_for("it is given again", lambda: given() == {b"kept", b"own"})
+
+
+def test_a_filter_of_everything_and_a_new_address(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
+    """All addresses that exist are allowed: the subscription ends with an address that is not."""
+    everything = [f"{name}/#" for name in json.loads((suite.config / "addresses.json").read_text())]
+    write_users(suite, {**users, "temp": entry("pw-t", allow(*everything))})
+    clients.wait_code(0, "temp", "pw-t")
+    device, admin = clients.device("n", "temp", "pw-t", clean=False), clients.device("all", "admin", "pw-admin")
+    assert device.subscribe("#", "news/#") == [1, 1]
+    suite.edit("addresses.json", {"secret": {"type": "topic", "flavor": TOPIC}})
+    try:
+        assert device.until_closed() == 0x87
+        suite.wait_ready()
+        assert admin.subscribe("secret/#") == [1]
+        assert admin.publish("secret/x", b"secret") == 0
+        assert admin.receive() == b"secret"
+        assert admin.publish("news/x", b"news") == 0
+        device = clients.device("n", "temp", "pw-t", clean=False)
+        assert device.answer.session_present
+        assert device.receive() == b"news"
+        assert device.subscribe("#", "+/x") == [0x87, 0x87]
+    finally:
+        suite.edit("addresses.json", {}, remove=["secret"])
+        suite.wait_ready()
 
 
 def asked(suite: Suite, *words: str) -> list[str]:
