@@ -144,10 +144,12 @@ class Device:
         self.send(Subscribe(self._number, tuple(Subscription(each, qos) for each in filters)))
         return list(self._next(SubAck).codes)
 
-    def publish(self, topic: str, payload: bytes = b"x", qos: int = 1, retain: bool = False) -> int:
+    def publish(
+        self, topic: str, payload: bytes = b"x", qos: int = 1, retain: bool = False, properties: Properties = NONE
+    ) -> int:
         """Publish; with QoS 1 return the reason of PUBACK."""
         self._number += 1
-        self.send(Publish(topic, payload, qos, retain, packet_id=self._number if qos else 0))
+        self.send(Publish(topic, payload, qos, retain, packet_id=self._number if qos else 0, properties=properties))
         return int(self._next(PubAck).reason) if qos else 0
 
     def publish_once(self, topic: str, payload: bytes) -> None:
@@ -160,12 +162,16 @@ class Device:
 
     def receive(self) -> bytes:
         """Return the payload of the next message, acknowledged."""
-        while not self.messages:
-            self._take(self._packet())
-        message = self.messages.pop(0)
+        message = self.message()
         if message.qos:
             self.send(PubAck(message.packet_id))
         return message.payload
+
+    def message(self) -> Publish:
+        """Return the next message, not acknowledged."""
+        while not self.messages:
+            self._take(self._packet())
+        return self.messages.pop(0)
 
     def until_closed(self) -> int | None:
         """Return the reason of DISCONNECT, None without one, once the connection is closed."""
@@ -206,8 +212,12 @@ class Front:
         self._suite = suite
         self._stack = stack
 
-    def device(self, client_id: str, user: str | None = None, password: str | None = None, **more: Any) -> Device:
-        return self._stack.enter_context(Device(self._suite.mqtt_port, client_id, user, password, **more)).connected()
+    def device(
+        self, client_id: str, user: str | None = None, password: str | None = None, *, port: int = 0, **more: Any
+    ) -> Device:
+        """Return a client that is connected; `port`: of one of several gateways."""
+        device = Device(port or self._suite.mqtt_port, client_id, user, password, **more)
+        return self._stack.enter_context(device).connected()
 
     def code(self, user: str | None, password: str | None, **more: Any) -> int:
         """The answer to a CONNECT."""

@@ -5,6 +5,7 @@ No sockets. While there are no users a client has no Rights (None), and nothing 
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from enmasse.mqtt.topics import parse_share
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.publishing import Way
 
-_TEMPORARY: Final = "_topo/"
+_TEMPORARY: Final = re.compile(r"_topo/[^/]+/[^/]+/temp\.[^/]+")
 """Addresses that routers give to receivers: whoever got one in a message may reply."""
 
 
@@ -86,7 +87,7 @@ def may_send(rights: Rights, route: Route) -> bool:
 
 
 def _is_reply(route: Route) -> bool:
-    return route.type is None and route.to.startswith(_TEMPORARY)
+    return route.type is None and _TEMPORARY.fullmatch(route.to) is not None
 
 
 def may_receive(rights: Rights, topics: TopicMap, filter: str) -> bool:

@@ -1,0 +1,248 @@
+"""MQTT clients of several users in a suite of two gateways: groups, requests and replies, sessions that move; and
+sessions of the time without users."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paho.mqtt.client import Client, MQTTv5, MQTTv311
+from paho.mqtt.enums import CallbackAPIVersion
+from proton import Message
+
+from enmasse.mqtt.packets import V5, V311, Properties, Will
+from enmasse.testing import Suite, running, wait_for
+from tests.system import amqp_users
+from tests.system.mqtt_users import CODES, PATIENCE, Front, allow, entry, front, write_users
+from tests.system.test_mqtt import ask
+
+TOPIC, QUEUE = "small-persisted-topic", "small-persisted-queue"
+ADDRESSES = {
+    "devices": {"type": "topic", "flavor": TOPIC},
+    "news": {"type": "topic", "flavor": TOPIC},
+    "jobs": {"type": "queue", "flavor": QUEUE},
+    "ask": {"type": "anycast"},
+}
+OWN = allow("devices/${user}/#")
+READS = allow("news/#", operations=["recv"])
+USERS = {
+    "alice": entry("pw-a", OWN, READS, allow("ask", operations=["send"])),
+    "bob": entry("pw-b", OWN, READS, allow("ask", operations=["recv"]), allow("devices/alice/replies")),
+    "admin": entry("pw-admin", allow("#")),
+}
+TEMP = entry("pw-t", OWN, READS)
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running(tmp_path_factory.mktemp("together"), ADDRESSES, options=()) as found:
+        write_users(found, USERS)
+        found.up()
+        ask(found, "scale", "mqtt_gateway=2")
+        found.wait_ready()
+        yield found
+        assert found.down() == 0
+
+
+@pytest.fixture
+def clients(suite: Suite) -> Iterator[Front]:
+    with front(suite) as found:
+        found.wait_code(0, "admin", "pw-admin")
+        yield found
+
+
+def ports(suite: Suite) -> list[int]:
+    """Return the ports of the gateways that only one of them has."""
+    gateways = [each for each in suite.status()["components"] if each["kind"] == "mqtt_gateway"]
+    return [int(each["endpoints"]["own"].rpartition(":")[2]) for each in gateways]
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gateways", [(0, 0), (0, 1)])
+def test_a_member_of_a_group_loses_its_right(suite: Suite, clients: Front, gateways: tuple[int, int]) -> None:
+    """Messages that it has not acknowledged, and all later ones, go to the other user's client."""
+    write_users(suite, {**USERS, "temp": TEMP})
+    clients.wait_code(0, "temp", "pw-t")
+    first, second = (ports(suite)[number] for number in gateways)
+    wait_for("its rights", lambda: _may_read(clients, first))
+    leaves = clients.device("leaves", "temp", "pw-t", port=first)
+    stays = clients.device("stays", "alice", "pw-a", port=second)
+    for member in (leaves, stays):
+        assert member.subscribe("$share/team/news/#", "$share/team/#") == [1, 0x87]
+    admin = clients.device("source", "admin", "pw-admin")
+    wanted = {b"%d" % number for number in range(40)}
+    for payload in sorted(wanted)[:20]:
+        assert admin.publish("news/x", payload) == 0
+    assert leaves.message().payload in wanted  # in flight
+    write_users(suite, USERS)
+    for payload in sorted(wanted)[20:]:
+        assert admin.publish("news/x", payload) == 0
+    found: set[bytes] = set()
+    while found != wanted:
+        found.add(stays.receive())
+    assert leaves.until_closed() == 0x87
+
+
+def _may_read(clients: Front, port: int) -> bool:
+    device = clients.device("", "temp", "pw-t", port=port, expiry=0)
+    return device.subscribe("news/#") == [1]
+
+
+# --- requests and replies ---------------------------------------------------------------------------------------------
+
+
+def test_a_request_and_its_reply_between_users(clients: Front) -> None:
+    alice, bob = clients.device("asks", "alice", "pw-a"), clients.device("replies", "bob", "pw-b")
+    assert bob.subscribe("ask", qos=0) == [0]
+    assert alice.subscribe("devices/alice/replies") == [1]
+    for topic, reason in (("devices/alice/replies", 0), ("devices/alice/secret", 0x87)):
+        given = Properties(response_topic=topic, correlation_data=b"7")
+        assert alice.publish("ask", b"status?", properties=given) == 0
+        request = bob.message()
+        assert request.properties.response_topic == topic
+        answer = Properties(correlation_data=request.properties.correlation_data)
+        assert bob.publish(topic, b"fine", properties=answer) == reason
+    reply = alice.message()
+    assert (reply.payload, reply.properties.correlation_data) == (b"fine", b"7")
+
+
+def test_a_reply_to_an_amqp_client(suite: Suite, clients: Front) -> None:
+    """By a temporary address, to which a reply needs no permission."""
+    bob = clients.device("replies", "bob", "pw-b")
+    assert bob.subscribe("ask", qos=0) == [0]
+    connection = amqp_users.proton(suite, "alice", "pw-a")
+    with contextlib.closing(connection):
+        receiver = connection.create_receiver(None, dynamic=True, credit=1)
+        sender = connection.create_sender("ask")
+        sender.send(Message(id="q-1", body=b"status?", reply_to=receiver.link.remote_source.address))
+        request = bob.message()
+        topic = request.properties.response_topic
+        assert topic is not None
+        assert topic.startswith("$reply/")
+        answer = Properties(correlation_data=request.properties.correlation_data)
+        assert bob.publish(topic, b"fine", properties=answer) in (0, 0x10)  # as the receiver settles it
+        reply = receiver.receive(PATIENCE)
+        assert (bytes(reply.body), reply.correlation_id) == (b"fine", "q-1")
+    for forbidden in ("$reply/jobs", "$reply/devices/alice/x", "$reply/_topo/0/../jobs"):
+        assert bob.publish(forbidden, b"x") in (0x87, 0x90)
+
+
+# --- other clients ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
+def test_mosquitto_sub(suite: Suite, clients: Front, version: str) -> None:
+    command = ["mosquitto_sub", "-p", str(suite.mqtt_port), "-V", version, "-u", "alice", "-q", "1", "-W", "120"]
+    reading = [*command, "-P", "pw-a", "-C", "1", "-v", "-t", "devices/alice/#"]
+    with subprocess.Popen(reading, stdout=subprocess.PIPE, text=True) as listening:
+        alice = clients.device("source", "alice", "pw-a")
+        wait_for("it gets a message", lambda: alice.publish("devices/alice/x", b"hello") == 0 and _ended(listening))
+        assert listening.stdout is not None
+        assert listening.stdout.read() == "devices/alice/x hello\n"
+    wrong = subprocess.run([*command, "-P", "wrong", "-t", "devices/alice/#"], capture_output=True, timeout=PATIENCE)
+    assert wrong.returncode != 0
+    refused = subprocess.run(
+        [*command, "-P", "pw-a", "-t", "devices/bob/#"], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert "denied" in refused.stderr.lower()
+
+
+def _ended(process: subprocess.Popen[str]) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(0.1)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("protocol", [MQTTv311, MQTTv5])
+def test_websocket(suite: Suite, clients: Front, protocol: int) -> None:
+    seen: list[str] = []
+    granted: list[list[int]] = []
+    got = threading.Event()
+    for password, code in (("wrong", "Bad user name or password"), ("pw-a", "Success")):
+        client = Client(
+            CallbackAPIVersion.VERSION2, protocol=protocol, transport="websockets", reconnect_on_failure=False
+        )
+        client.username_pw_set("alice", password)
+        client.on_connect = lambda c, data, flags, reason, given: seen.append(str(reason))
+        client.on_subscribe = lambda c, data, mid, reasons, given: granted.append([each.value for each in reasons])
+        client.on_message = lambda c, data, message: got.set()
+        client.connect("127.0.0.1", 8083 + suite.offset)
+        client.loop_start()
+        wait_for("CONNACK", lambda: seen)
+        assert seen.pop() == code
+        if password == "pw-a":
+            client.subscribe([("devices/alice/#", 1), ("devices/bob/#", 1)])
+            wait_for("SUBACK", lambda: granted)
+            assert granted == [[1, 0x87 if protocol == MQTTv5 else 0x80]]
+            client.publish("devices/alice/x", b"hello", 1)
+            assert got.wait(PATIENCE)
+        client.disconnect()
+        client.loop_stop()
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_session_moves_to_another_gateway_with_its_user_only(suite: Suite, clients: Front, version: int) -> None:
+    first, second = ports(suite)
+    here = clients.device(f"moves-{version}", "alice", "pw-a", clean=False, port=first, version=version)
+    assert here.subscribe("devices/alice/#") == [1]
+    other = clients.device(f"moves-{version}", "bob", "pw-b", clean=False, port=second, version=version)
+    assert not other.answer.session_present
+    assert here.publish("devices/alice/x", b"stays") == 0
+    assert here.receive() == b"stays"
+    there = clients.device(f"moves-{version}", "alice", "pw-a", clean=False, port=second, version=version)
+    assert there.answer.session_present
+    assert here.until_closed() == (0x8E if version == V5 else None)
+    assert there.publish("devices/alice/x", b"moved") == 0
+    assert there.receive() == b"moved"
+    assert other.publish("devices/bob/x", b"x") in (0, 0x10)  # not taken over
+
+
+def test_users_appear_while_anonymous_clients_are_connected(tmp_path: Path) -> None:
+    with running(tmp_path, ADDRESSES, options=()) as suite, front(suite) as clients:
+        suite.up()
+        will = Will("news/will", b"of the anonymous user", 1, properties=Properties(will_delay=3600))
+        device = clients.device("same", clean=False)
+        assert device.subscribe("news/#", "devices/#") == [1, 1]
+        old = clients.device("old", version=V311)
+        named = clients.device("named", "alice", "any")  # nobody looks at the password: there are no users
+        retained = clients.device("keeper")
+        assert retained.publish("news/kept", b"kept", retain=True) == 0
+        assert device.receive() == b"kept"
+        away = clients.device("away", clean=False)
+        assert away.subscribe("news/#") == [1]
+        away.close()
+        waits = clients.device("waits", will=will)
+
+        write_users(suite, USERS)
+        assert [each.until_closed() for each in (device, named, retained, waits)] == [0x87] * 4
+        assert old.until_closed() is None
+        clients.wait_code(CODES[V5]["forbidden"], None, None)
+        clients.wait_code(0, "admin", "pw-admin")
+        admin = clients.device("admin", "admin", "pw-admin")
+        wait_for("it may publish", lambda: admin.publish("news/x", b"news") == 0)
+        for user, password in (("alice", "pw-a"), ("admin", "pw-admin")):
+            for client_id in ("same", "away"):
+                mine = clients.device(client_id, user, password, clean=False)
+                assert not mine.answer.session_present
+        assert mine.subscribe("news/kept") == [1]
+        assert mine.receive() == b"kept"  # of nobody: as before
+
+        write_users(suite, {**USERS, "anonymous": {"permissions": [allow("news/#")]}})
+        clients.wait_code(0, None, None)
+        again = clients.device("away", clean=False)
+        assert again.answer.session_present
+        assert [again.receive(), again.receive()] == [b"kept", b"news"]
+        device = clients.device("same", clean=False)
+        assert device.answer.session_present
+        assert device.receive() == b"news"
+        assert device.subscribe("devices/#") == [0x87]
