@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import tempfile
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +19,9 @@ import msgspec
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.frames import HEADER
 from enmasse.amqp.message import AmqpValue, Message
-from enmasse.amqp.performatives import Rejected
+from enmasse.amqp.performatives import Rejected, encode_performative
 from enmasse.amqp.sasl import PlainClient, SaslClient
 from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
 from enmasse.identity.roles import Role
@@ -166,8 +168,9 @@ def answer_to(port: int, *sent: bytes) -> bytes:
     """Return everything that a listener answers to these bytes until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), DEADLINE) as s:
         s.settimeout(DEADLINE)
-        for data in sent:
-            s.sendall(data)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for data in sent:
+                s.sendall(data)
         answer = b""
         try:
             while more := s.recv(4096):
@@ -175,6 +178,46 @@ def answer_to(port: int, *sent: bytes) -> bytes:
         except ConnectionResetError:
             pass
     return answer
+
+
+def frame(performative: Any, kind: int) -> bytes:
+    """Return a frame of this kind (0: AMQP, 1: SASL) on channel 0."""
+    body = encode_performative(performative)
+    return HEADER(len(body) + 8, 2, kind, 0) + body
+
+
+class Overhearing:
+    """A relay to a port, for one connection: `sent` is what the client has sent, in pieces."""
+
+    def __init__(self, port: int) -> None:
+        self.sent: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, args=(port,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        self._listener.close()
+
+    def _run(self, port: int) -> None:
+        client, _ = self._listener.accept()
+        with client, socket.create_connection(("127.0.0.1", port), DEADLINE) as server:
+            back = threading.Thread(target=self._pass_on, args=(server, client, []))
+            back.start()
+            self._pass_on(client, server, self.sent)
+            back.join()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, to: socket.socket, kept: list[bytes]) -> None:
+        with contextlib.suppress(OSError):  # the other end has gone
+            while data := source.recv(65536):
+                kept.append(data)
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
 
 
 def refused_events(log: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from enmasse.amqp.frames import HEADER
+from enmasse.amqp.performatives import Close, Open, SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
+from enmasse.amqp.types import Symbol
 from enmasse.identity.credentials import Credential, read_credential
 from enmasse.identity.roles import TABLE, Listener, Role
 from enmasse.settings import host_port
 from enmasse.testing import Suite, running, wait_for
-from tests.identity.kit import AMQP_HEADER, REFUSED, SASL_HEADER, answer_to, offered, refusal
+from tests.identity.kit import AMQP_HEADER, REFUSED, SASL_HEADER, Overhearing, answer_to, frame, offered, refusal
 from tests.kit.running import asyncio_test
 
 ADDRESSES = {
@@ -135,6 +142,67 @@ async def test_a_secret_opens_what_the_table_has_for_its_role(suite: Suite) -> N
         assert (condition != REFUSED) is expected, (listener, own, condition)
 
 
+def init(mechanism: str, response: bytes | None) -> bytes:
+    return frame(SaslInit(mechanism=Symbol(mechanism), initial_response=response), 1)
+
+
+OPEN = AMQP_HEADER + frame(Open(container_id="operator"), 0)
+FIRST = b"n,,n=operator,r=abc"
+SCRAM = "SCRAM-SHA-256"
+RESPONSE = frame(SaslResponse(response=b"c=biws,r=abc,p=AAAA"), 1)
+FORGED = {
+    "no SASL": OPEN,
+    "no mechanism": SASL_HEADER + OPEN,
+    "an outcome of the client": SASL_HEADER + frame(SaslOutcome(code=0), 1) + OPEN,
+    "mechanisms of the client": SASL_HEADER + frame(SaslMechanisms(sasl_server_mechanisms=(Symbol(SCRAM),)), 1) + OPEN,
+    "a response without init": SASL_HEADER + RESPONSE + OPEN,
+    "a challenge of the client": SASL_HEADER + init(SCRAM, FIRST) + frame(SaslChallenge(challenge=b"v=AAAA"), 1) + OPEN,
+    "two inits": SASL_HEADER + init(SCRAM, FIRST) * 2 + OPEN,
+    "open within the exchange": SASL_HEADER + init(SCRAM, FIRST) + OPEN,
+    "open as a frame of SASL": SASL_HEADER + frame(Open(container_id="operator"), 1) + OPEN,
+    "SASL as a frame of AMQP": SASL_HEADER + frame(SaslInit(mechanism=Symbol("ANONYMOUS")), 0) + OPEN,
+    "a proof of nothing": SASL_HEADER + init(SCRAM, FIRST) + RESPONSE + OPEN,
+    "ANONYMOUS": SASL_HEADER + init("ANONYMOUS", b"operator") + OPEN,
+    "EXTERNAL": SASL_HEADER + init("EXTERNAL", b"operator") + OPEN,
+    "a frame of 2 GiB": SASL_HEADER + HEADER((1 << 31) - 1, 2, 1, 0) + bytes(1 << 16),
+    "a frame of 1 MiB": SASL_HEADER + init(SCRAM, b"n,,n=" + b"x" * (1 << 20)),
+    "without end": SASL_HEADER + init(SCRAM, None) + frame(SaslResponse(response=b""), 1) * 10_000,
+    "empty frames without end": SASL_HEADER + HEADER(8, 2, 1, 0) * 100_000,
+}
+"""What opens no connection: SASL frames out of order, too large, or too many."""
+
+
+@pytest.mark.parametrize("sent", FORGED.values(), ids=list(FORGED))
+def test_frames_out_of_order_open_nothing(suite: Suite, sent: bytes) -> None:
+    ports = inner_ports(suite)
+    with ThreadPoolExecutor(len(ports)) as at_once:
+        answers = list(at_once.map(lambda port: answer_to(port, sent), ports))
+    assert [ports[port] for port, answer in zip(ports, answers, strict=True) if AMQP_HEADER in answer] == []
+
+
+def test_plain_is_no_way_to_use_a_secret(suite: Suite) -> None:
+    for own in credentials(suite).values():
+        plain = SASL_HEADER + init("PLAIN", f"\0{own.name}\0{own.secret}".encode()) + OPEN
+        for port, listener in inner_ports(suite).items():
+            answer = answer_to(port, plain, frame(Close(), 0))
+            is_open = AMQP_HEADER in answer and REFUSED.encode() not in answer
+            assert is_open is (listener is Listener.OPERATORS and own.role is Role.OPERATOR), (listener, own.name)
+
+
+@asyncio_test
+async def test_an_overheard_login_opens_nothing_again(suite: Suite) -> None:
+    for port, listener in inner_ports(suite).items():
+        own = next(each for each in credentials(suite).values() if each.role in TABLE[listener])
+        if listener is Listener.AGENT:
+            continue  # would replace the router's connection
+        with Overhearing(port) as relay:
+            assert await refusal(relay.port, own) == "", listener
+        assert AMQP_HEADER in b"".join(relay.sent)
+        answer = await asyncio.to_thread(answer_to, port, *relay.sent)
+        assert answer.startswith(SASL_HEADER), listener
+        assert AMQP_HEADER not in answer, listener
+
+
 @asyncio_test
 async def test_a_process_that_starts_again_has_another_secret(suite: Suite) -> None:
     [port] = [port for port, listener in inner_ports(suite).items() if listener is Listener.SERVICES]
@@ -147,11 +215,78 @@ async def test_a_process_that_starts_again_has_another_secret(suite: Suite) -> N
     suite.wait_ready()
 
 
+def killed(suite: Suite, before: Credential) -> bool:
+    """Kill a process, unless it has another secret already."""
+    if credentials(suite)[before.name].secret != before.secret:
+        return True
+    [row] = [each for each in suite.status()["components"] if each["name"] == before.name]
+    if row["pid"] is not None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(row["pid"]).kill()
+    return False
+
+
+def kill_all(suite: Suite) -> None:
+    """Kill each service, and again as soon as it has a new secret: while it starts."""
+    for name in (name for name in settings(suite) for _ in range(2)):
+        wait_for(f"a new secret of {name}", partial(killed, suite, credentials(suite)[name]))
+
+
+def are_apart(suite: Suite) -> None:
+    """Assert that each process has a secret of its own, in a file that only its owner can read."""
+    known = credentials(suite)
+    assert len({each.secret for each in known.values()}) == len(known)
+    assert [name for name, each in known.items() if name not in (each.name, "operator")] == []
+    for file in own_files(suite):
+        assert file.stat().st_mode & 0o777 == 0o600, file
+
+
+async def refused_everywhere(suite: Suite, *secrets: Credential) -> None:
+    for (port, listener), each in itertools.product(inner_ports(suite).items(), secrets):
+        assert await refusal(port, each) == REFUSED, (listener, each.name)
+
+
+@asyncio_test
+async def test_secrets_after_all_services_were_killed(suite: Suite) -> None:
+    before = credentials(suite)
+    await asyncio.to_thread(kill_all, suite)
+    suite.wait_ready()
+    are_apart(suite)
+    now = credentials(suite)
+    changed = [each for name, each in before.items() if now[name].secret != each.secret]
+    assert {each.name for each in changed} == settings(suite).keys()
+    await refused_everywhere(suite, *changed)
+    for port, listener in inner_ports(suite).items():
+        for own in now.values():
+            if own.role in TABLE[listener] and listener is not Listener.AGENT:
+                assert await refusal(port, own) == "", (listener, own.name)
+    are_nowhere_else(suite, *before.values(), *now.values())
+
+
+@asyncio_test
+async def test_secrets_after_the_suite_was_killed(suite: Suite) -> None:
+    before = credentials(suite)
+    assert suite.process is not None
+    suite.process.kill()
+    suite.process.wait()
+    await asyncio.to_thread(suite.up)
+    suite.wait_ready()
+    are_apart(suite)
+    await refused_everywhere(suite, *before.values())
+    are_nowhere_else(suite, *before.values(), *credentials(suite).values())
+
+
 def test_secrets_are_in_files_of_their_own_and_nowhere_else(suite: Suite) -> None:
-    secrets = [each.secret for each in credentials(suite).values()]
-    own = {*(suite.data / "run").glob("*.credential"), suite.data / "run" / "operator.secret"}
-    for file in own:
-        assert file.stat().st_mode & 0o077 == 0, file
+    are_nowhere_else(suite, *credentials(suite).values())
+
+
+def own_files(suite: Suite) -> set[Path]:
+    return {*(suite.data / "run").glob("*.credential"), suite.data / "run" / "operator.secret"}
+
+
+def are_nowhere_else(suite: Suite, *known: Credential) -> None:
+    """Assert that no other file, no log, and neither arguments nor environment of a process have a secret."""
+    own = own_files(suite)
     texts: dict[Path | str, str] = {}
     for file in suite.folder.rglob("*"):
         if file.is_file() and file not in own and file.suffix in (".json", ".log", ".verifiers", ""):
@@ -160,4 +295,4 @@ def test_secrets_are_in_files_of_their_own_and_nowhere_else(suite: Suite) -> Non
         texts[f"{process.pid}: arguments"] = " ".join(process.cmdline())
         texts[f"{process.pid}: environment"] = str(process.environ())
     assert len(texts) > 20
-    assert [where for where, text in texts.items() if any(secret in text for secret in secrets)] == []
+    assert [where for where, text in texts.items() if any(each.secret in text for each in known)] == []
