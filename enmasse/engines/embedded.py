@@ -57,6 +57,7 @@ BROKER = BrokerEngine(
     duplicates_by_address=True,
     levels_exist=True,
     limits_subscriptions=True,
-    scram=True,
+    peers=lambda _: {},
+    authenticates_in_cluster=True,
     blocks_at_capacity=True,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from enmasse.engines.program import Program
+from enmasse.identity.credentials import PeerEntry
 
 Entities = list[list[Any]]
 """A router's static configuration: [type, attributes] of each entity, as Qpid Dispatch has them."""
@@ -72,7 +73,9 @@ class BrokerEngine:
     """Levels below a topic (`topic/a/b`) exist with the topic; otherwise each is an address that has to be created."""
     limits_subscriptions: bool
     """Bounds the durable subscriptions of one client (MAX_SUBSCRIPTIONS)."""
-    scram: bool
-    """The broker authenticates the suite's processes by SCRAM-SHA-256 (docs/identity.md)."""
+    peers: Callable[[Mapping[str, PeerEntry]], Mapping[str, str]]
+    """The processes that may connect → name and text of files in the folder `run`, in addition to that of `Peers`."""
+    authenticates_in_cluster: bool
+    """In a pod too, the broker authenticates the suite's processes (docs/identity.md)."""
     blocks_at_capacity: bool
     """Can make producers wait when its disk space is used up (STORAGE_CAPACITY with FULL_POLICY BLOCK)."""

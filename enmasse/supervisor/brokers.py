@@ -117,8 +117,8 @@ class DesiredBrokers(ChildGroup[str]):
         }
         if desired.ENGINES[process.kind] == EMBEDDED:
             settings["audit"] = str(self._data.audit)
-            if authenticates(self._options):
-                settings["peers"] = str(self._data.run / PEERS)
+        if authenticates(self._options):
+            settings["peers"] = str(self._data.run / PEERS)
         for key in ("data_dir", "page_dir"):  # if not absolute: below the data directory of the suite
             if isinstance(settings.get(key), str):
                 settings[key] = str(self._data.path / "brokers" / settings[key])

@@ -6,6 +6,9 @@ Secrets are in files that only their owner can read (docs/identity.md): never in
 from __future__ import annotations
 
 import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,8 +23,10 @@ from enmasse.supervisor.plan import CREDENTIAL, PEERS
 class Issuer:
     """Writes its files into the folder `run`, which has space reserved for them. Raises OSError if that fails."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, files: Callable[[Mapping[str, PeerEntry]], Mapping[str, str]]) -> None:
+        """`files`: peers → name and text of further files by which brokers know them."""
         self._folder = run
+        self._files = files
         self._peers = run / PEERS
         self._operator_file = run / SECRET_FILE
         self._entries: dict[str, PeerEntry] = {}
@@ -72,4 +77,8 @@ class Issuer:
 
     def _write_peers(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, text in self._files(self._entries).items():
+            write_text(self._folder / name, text)
+            soon = time.time() + 1  # Artemis reads a file that is newer than its last look, by a coarse clock
+            os.utime(self._folder / name, (soon, soon))
         write_text(self._peers, peers_text(self._entries))

@@ -95,7 +95,7 @@ class Supervisor:
         self._make_feed = make_feed
         self._out = out
         self._say = say
-        self._issuer = Issuer(data.run)
+        self._issuer = Issuer(data.run, BROKERS[options.broker].peers)
         self._news = asyncio.Event()
         self._fixed: dict[str, Child] = {}
         self._brokers = DesiredBrokers(

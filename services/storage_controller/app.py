@@ -70,7 +70,9 @@ async def _in_cluster(config: ControllerSettings, place: KubernetesSettings, sto
         driver = KubernetesDriver(place, member.api, member.events)
         state.set(False, "reads what there is")
         if await _until(driver.start(), stop):
-            controller = StorageController(config.name, driver, credential)
+            controller = StorageController(
+                config.name, driver, credential if driver.engine.authenticates_in_cluster else None
+            )
             await controller.start()
             await _serve(config, controller, state, stop, credential)
         driver.close()

@@ -66,7 +66,7 @@ class StorageController:
             self.placements,
         )
         self._name = name
-        self._credential = credential if driver.engine.scram else None
+        self._credential = credential
         """By which brokers authenticate this process."""
         self._driver = driver
         self._provisioner = Provisioner(

@@ -6,11 +6,17 @@ import os
 import signal
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
+from enmasse.engines.artemis import peers
+from enmasse.identity.credentials import Credential, read_credential
+from enmasse.settings import host_port
 from enmasse.testing import Suite, running
 from tests import one_program
 from tests.artemis import ENVIRONMENT
+from tests.identity.kit import refusal
+from tests.kit.running import asyncio_test
 from tests.load import Consumer, Producer, subscribe
 from tests.system.mqtt_devices import exactly_once
 from tests.system.seeing import carrier, component, wait_address, wait_process
@@ -43,6 +49,27 @@ def kill(suite: Suite, name: str) -> None:
 
 def test_one_program_for_every_engine(suite: Suite) -> None:
     one_program.check(suite.url, f"mqtt://127.0.0.1:{suite.mqtt_port}")
+
+
+@asyncio_test
+async def test_only_processes_of_the_suite_reach_the_brokers(suite: Suite) -> None:
+    """Nor do the settings of Artemis and its arguments have a secret."""
+    router = read_credential(suite.data / "run" / "router-0.credential")
+    other = read_credential(suite.data / "run" / "ragent.credential")
+    brokers = [one for one in suite.status()["components"] if one["engine"] == "artemis"]
+    assert brokers
+    for one in brokers:
+        host, port = host_port(one["endpoints"]["amqp"])
+        assert host == "127.0.0.1"
+        assert await refusal(port, router) == ""
+        for credential in (None, other, Credential(router.name, router.role, other.secret)):
+            assert await refusal(port, credential) == "amqp:unauthorized-access"
+        words = " ".join(psutil.Process(one["pid"]).cmdline())
+        files = list((suite.data / "run" / one["name"] / "etc").iterdir())
+        files += [suite.data / "run" / name for name in (peers.USERS, peers.ROLES)]
+        assert not any(secret in text for secret in (router.secret, other.secret)
+                       for text in (words, *(path.read_text() for path in files)))  # fmt: skip
+        assert {path.stat().st_mode & 0o077 for path in files} == {0}
 
 
 def test_qos_2_is_exactly_once_over_the_death_of_broker_subserv_and_router(suite: Suite) -> None:

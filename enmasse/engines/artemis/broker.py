@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from enmasse.engines import mark
-from enmasse.engines.artemis import instance
+from enmasse.engines.artemis import instance, peers
 from enmasse.engines.engine import AMQP, DATA, ETC, TMP, BrokerEngine, Pod
 from enmasse.engines.program import HealthProbe, LazyProbe, Program, Spec, foreign
 from enmasse.files import write_changed
@@ -49,7 +49,8 @@ class Artemis:
 
     def probe(self, spec: Spec) -> HealthProbe:
         """Return the probe of the broker's management."""
-        return LazyProbe("enmasse.engines.artemis.probe", "ArtemisProbe", spec.settings["listen"])
+        run = [str(Path(spec.settings["peers"]).parent)] if "peers" in spec.settings else []
+        return LazyProbe("enmasse.engines.artemis.probe", "ArtemisProbe", spec.settings["listen"], *run)
 
 
 def _find(service: Program) -> Program:
@@ -74,6 +75,7 @@ def _instance(spec: Spec, own: Path) -> instance.Instance:
         persisted=persisted,
         defaults=settings["settings"],
         log_level=settings["log_level"],
+        peers=str(Path(settings["peers"]).parent) if "peers" in settings else None,
     )
 
 
@@ -111,6 +113,7 @@ BROKER = BrokerEngine(
     duplicates_by_address=False,
     levels_exist=False,
     limits_subscriptions=False,
-    scram=False,
+    peers=peers.files,
+    authenticates_in_cluster=False,
     blocks_at_capacity=False,
 )

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from html import escape  # xml.sax.saxutils imports an HTTP client
 from typing import Any, NamedTuple
 
+from enmasse.engines.artemis import peers
+
 MIB = 1024 * 1024
 HEAP_BASE, HEAP_LEAST = 128 * MIB, 256 * MIB
 """Bytes of heap that Artemis needs in addition to messages, and the smallest heap that is useful."""
@@ -50,6 +52,8 @@ class Instance(NamedTuple):
     """The journal writes by libaio, which must be installed, and not by NIO."""
     log_level: str = "warning"
     """`debug`, `info`, `warning` or `error`."""
+    peers: str | None = None
+    """The folder of the files with the processes that may connect (peers.py); None: every client may do everything."""
 
 
 def files(instance: Instance) -> dict[str, str]:
@@ -61,7 +65,7 @@ def files(instance: Instance) -> dict[str, str]:
         f'<jaas-security domain="activemq"/><server configuration="file:{etc}/broker.xml"/></broker>\n',
         # Without this file it does not start. No management but AMQP's: no JMX, no web server.
         "management.xml": '<management-context xmlns="http://activemq.apache.org/schema"/>\n',
-        "login.config": "activemq { org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule required; };\n",
+        "login.config": _GUESTS if instance.peers is None else peers.login(instance.peers),
         "log4j2.properties": _logging(instance),
     }
 
@@ -112,12 +116,13 @@ def _broker(instance: Instance) -> str:
         # By the application property `_AMQ_DUPL_ID`, not by message-ids: publications and wills come once.
         "amqpDuplicateDetection": "true",
     }
+    if instance.peers is not None:
+        acceptor |= {"saslMechanisms": "SCRAM-SHA-256", "saslLoginConfigScope": "scram"}
     at = f"tcp://{instance.host}:{instance.port}?" + ";".join(f"{key}={value}" for key, value in acceptor.items())
     return f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
 <name>{escape(instance.name)}</name>
 <persistence-enabled>{_text(instance.persisted)}</persistence-enabled>
-<!-- Who reaches the port may do everything, as with the embedded broker. No router leads to activemq.management. -->
-<security-enabled>false</security-enabled>
+{_security(instance)}
 <jmx-management-enabled>false</jmx-management-enabled>
 <journal-type>{"ASYNCIO" if instance.aio else "NIO"}</journal-type>
 <journal-datasync>true</journal-datasync>
@@ -140,6 +145,7 @@ def _broker(instance: Instance) -> str:
 <!-- Repeated messages that an address knows. Artemis takes the first element of this name, wherever it stands. -->
 <id-cache-size>20000</id-cache-size>
 <wildcard-addresses><routing-enabled>true</routing-enabled><delimiter>/</delimiter><any-words>#</any-words><single-word>+</single-word></wildcard-addresses>
+<temporary-queue-namespace>{peers.NAMESPACE}</temporary-queue-namespace>
 <acceptors><acceptor name="amqp">{escape(at)}</acceptor></acceptors>
 <address-settings><address-setting match="#">
 {_settings(instance.defaults)}
@@ -150,6 +156,19 @@ def _broker(instance: Instance) -> str:
 </address-settings>
 </core></configuration>
 """
+
+
+_GUESTS = "activemq { org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule required; };\n"
+
+
+def _security(instance: Instance) -> str:
+    if instance.peers is None:
+        return (
+            "<!-- Every client that reaches the port may do everything. No router leads to activemq.management. -->\n"
+            "<security-enabled>false</security-enabled>"
+        )
+    settings = f"<security-settings>\n{peers.security_settings()}\n</security-settings>"
+    return f"<security-enabled>true</security-enabled>\n{settings}"
 
 
 _DEFAULTS = {

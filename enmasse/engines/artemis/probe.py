@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from enmasse.control import Artemis, ControlConnection
 from enmasse.engines.management_probe import TIMEOUT, ManagementProbe
 from enmasse.engines.program import ChildHealth
+from enmasse.identity import operator
 
 
 class ArtemisProbe(ManagementProbe):
     """Probe of one broker."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, run: str | None = None) -> None:
+        """`run`: the folder with the operator's secret, for a broker that authenticates; None: it does not."""
+        secret = None if run is None else operator.read_secret(Path(run).parent)
+        super().__init__(address, None if secret is None else operator.credential(secret))
         self._address = address
         self._node: Artemis
         self._product = ""

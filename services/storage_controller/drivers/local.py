@@ -22,7 +22,7 @@ FileMark = tuple[int, int, int]
 
 class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="local"):
     """The local driver's settings: the folder `desired` and the file `actual`, shared with the supervisor. `scram`:
-    the brokers have the setting `peers`, if the engine knows it."""
+    the brokers have the setting `peers`."""
 
     desired: str
     actual: str

@@ -1,0 +1,84 @@
+"""The suite's processes as users of Artemis: who they are, and what their roles may do. Pure.
+
+Rights are those of the embedded broker's listener in the table of roles (enmasse/identity/roles.py), as far as Artemis
+can express them (docs/engines.md).
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+
+from enmasse.identity.credentials import PeerEntry
+from enmasse.identity.roles import TABLE, Listener
+
+USERS, ROLES = "artemis.users", "artemis.roles"
+"""Files of the users and of their roles, which Artemis reads again when they have changed."""
+MANAGEMENT = "activemq.management"
+NAMESPACE = "temporary"
+"""Stands for the names of temporary queues in settings."""
+_SEND = ("createAddress", "send")
+_RECEIVE = (
+    "createAddress", "consume", "browse",
+    "createDurableQueue", "deleteDurableQueue", "createNonDurableQueue", "deleteNonDurableQueue",
+)  # fmt: skip
+"""Addresses are made for levels below a topic, where the controller allows it; queues for subscriptions."""
+_TEMPORARY = (*_SEND, *_RECEIVE, "deleteAddress")
+"""Rights at the temporary queues of replies, of which each has a random name."""
+
+
+def files(peers: Mapping[str, PeerEntry]) -> dict[str, str]:
+    """Name → text of the files of users and roles."""
+    known = {name: entry for name, entry in peers.items() if entry.role in TABLE[Listener.BROKER]}
+    members: dict[str, list[str]] = {}
+    for name, entry in known.items():
+        members.setdefault(entry.role, []).append(name)
+    return {
+        USERS: "".join(f"{name} = ENC({_verifier(entry)})\n" for name, entry in known.items()),
+        ROLES: "".join(f"{role} = {','.join(names)}\n" for role, names in members.items()),
+    }
+
+
+def login(folder: str) -> str:
+    """Return the text of `login.config`. `folder`: that of the two files."""
+    base = folder.replace("\\", "\\\\").replace('"', '\\"')
+    package = "org.apache.activemq.artemis.spi.core.security.jaas"
+    return (
+        f'scram {{ {package}.SCRAMPropertiesLoginModule required reload=true baseDir="{base}"'
+        f' org.apache.activemq.jaas.properties.user="{USERS}" org.apache.activemq.jaas.properties.role="{ROLES}"; }};\n'
+        f"activemq {{ {package}.SCRAMLoginModule required; }};\n"
+    )
+
+
+def security_settings() -> str:
+    """Return the elements of broker.xml with the rights of all roles."""
+    table = TABLE[Listener.BROKER]
+    managers = [str(role) for role, access in table.items() if access.manage]
+    everyone = [str(role) for role in table]
+    matches: dict[str, dict[str, list[str]]] = {
+        "#": _rights("#"),
+        "$sub/#": _rights("$sub/#"),
+        f"{NAMESPACE}/#": dict.fromkeys(_TEMPORARY, everyone),
+        MANAGEMENT: {"send": managers, "manage": managers},
+    }
+    return "\n".join(
+        f'<security-setting match="{match}">'
+        + "".join(f'<permission type="{kind}" roles="{",".join(roles)}"/>' for kind, roles in rights.items())
+        + "</security-setting>"
+        for match, rights in matches.items()
+    )
+
+
+def _rights(pattern: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for role, access in TABLE[Listener.BROKER].items():
+        kinds = {*(_SEND if pattern in access.send else ()), *(_RECEIVE if pattern in access.recv else ())}
+        for kind in sorted(kinds):
+            found.setdefault(kind, []).append(role)
+    return found
+
+
+def _verifier(entry: PeerEntry) -> str:
+    known = entry.verifier
+    salt, server, stored = (b64encode(each).decode() for each in (known.salt, known.server_key, known.stored_key))
+    return f"{salt}:{known.iterations}:{server}:{stored}"
