@@ -34,6 +34,7 @@ async def connected(
         user=remote.user,
         password=remote.password,
         ssl=remote.context(),
+        external=remote.certified,
         container_id=container,
         credential=credential,
         timeout=CONNECT_SECONDS,
@@ -70,7 +71,7 @@ def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
     if isinstance(error, LoginError):
         if error.temporary:
             return marked("server.login.unavailable", text)
-        if remote.user is None:
+        if remote.user is None and not remote.certified:
             return marked("server.login.missing", f"{text}. {HOW_TO_LOG_IN}")
         if error.offered is not None:
             return marked("server.login.unsuitable", text)

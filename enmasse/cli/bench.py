@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, TIMED_OUT, UNREACHABLE, Seconds, ca_option, end, port_offset
+from enmasse.cli.common import FAILED, TIMED_OUT, UNREACHABLE, Seconds, TlsFiles, end, port_offset, tls_options
 from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ PERCENTILES = (50, 90, 99, 99.9)
 @click.option("--size", type=click.IntRange(24, 1 << 20), default=100, show_default=True, help="Bytes in a body.")
 @click.option("--non-durable", is_flag=True, help="Send messages that need not be stored on disk.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@ca_option
+@tls_options
 @port_offset
 def command(
     address: str | None,
@@ -40,7 +40,7 @@ def command(
     size: int,
     non_durable: bool,
     as_json: bool,
-    ca: str | None,
+    tls: TlsFiles,
     offset: int,
 ) -> None:
     """Measure rate and latency of an ADDRESS: first at full speed, then at a tenth of that rate, but at most 1,000
@@ -51,7 +51,7 @@ def command(
     from enmasse.cli.load import LoadError, run
     from enmasse.cli.remote import choose
 
-    remote = choose(address, url, offset, ca)
+    remote = choose(address, url, offset, tls)
     try:
         result = run(_measure(remote, seconds, size, not non_durable))
     except LoadError as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
@@ -65,14 +66,36 @@ def port_offset(function: F) -> F:
     )(function)
 
 
-def ca_option(function: F) -> F:
-    """The option --ca."""
-    return click.option(
-        "--ca",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="Authorities (PEM) that TLS trusts, instead of the system's; that of `up --tls auto`: see `status`.",
-    )(function)
+class TlsFiles(NamedTuple):
+    """Files in PEM for TLS. `ca`: authorities that are trusted, None: those of the system. `cert`: the command's own
+    certificate; `key`: its key, None: it is in the same file."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+
+NO_FILES = TlsFiles()
+_TLS_OPTIONS = {
+    "ca": "Authorities (PEM) that TLS trusts, instead of the system's; that of `up --tls auto`: see `status`.",
+    "cert": "Certificate (PEM) to log in with, if no user is given.",
+    "key": "Its private key (PEM), if it is not in the same file.",
+}
+
+
+def tls_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options --ca, --cert and --key; the function gets them as `tls`."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, ca: str | None, cert: str | None, key: str | None, **others: Any) -> Any:
+        if key is not None and cert is None:
+            raise click.UsageError("--key is the key of a certificate: give --cert FILE too")
+        return function(*args, tls=TlsFiles(ca, cert, key), **others)
+
+    for name, text in reversed(_TLS_OPTIONS.items()):
+        path = click.Path(exists=True, dir_okay=False)
+        click.option(f"--{name}", type=path, metavar="FILE", help=text)(wrapped)
+    return wrapped
 
 
 def report(line: str) -> None:

@@ -23,8 +23,9 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Source, Target
-from enmasse.amqp.sasl import AnonymousClient, SaslClient
+from enmasse.amqp.sasl import AnonymousClient, ExternalClient, SaslClient
 from enmasse.cli.amqp import explain, refusal
+from enmasse.cli.common import TlsFiles
 from enmasse.cli.opening import opened
 from enmasse.cli.remote import RemoteAddress
 
@@ -55,7 +56,7 @@ class _End(Handler):
         """Connect, and return when the link is attached. Raises LoadError."""
         remote = self.remote
         if remote.user is None:
-            sasl = SaslClient([AnonymousClient()], remote.host)
+            sasl = SaslClient([ExternalClient() if remote.certified else AnonymousClient()], remote.host)
         else:
             sasl = user_sasl(remote.host, remote.user, remote.password or "", tls=remote.tls)
         self.connection = Connection(
@@ -238,10 +239,11 @@ def main() -> None:
     as JSON on stdout."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
     options = json.loads(sys.stdin.read())
+    remote = options["remote"]
 
     async def send() -> dict[str, Any]:
         end = SendingEnd(
-            RemoteAddress(**options["remote"]),
+            RemoteAddress(**{**remote, "files": TlsFiles(*remote["files"])}),
             bytes.fromhex(options["run"]),
             options["size"],
             options["durable"],

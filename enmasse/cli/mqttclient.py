@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from enmasse.cli.common import INTERRUPTED, MQTT_PORT, UNREACHABLE, Seconds, ca_option, report
+from enmasse.cli.common import INTERRUPTED, MQTT_PORT, NO_FILES, UNREACHABLE, Seconds, TlsFiles, report, tls_options
 from enmasse.cli.login import HOW_TO_LOG_IN, logged_in
 from enmasse.cli.opening import opened
 from enmasse.cli.remedy import remedy
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--server", metavar="URL",
                  help="mqtt[s]://[user:password@]host[:port], instead of this machine's suite."),
-    ca_option,
+    tls_options,
     click.option("--mqtt", "version", type=click.Choice(["5", "3.1.1"]), default="5", show_default=True,
                  help="The version of MQTT."),
     click.option("-i", "--client-id", metavar="ID", help="Client id (default: one that the server gives)."),
@@ -62,7 +62,7 @@ class Expiry(Seconds):
         return NEVER if value == NEVER else super().convert(value, param, ctx)
 
 
-def server_from(url: str | None, offset: int, ca: str | None = None) -> Server:
+def server_from(url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> Server:
     """The server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
     if url is None:
         return logged_in(Server(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset))
@@ -72,7 +72,7 @@ def server_from(url: str | None, offset: int, ca: str | None = None) -> Server:
             raise ValueError("a server has no path; the topic is an argument of its own")
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--server") from None
-    return logged_in(Server(**fields, ca=ca))
+    return logged_in(Server(**fields, files=tls))
 
 
 def will_from(
@@ -219,7 +219,7 @@ def failure(error: OSError, server: Server) -> str:
             reasons.BAD_USER_NAME_OR_PASSWORD, reasons.NOT_AUTHORIZED,
             reasons.V3_BAD_USER_NAME_OR_PASSWORD, reasons.V3_NOT_AUTHORIZED,
         ):  # fmt: skip
-            if server.user is None:
+            if server.user is None and not server.certified:
                 return marked("server.login.missing", f"{text}. {HOW_TO_LOG_IN}")
             return marked("server.login.refused", text)
         if server.user is not None and reason in (reasons.SERVER_UNAVAILABLE, reasons.V3_SERVER_UNAVAILABLE):

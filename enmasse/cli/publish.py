@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, port_offset, report
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report
 from enmasse.cli.completion import addresses
 from enmasse.cli.mqttclient import connection_options
 from enmasse.errors import marked
@@ -47,7 +47,7 @@ WINDOW = 500
 def command(
     topic: str, message: str | None, qos: int, retain: bool, count: int | None, rate: float | None, timeout: float,
     ttl: float | None, content_type: str | None, response_topic: str | None, correlation_data: str | None,
-    properties: tuple[str, ...], as_json: bool, server: str | None, ca: str | None, version: str, client_id: str | None,
+    properties: tuple[str, ...], as_json: bool, server: str | None, tls: TlsFiles, version: str, client_id: str | None,
     clean: bool, will_topic: str | None, will_message: str, will_retain: bool, will_delay: float | None, offset: int,
 ) -> None:  # fmt: skip
     """Publish MESSAGE (--count times) to an MQTT TOPIC. Without MESSAGE, each line of stdin is a message. With --count
@@ -77,7 +77,7 @@ def command(
     )
     if values != NONE and version != "5":
         raise click.UsageError("--ttl, --content-type, --response-topic, --correlation-data and --property need MQTT 5")
-    remote = mqttclient.server_from(server, offset, ca)
+    remote = mqttclient.server_from(server, offset, tls)
     will = mqttclient.will_from(will_topic, will_message, qos, will_retain, will_delay, version)
     session = mqttclient.Session(remote, version, client_id, will, clean=clean, receive_maximum=1)
     tally = Tally(topic)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from enmasse.cli.attempts import Attempts, Unprinted
-from enmasse.cli.common import OK, TIMED_OUT, Seconds, ca_option, end, port_offset, report
+from enmasse.cli.common import OK, TIMED_OUT, Seconds, TlsFiles, end, port_offset, report, tls_options
 from enmasse.cli.completion import addresses
 from enmasse.errors import marked
 
@@ -35,11 +35,11 @@ CONTAINER = "enmasse-receive"
 @click.option("--durable", "subscription", metavar="NAME", help="Receive from a topic's durable subscription NAME.")
 @click.option("--unsubscribe", is_flag=True, help="With --durable: delete the subscription at the end.")
 @click.option("--container", metavar="ID", help=f"Container-id; owns durable subscriptions (default {CONTAINER}).")
-@ca_option
+@tls_options
 @port_offset
 def command(
     address: str | None, url: str | None, count: int, timeout: float | None, as_json: bool, selector: str | None,
-    subscription: str | None, unsubscribe: bool, container: str | None, ca: str | None, offset: int,
+    subscription: str | None, unsubscribe: bool, container: str | None, tls: TlsFiles, offset: int,
 ) -> None:  # fmt: skip
     """Receive messages from an ADDRESS: prints each body on a line, then accepts it.
 
@@ -54,7 +54,7 @@ def command(
 
     if unsubscribe and subscription is None:
         raise click.UsageError("--unsubscribe needs --durable NAME")
-    remote = choose(address, url, offset, ca)
+    remote = choose(address, url, offset, tls)
     if container is None and subscription is not None:
         container = CONTAINER
     options = ReceiveOptions(count, timeout, as_json, selector, subscription, unsubscribe)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from enmasse.cli import server
-from enmasse.cli.common import AMQP_PORT, OPERATORS_PORT
+from enmasse.cli.common import AMQP_PORT, NO_FILES, OPERATORS_PORT, TlsFiles
 from enmasse.cli.login import logged_in
 from enmasse.cli.server import LOCAL, Server
 from enmasse.model.names import AddressName, wire_name
@@ -50,7 +50,7 @@ def parse(text: str, offset: int) -> RemoteAddress:
     return RemoteAddress(**fields, address=address[1:])
 
 
-def choose(address: str | None, url: str | None, offset: int, ca: str | None = None) -> RemoteAddress:
+def choose(address: str | None, url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> RemoteAddress:
     """The remote address from a command's ADDRESS and -a. Ends the command (wrong usage) unless exactly one was given.
 
     An ADDRESS on the command line wins over a URL of the environment.
@@ -65,7 +65,7 @@ def choose(address: str | None, url: str | None, offset: int, ca: str | None = N
         refuse_url(address, "-a")
         return logged_in(at_suite(address, offset))
     try:
-        return logged_in(replace(parse(url or "", offset), ca=ca))
+        return logged_in(replace(parse(url or "", offset), files=tls))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-a") from None
 

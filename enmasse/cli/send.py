@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, ca_option, port_offset, report
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, tls_options
 from enmasse.cli.completion import addresses
 from enmasse.errors import marked
 from enmasse.model.names import WireName, address_name
@@ -42,11 +42,11 @@ INTERRUPTED_SECONDS = 2.0
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="An application property.")
 @click.option("--non-durable", is_flag=True, help="Send messages that need not survive the loss of a broker.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object.")
-@ca_option
+@tls_options
 @port_offset
 def command(
     address: str | None, body: str | None, url: str | None, count: int | None, timeout: float, ttl: float | None,
-    subject: str | None, properties: tuple[str, ...], non_durable: bool, as_json: bool, ca: str | None,
+    subject: str | None, properties: tuple[str, ...], non_durable: bool, as_json: bool, tls: TlsFiles,
     offset: int,
 ) -> None:  # fmt: skip
     """Send messages to an ADDRESS: BODY (--count times). Without BODY, each line of stdin is a message. With --count
@@ -64,7 +64,7 @@ def command(
         address, body = None, address
     elif url is not None and address is not None and not is_from_environment("url"):
         raise click.UsageError("with -a there is no ADDRESS, only BODY")
-    remote = choose(address, url, offset, ca)
+    remote = choose(address, url, offset, tls)
     try:
         template = {
             "durable": not non_durable,

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from enmasse.cli.common import NO_FILES, TlsFiles
+
 if TYPE_CHECKING:
     import ssl
 
@@ -25,26 +27,39 @@ class Server:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     offset: int | None = None
-    ca: str | None = None
-    """File with the authorities that TLS trusts; None: those of the system."""
+    files: TlsFiles = NO_FILES
 
     @property
     def tls(self) -> bool:
         """Return True if the connection is by TLS."""
         return self.scheme.endswith("s")
 
+    @property
+    def certified(self) -> bool:
+        """Return True if the command logs in by its certificate."""
+        return self.tls and self.files.cert is not None and self.user is None
+
     def context(self) -> ssl.SSLContext | None:
-        """Return the context of TLS; None without TLS. Ends the command (wrong usage) if --ca cannot be used."""
+        """Return the context of TLS; None without TLS. Ends the command (wrong usage) if a file cannot be used."""
         if not self.tls:
             return None
         import ssl
 
         import click
 
+        ca, cert, key = self.files
         try:
-            return ssl.create_default_context(cafile=self.ca)
+            context = ssl.create_default_context(cafile=ca)
         except ssl.SSLError:
-            raise click.BadParameter(f"{self.ca}: has no certificate in PEM.", param_hint="--ca") from None
+            raise click.BadParameter(f"{ca}: has no certificate in PEM.", param_hint="--ca") from None
+        try:
+            if cert is not None:
+                context.load_cert_chain(cert, key, str)  # never asks a terminal for a password
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            text = f"{cert}, {key or cert}: {why}. They must be PEM, the key without a password, and belong together."
+            raise click.BadParameter(text, param_hint="--cert, --key") from None
+        return context
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.host}:{self.port}"

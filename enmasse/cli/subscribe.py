@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from enmasse.cli.attempts import Attempts, Unprinted
-from enmasse.cli.common import OK, TIMED_OUT, Seconds, port_offset, report
+from enmasse.cli.common import OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report
 from enmasse.cli.completion import addresses
 from enmasse.cli.mqttclient import NEVER, NO_END, Expiry, connection_options
 from enmasse.errors import marked
@@ -47,7 +47,7 @@ WINDOW = 100
 @port_offset
 def command(
     filters: tuple[str, ...], qos: int, count: int, timeout: float | None, topics: bool, as_json: bool,
-    no_retained: bool, session_expiry: float | str | None, unsubscribe: bool, server: str | None, ca: str | None,
+    no_retained: bool, session_expiry: float | str | None, unsubscribe: bool, server: str | None, tls: TlsFiles,
     version: str, client_id: str | None, clean: bool, will_topic: str | None, will_message: str, will_retain: bool,
     will_delay: float | None, offset: int,
 ) -> None:  # fmt: skip
@@ -74,7 +74,7 @@ def command(
             raise click.BadParameter(f"{filter!r} {fault}", param_hint="FILTER")
     if client_id is None and (session_expiry is not None or unsubscribe):
         raise click.UsageError("--session-expiry and --unsubscribe need --client-id ID")
-    remote = mqttclient.server_from(server, offset, ca)
+    remote = mqttclient.server_from(server, offset, tls)
     will = mqttclient.will_from(will_topic, will_message, qos, will_retain, will_delay, version)
     options = SubscribeOptions(filters, qos, count, timeout, topics, as_json, no_retained, unsubscribe, version)
     window = min(WINDOW, count) if count else WINDOW

@@ -232,6 +232,44 @@ def test_mosquitto(suite: Suite, authority: Authority, device: Files, version: s
     assert publish(authority.issue("mallory")) != 0
 
 
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def test_commands(suite: Suite, authority: Authority, device: Files, tmp_path: Path) -> None:
+    trust = ("--ca", ca(suite))
+    cert, key = map(str, device)
+    own = ("--cert", cert, "--key", key)
+    both = tmp_path / "both.pem"
+    both.write_bytes(device[0].read_bytes() + device[1].read_bytes())
+    amqps, mqtts = f"{url(suite)}/devices/device-1/c", ("--server", f"mqtts://localhost:{8883 + suite.offset}")
+    other = f"{url(suite)}/devices/alice/c"
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = suite.command(*arguments, *trust)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stderr
+
+    assert run("send", "-a", amqps, "x", *own) == (0, "")
+    assert run("send", "-a", amqps, "x", "--cert", str(both)) == (0, "")
+    assert run("publish", "devices/device-1/c", "x", "--qos", "1", *mqtts, *own) == (0, "")
+    assert run("bench", "-a", f"{url(suite)}/chat", "--seconds", "0.1", *own) == (0, "")
+    status, said = run("send", "-a", other, "x", *own)
+    assert status == 4 and "server.operation.denied" in said
+    stranger = ("--cert", *map(str, authority.issue("stranger")))
+    stranger = (*stranger[:2], "--key", stranger[2])
+    for command in (("send", "-a", amqps, "x"), ("publish", "devices/device-1/c", "x", "--qos", "1", *mqtts)):
+        status, said = run(*command, *stranger)
+        assert status == 4 and "server.login.refused" in said
+        status, said = run(*command)
+        assert status == 4 and "server.login.missing" in said
+        for wrong in (("--key", key), ("--cert", cert), ("--cert", cert, "--key", ca(suite)), ("--cert", "missing")):
+            status, said = run(*command, *wrong)
+            assert status == 2 and "--cert" in said
+    # A user of the URL goes before the certificate.
+    alice = f"amqps://alice:pw-a@localhost:{5671 + suite.offset}/devices/alice/c"
+    assert run("send", "-a", alice, "x", *own) == (0, "")
+
+
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
