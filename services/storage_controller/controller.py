@@ -237,8 +237,9 @@ class StorageController:
         conversation = self._conversations.get(name)
         if conversation is not None and where.port:
             self._stop_talking(name)
+            credential = self._credential if where.authenticates else None
             work = keep_connected(
-                where.host, where.port, conversation.session, container=self._name, credential=self._credential
+                where.host, where.port, conversation.session, container=self._name, credential=credential
             )
             self._tasks[name] = process.spawn(work, f"broker {name}")
 
@@ -326,7 +327,10 @@ class StorageController:
         inventory = self.placer.inventory
         brokers = {
             name: feeds.BrokerEndpoint(
-                host=where.host, port=where.port, run=where.run, scram=self._credential is not None
+                host=where.host,
+                port=where.port,
+                run=where.run,
+                scram=self._credential is not None and where.authenticates,
             )
             for name, where in self._running.items()
             if name in inventory.brokers and where.port

@@ -8,6 +8,7 @@ What this is not: limits, security contexts, network policies, and the seconds o
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import itertools
@@ -18,6 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -31,6 +33,8 @@ LOOK = 0.2
 """Seconds between two looks at the pods."""
 PROBE = 3.0
 HEARTBEAT = 10.0
+SYNC = 1.0
+"""Seconds between two looks at mounted Secrets; a kubelet takes a minute."""
 HEALTH = 8080
 _addresses = (
     f"127.{os.getpid() % 200 + 20}.{n // 250 % 250}.{n % 250 + 1}" for n in itertools.count(random.randrange(250 * 250))
@@ -51,6 +55,8 @@ class Running:
         self.command: list[str] = []
         self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
+        self.secrets: dict[str, Path] = {}
+        """Mounted Secrets, and the folder of each."""
         self.shown: Any = None
 
     @property
@@ -106,7 +112,8 @@ class Kubelet(threading.Thread):
         self._pods: dict[str, Running] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._probe_at = self._beat_at = 0.0
+        self._probe_at = self._beat_at = self._sync_at = 0.0
+        self._sync = False
         from kubernetes.client import CoreV1Api
 
         self._api = CoreV1Api(cluster.client())
@@ -165,6 +172,9 @@ class Kubelet(threading.Thread):
 
     def _turn(self) -> None:
         now = datetime.now().timestamp()
+        self._sync = now >= self._sync_at
+        if self._sync:
+            self._sync_at = now + SYNC
         if now >= self._beat_at:
             self._beat_at = now + HEARTBEAT
             self._beat()
@@ -205,6 +215,8 @@ class Kubelet(threading.Thread):
                 return
         elif process is None or process.poll() is not None:
             pod.run()
+        if self._sync:
+            self._mount(pod)
         pod.probe()
         if pod.ready and not pod.was_ready:
             pod.was_ready = True
@@ -228,12 +240,15 @@ class Kubelet(threading.Thread):
             paths[mount["mountPath"]] = str(folder)
         for mount in container["volumeMounts"]:
             volume = next(each for each in spec["volumes"] if each["name"] == mount["name"])
+            if "secret" in volume:
+                made.secrets[volume["secret"]["secretName"]] = Path(paths[mount["mountPath"]])
             if "configMap" in volume:
                 data = self._api.read_namespaced_config_map(volume["configMap"]["name"], self._namespace).data
                 for key, text in data.items():
-                    for path in ("/etc/enmasse", "/var/lib/enmasse"):
-                        text = text.replace(path, paths[path])
+                    for path in sorted(paths, key=len, reverse=True):  # one begins with another one
+                        text = text.replace(path, paths[path]) if "enmasse" in path else text
                     (Path(paths[mount["mountPath"]]) / key).write_text(text)
+        self._mount(made)
         service = f"services.{made.component.replace('-', '_')}"
         config = f"{paths['/etc/enmasse']}/settings.json"
         made.command = [
@@ -249,6 +264,20 @@ class Kubelet(threading.Thread):
         made.run()
         with self._lock:
             self._pods[made.uid] = made
+
+    def _mount(self, pod: Running) -> None:
+        """Writes what is in the Secrets, and is not there yet. A kubelet replaces all files of one at once."""
+        for name, folder in pod.secrets.items():
+            found = self._api.read_namespaced_secret(name, self._namespace).data or {}
+            wanted = {key: base64.b64decode(value) for key, value in found.items()}
+            if wanted != {file.name: file.read_bytes() for file in folder.iterdir() if file.name in wanted}:
+                fresh = folder.with_name(f"{folder.name}-{time.monotonic_ns()}")
+                fresh.mkdir()
+                for key, content in wanted.items():
+                    (fresh / key).write_bytes(content)
+                    link = folder / f".{key}"
+                    link.symlink_to(fresh / key)
+                    link.replace(folder / key)
 
     def _forget(self, uid: str) -> None:
         with self._lock:

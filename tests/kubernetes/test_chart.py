@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,8 @@ import msgspec
 import pytest
 import yaml
 
+from enmasse.identity.process_certificates import Certificate, CertifiedPeers, peer_of
+from enmasse.identity.roles import Peer, Role
 from enmasse.settings import ServiceSettings
 from services.configserv.service import ConfigservSettings
 from services.mqtt_gateway.settings import GatewaySettings
@@ -76,6 +80,7 @@ BY_HAND: dict[str, Any] = {
     "mqtt": {"enabled": False},
     "redis": {"enabled": False},
     "tls": {"enabled": False},
+    "identity": {"enabled": False},
 }
 DISPATCH: dict[str, Any] = {
     "router": {"engine": "qdrouterd", "replicas": 3, "image": "registry.example.com/qdrouterd:1.19"},
@@ -167,12 +172,102 @@ def test_the_storage_controller_accepts_its_templates(cluster: Cluster, values: 
     file.write_text(controller["data"]["templates.json"])
     found = read_templates(str(file))
     assert set(found) == ({"default", "small", "big"} if values is EVERYTHING else {"default"})
+    assert found["default"].get("identitySecret") == "enmasse-broker-identity"
     assert found["default"]["image"].endswith(
         "/artemis:0.1.0" if values is DISPATCH else "/broker:" + ("1.2.3" if values is EVERYTHING else "0.1.0")
     )
     if values is EVERYTHING:
         assert (found["small"]["storageSize"], found["small"]["storageClass"]) == ("1Gi", "fast")
         assert found["big"]["nodeSelector"] == {"disk": "ssd"}
+
+
+ISSUED = {"identity": {"issuer": {"name": "suite", "kind": "ClusterIssuer"}}}
+COMPONENTS = {component: component.replace("-", "_") for component in (*SETTINGS, "broker", "operator")}
+"""Component → role."""
+
+
+def folders(found: list[Object], folder: Path) -> dict[str, Path]:
+    """Component → the certificate of its processes, as it is mounted."""
+    made = {}
+    for name, secret in objects(found, "Secret").items():
+        component = name.removeprefix("enmasse-").removesuffix("-identity")
+        if name.endswith("-identity"):
+            assert secret["type"] == "kubernetes.io/tls"
+            made[component] = folder / component
+            made[component].mkdir()
+            for file, data in secret["data"].items():
+                (made[component] / file).write_bytes(base64.b64decode(data))
+    return made
+
+
+def test_certificates_of_processes_have_their_roles_and_hosts(cluster: Cluster, tmp_path: Path) -> None:
+    """Each service that listens proves itself to the others under the names in their settings; no other one can."""
+    found = rendered(cluster, {})
+    certificates = folders(found, tmp_path)
+    assert set(certificates) == set(COMPONENTS)
+    dialled = {
+        "configserv": "enmasse-configserv", "ragent": "enmasse-ragent", "router": "enmasse-router",
+        "broker": "enmasse-orders-0.default.svc",
+    }  # fmt: skip
+    for component, folder in certificates.items():
+        listener = CertifiedPeers(folder).tls
+        for other, host in dialled.items():
+            peer = handshake(listener, Certificate(certificates["storage-controller"]).tls(), host)
+            if component == other:
+                assert peer == Peer("enmasse-storage-controller", Role.STORAGE_CONTROLLER, of_service=True)
+            else:
+                assert peer is None, (component, host)
+    listener = CertifiedPeers(certificates["configserv"]).tls
+    for component, role in COMPONENTS.items():
+        peer = handshake(listener, Certificate(certificates[component]).tls(), "enmasse-configserv")
+        assert peer == Peer(f"enmasse-{component}", Role(role), of_service=True)
+        assert peer.may_be(f"enmasse-{component}-5d9f-abcde")
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> Peer | None:
+    """Return the peer that a listener sees; None if either side refuses the other."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError:
+                return None
+    return peer_of(ends[1].getpeercert())
+
+
+def test_pods_have_the_certificate_of_their_component(cluster: Cluster) -> None:
+    """Every pod has the certificate of its own component, read-only, and no other."""
+    found = rendered(cluster, {})
+    for component, pod in pods(found).items():
+        secrets = {v["secret"]["secretName"] for v in pod["spec"]["volumes"] if "secret" in v}
+        identities = {name for name in secrets if "identity" in name}
+        own = {"test": "enmasse-operator-identity"}.get(component, f"enmasse-{component}-identity")
+        assert identities == (set() if component in ("redis", "spark-pipeline") else {own}), component
+    without = rendered(cluster, {"identity": {"enabled": False}})
+    assert "identity" not in json.dumps([each for each in without if each["kind"] != "ConfigMap"])
+
+
+def test_certificates_of_cert_manager(cluster: Cluster) -> None:
+    found = rendered(cluster, ISSUED)
+    assert not [name for name in objects(found, "Secret") if "identity" in name]
+    made = objects(found, "Certificate")
+    assert {name.removeprefix("enmasse-").removesuffix("-identity") for name in made} == set(COMPONENTS)
+    for each in made.values():
+        spec = each["spec"]
+        role, _, name = spec["commonName"].partition("/")
+        assert spec["secretName"] == each["metadata"]["name"] == f"{name}-identity" and role in COMPONENTS.values()
+        assert spec["issuerRef"] == {"name": "suite", "kind": "ClusterIssuer", "group": "cert-manager.io"}
+        assert {"server auth", "client auth"} <= set(spec["usages"])
+    with pytest.raises(Refused, match="cert-manager allows 64 characters"):
+        long = cluster.helm("template", "r" * 30, str(CHART), "--values=-", stdin=json.dumps(ISSUED))
+        assert not long
 
 
 def test_the_password_of_redis_is_in_no_config_map(cluster: Cluster) -> None:
@@ -316,6 +411,7 @@ def test_only_ports_with_tls_lead_outside(cluster: Cluster, values: Object) -> N
         ({"broker": {"storageSize": "10K"}}, "/broker/storageSize"),
         ({"router": {"resources": {"limits": {"memory": "much"}}}}, "/router/resources/limits/memory"),
         ({"router": {"replicsa": 1}}, "replicsa"),
+        ({"identity": {"issuer": {"kind": "Secret"}}}, "/identity/issuer/kind"),
     ],
 )
 def test_the_schema_refuses(cluster: Cluster, wrong: Object, field: str) -> None:
@@ -456,10 +552,16 @@ def test_what_people_wrote_outlives_upgrade_rollback_and_uninstall(cluster: Clus
 
     cluster.helm("install", "enmasse", str(CHART), "--wait", *place)
     certificate, authority = secret("enmasse-tls"), secret("enmasse-ca")
+    own = secret("enmasse-router-identity"), secret("enmasse-identity-ca")
     configured(cluster, namespace, "enmasse-addresses", str(file))
     cluster.helm("upgrade", "enmasse", str(CHART), "--wait", "--set=logLevel=debug", *place)
     assert kept()
     assert (secret("enmasse-tls"), secret("enmasse-ca")) == (certificate, authority)
+    assert (secret("enmasse-router-identity"), secret("enmasse-identity-ca")) == own
+    cluster.kubectl("delete", "secret", "enmasse-router-identity", *place)
+    cluster.helm("upgrade", "enmasse", str(CHART), "--wait", "--set=logLevel=info", *place)
+    assert secret("enmasse-router-identity")["tls.crt"] != own[0]["tls.crt"], "made anew where there was none"
+    assert secret("enmasse-router-identity")["ca.crt"] == own[1]["tls.crt"]
     cluster.helm("upgrade", "enmasse", str(CHART), "--wait", "--set=tls.hosts={mq.example.com}", *place)
     assert secret("enmasse-tls")["tls.crt"] != certificate["tls.crt"]
     assert secret("enmasse-ca") == authority
@@ -501,7 +603,7 @@ def test_deploy(cluster: Cluster) -> None:
         done = subprocess.run([*command, *more], env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert f"enmasse in {namespace} is ready" in done.stdout
-        assert "NOBODY IS AUTHENTICATED YET" in done.stdout
+        assert "CLIENTS ARE NOT AUTHENTICATED YET" in done.stdout
         text = cluster.get("configmap", "enmasse-router", namespace=namespace)["data"]["settings.json"]
         assert json.loads(text)["log_level"] == ("debug" if "logLevel=debug" in more else "info")
         assert cluster.get("rolebinding", "enmasse-developers", namespace=namespace)["subjects"][0]["name"] == "alice"

@@ -24,6 +24,8 @@ from services.storage_controller import fleet, naming, policies, unsupported
 from services.storage_controller.contents import Holding, contents, root_of
 from services.storage_controller.drivers import Manifest, RunningBroker
 from services.storage_controller.drivers.local import LocalDriver, LocalSettings
+from services.storage_controller.drivers.objects import IDENTITY_VOLUME, Place, objects
+from services.storage_controller.drivers.pods import seen
 from services.storage_controller.placement import Placer
 
 B, C, Q, T = (AddressName(name) for name in "bcqt")
@@ -374,3 +376,28 @@ def test_an_address_that_no_broker_can_have_is_failed_and_placed_nowhere() -> No
     assert "duplicates" in decision.message and placer.refused(Q)
     placer.set_addresses({Q: Address(type="queue", flavor="f")}, ())
     assert placer.decide(Q).keep == ("f-0",) and not placer.refused(Q)
+
+
+@pytest.mark.parametrize("engine", ["embedded", "artemis"])
+def test_a_broker_in_a_pod_has_the_certificate_of_its_template(engine: str) -> None:
+    """Artemis gets none, as it does not verify its peers."""
+    settings = {"persisted": True, "global_max_size": 1, "capacity": 0, "settings": {}}
+
+    def made(template: dict[str, Any]) -> tuple[Any, Any]:
+        content = {"engine": engine, "settings": settings, "template": {"image": "i", **template}}
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "o", "uid": "u"}}
+        place = Place("enmasse", "messaging", owner)
+        found = {kind.name: body for kind, body in objects(place, "b", Manifest("f", "data-b-0", content), None)}
+        return found["ConfigMap"]["data"], found["StatefulSet"]
+
+    for template, certified in (({}, False), ({"identitySecret": "theirs"}, engine == "embedded")):
+        files, stateful_set = made(template)
+        assert ('"peers": "/etc/enmasse-identity"' in str(files)) is certified
+        spec = stateful_set["spec"]["template"]["spec"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+        assert mounts.get("identity") == ("/etc/enmasse-identity" if certified else None)
+        secrets = [volume["secret"] for volume in spec["volumes"] if volume["name"] == "identity"]
+        assert secrets == ([{"secretName": "theirs"}] if certified else [])
+        pod = {"metadata": {"uid": "x"}, "spec": spec, "status": {"phase": "Running"}}
+        assert seen(stateful_set, pod, "applied", IDENTITY_VOLUME).authenticates is certified
+    assert not seen(made({"identitySecret": "theirs"})[1], None, "applied", IDENTITY_VOLUME).authenticates

@@ -1,4 +1,7 @@
-"""Sends a message through the router and takes it back: `helm test`. Arguments: URL, address (may be empty)."""
+"""Sends a message through the router and takes it back: `helm test`. Arguments: URL, address (may be empty).
+
+A URL `operators://…` is that of the routers' listener for operators, where the operator's certificate is shown.
+"""
 
 import asyncio
 import ssl
@@ -9,14 +12,18 @@ from enmasse.aio.client_links import ClientReceiver
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Accepted
+from enmasse.identity.process_certificates import Certificate
 
 CA = "/etc/enmasse-tls/ca.crt"
+IDENTITY = "/etc/enmasse-identity"
 PATIENCE = 30.0
 
 
 async def main(url: str, address: str) -> None:
     context = ssl.create_default_context(cafile=CA) if url.startswith("amqps:") else None
-    async with connect(url, ssl=context) as receiving, connect(url, ssl=context) as sending:
+    operator = Certificate(IDENTITY) if url.startswith("operators:") else None
+    how = {"url": url.replace("operators:", "amqps:"), "ssl": context, "credential": operator}
+    async with connect(**how) as receiving, connect(**how) as sending:
         receiver = await receiving.receiver(address or None, dynamic=not address)
         sender = await sending.sender(receiver.address)
         # Unless the address stores messages, the outcome is that of the receiver: it accepts while the sender waits.

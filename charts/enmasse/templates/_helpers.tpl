@@ -151,6 +151,9 @@ spec:
         {{- if .tls }}
         - {name: tls, mountPath: /etc/enmasse-tls, readOnly: true}
         {{- end }}
+        {{- if include "enmasse.isProcess" . }}
+        - {name: identity, mountPath: /etc/enmasse-identity, readOnly: true}
+        {{- end }}
   volumes:
     - name: settings
       {{- if .secret }}
@@ -165,6 +168,10 @@ spec:
       secret:
         secretName: {{ include "enmasse.tlsSecret" .root }}
         items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+    {{- end }}
+    {{- if include "enmasse.isProcess" . }}
+    - name: identity
+      secret: {secretName: {{ include "enmasse.identitySecret" . }}}
     {{- end }}
 {{- end }}
 
@@ -249,7 +256,31 @@ spec:
 
 {{/* The settings that every service has. Arguments: root, component. */}}
 {{- define "enmasse.common" -}}
-{{- dict "name" .component "health" "0.0.0.0:8080" "log_level" .root.Values.logLevel | toJson -}}
+{{- $settings := dict "name" .component "health" "0.0.0.0:8080" "log_level" .root.Values.logLevel }}
+{{- if .root.Values.identity.enabled }}{{ $_ := set $settings "credential" "/etc/enmasse-identity" }}{{ end }}
+{{- toJson $settings -}}
+{{- end }}
+
+{{/* Component → role of its processes (enmasse/identity/roles.py). */}}
+{{- define "enmasse.roles" -}}
+{{- $roles := dict "configserv" "configserv" "ragent" "ragent" "router" "router" "operator" "operator" }}
+{{- if .Values.storageController.enabled }}
+{{- $roles = merge $roles (dict "storage-controller" "storage_controller" "broker" "broker") }}
+{{- end }}
+{{- if .Values.mqtt.enabled }}
+{{- $roles = merge $roles (dict "mqtt-gateway" "mqtt_gateway" "subserv" "subserv" "mqtt-lwt" "mqtt_lwt") }}
+{{- end }}
+{{- toYaml $roles }}
+{{- end }}
+
+{{/* Secret with the certificate of a component's processes. Arguments: root, component. */}}
+{{- define "enmasse.identitySecret" -}}
+{{- printf "%s-%s-identity" .root.Release.Name .component -}}
+{{- end }}
+
+{{/* Not empty: the pods of a component have a certificate. Arguments: root, component. */}}
+{{- define "enmasse.isProcess" -}}
+{{- if and .root.Values.identity.enabled (hasKey (include "enmasse.roles" .root | fromYaml) .component) }}true{{ end -}}
 {{- end }}
 
 {{- define "enmasse.at" -}}

@@ -64,6 +64,8 @@ class RunningBroker(NamedTuple):
     is_current: bool = True
     is_stopped: bool = False
     """Stopped by a person on purpose; its absence is not a problem."""
+    authenticates: bool = True
+    """Demands the credentials of its peers, if the suite has any."""
 
 
 class DriverError(Exception):

@@ -38,6 +38,7 @@ from services.storage_controller.drivers import pods
 from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
 from services.storage_controller.drivers.objects import (
     APPLIED,
+    IDENTITY_VOLUME,
     MANAGER,
     MANIFEST,
     Place,
@@ -270,7 +271,7 @@ class KubernetesDriver:
 
     def _see(self, broker: str, item: Object, pod: Object | None) -> RunningBroker:
         name = item["metadata"]["name"]
-        found = pods.seen(item, pod, APPLIED)
+        found = pods.seen(item, pod, APPLIED, IDENTITY_VOLUME)
         replicas = item["spec"].get("replicas", 1)
         if replicas == 0:
             self._runs.pop(broker, None)
@@ -287,7 +288,7 @@ class KubernetesDriver:
         current = manifest is None or found.applied in ("", applied_hash(manifest))
         host = f"{name}.{self._settings.namespace}.svc"
         run = self._runs.get(broker, "")
-        return RunningBroker(host, AMQP, found.ready, found.detail, run, current, replicas == 0)
+        return RunningBroker(host, AMQP, found.ready, found.detail, run, current, replicas == 0, found.authenticates)
 
     def _used(self, flavor: str, but: str) -> bool:
         return any(self._name(name) != but and manifest.flavor == flavor for name, manifest in self._manifests.items())

@@ -31,6 +31,8 @@ MIB = 1024 * 1024
 LONGEST = 52
 """Longest name of a StatefulSet, in characters: a label of its pods has it with eleven more (63 in all)."""
 GRACE = 60
+IDENTITY, IDENTITY_VOLUME = "/etc/enmasse-identity", "identity"
+"""Folder in a pod with the broker's certificate, and the volume that has it."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -53,6 +55,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pod_annotations: dict[str, str] = {}
     fs_group: int | None = None
     """Group that owns the volumes; absent: the platform chooses (OpenShift)."""
+    identity_secret: str = ""
+    """Secret with the brokers' certificate (docs/identity.md, "By certificates"); absent: brokers take all peers."""
     log_level: str = "warning"
     termination_grace_period_seconds: int = GRACE
 
@@ -135,7 +139,10 @@ def objects(
     content = manifest.content
     template = msgspec.convert(content["template"], Template)
     engine = catalogue.broker(content["engine"])
-    made = engine.pod(broker, content["settings"], template.log_level)
+    settings = content["settings"]
+    if engine.authenticates_in_cluster and template.identity_secret:
+        settings = {**settings, "peers": IDENTITY}
+    made = engine.pod(broker, settings, template.log_level)
     return [
         (CONFIG_MAP, {"metadata": _metadata(place, name, broker), "data": made.files}),
         (SERVICE, _service(place, name, broker)),
@@ -211,10 +218,12 @@ def _stateful_set(
     claim: Mapping[str, Any] | None,
 ) -> Object:
     persisted = manifest.storage is not None
+    certified = bool(template.identity_secret) and catalogue.broker(manifest.content["engine"]).authenticates_in_cluster
     own = {**_labels(place), BROKER: name, FLAVOR: _flavor_label(manifest.flavor)}
     volumes: list[dict[str, Any]] = [
         {"name": "etc", "configMap": {"name": name}},
         {"name": "tmp", "emptyDir": {}},
+        *([{"name": IDENTITY_VOLUME, "secret": {"secretName": template.identity_secret}}] if certified else []),
         *([] if persisted else [{"name": "data", "emptyDir": {}}]),
     ]
     pod: dict[str, Any] = {
@@ -226,7 +235,7 @@ def _stateful_set(
             "seccompProfile": {"type": "RuntimeDefault"},
             **({} if template.fs_group is None else {"fsGroup": template.fs_group}),
         },
-        "containers": [_container(template, made)],
+        "containers": [_container(template, made, certified=certified)],
         "volumes": volumes,
     }
     optional = {
@@ -260,7 +269,8 @@ def _stateful_set(
     return {"metadata": metadata, "spec": spec}
 
 
-def _container(template: Template, made: Pod) -> dict[str, Any]:
+def _container(template: Template, made: Pod, *, certified: bool) -> dict[str, Any]:
+    identity = {"name": IDENTITY_VOLUME, "mountPath": IDENTITY, "readOnly": True}
     memory = f"{-(-made.memory // MIB)}Mi"
     found: dict[str, Any] = {
         "name": "broker",
@@ -275,6 +285,7 @@ def _container(template: Template, made: Pod) -> dict[str, Any]:
             {"name": "etc", "mountPath": ETC, "readOnly": True},
             {"name": "tmp", "mountPath": TMP},
             {"name": "data", "mountPath": DATA},
+            *([identity] if certified else []),
         ],
         **made.container,
     }

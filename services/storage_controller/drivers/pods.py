@@ -15,14 +15,16 @@ class Seen(NamedTuple):
     run: str
     applied: str
     """Annotation with the hash of the pod's manifest; empty without a pod."""
+    authenticates: bool = False
+    """The broker in the pod demands certificates."""
 
 
 def pod_name(stateful_set: str) -> str:
     return f"{stateful_set}-0"
 
 
-def seen(stateful_set: Object, pod: Object | None, annotation: str) -> Seen:
-    """Return the state of one broker's pod."""
+def seen(stateful_set: Object, pod: Object | None, annotation: str, identity: str) -> Seen:
+    """Return the state of one broker's pod. `identity`: name of the volume with a certificate."""
     replicas = stateful_set["spec"].get("replicas", 1)
     if replicas == 0:
         return Seen(False, "it was scaled to 0: scale it to 1 to have it run again", "", "")
@@ -37,7 +39,9 @@ def seen(stateful_set: Object, pod: Object | None, annotation: str) -> Seen:
     if replicas > 1:
         extra = f"it was scaled to {replicas}: only its first pod is a broker of this suite; scale it back to 1"
         detail = f"{detail}; {extra}" if detail else extra
-    return Seen(ready, detail, run, str((metadata.get("annotations") or {}).get(annotation, "")))
+    applied = str((metadata.get("annotations") or {}).get(annotation, ""))
+    certified = any(each["name"] == identity for each in (pod.get("spec") or {}).get("volumes") or ())
+    return Seen(ready, detail, run, applied, certified)
 
 
 def _why(metadata: dict[str, Any], status: dict[str, Any], container: dict[str, Any]) -> str:
