@@ -23,10 +23,10 @@ def make(target: Path) -> None:
             content.write(suite, Path(folder) / "spool")
         with tarfile.open(target, "w:xz") as archive:
             for name in ("config", "data", "spool"):
-                archive.add(Path(folder) / name, name, filter=_kept)
+                archive.add(Path(folder) / name, name, filter=kept)
 
 
-def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return None if entry.name in {f"data/{name}" for name in DERIVED} or not (entry.isreg() or entry.isdir()) else entry

@@ -14,6 +14,8 @@ import re
 from typing import NamedTuple
 
 from enmasse.amqp.termini import passed_on_parts
+from enmasse.identity.owned import owned, owner
+from enmasse.identity.principal import Principal
 
 VOLATILE, GLOBAL = ":shared-volatile", ":global"
 _LIKE_SUFFIX = re.compile("(:|%(?:25)*3A)(?=(?:shared-volatile|global)$)")
@@ -36,9 +38,12 @@ def identity(container: str, link: str, through_router: bool) -> Identity:
 def queue_name(who: Identity, *, durable: bool, shared: bool, everywhere: bool) -> str:
     """Return the name of the queue of a subscription.
 
-    `shared` drops what follows a `|` in the link name; `everywhere` (capability `global`) leaves the container-id out.
+    `shared` drops what follows a `|` in the link name; `everywhere` (capability `global`) leaves the container-id out,
+    but for its user (enmasse/identity/owned.py).
     """
     link = _LIKE_SUFFIX.sub(_escaped_once, who.link.split("|")[0] if shared else who.link)
+    if everywhere:
+        link = owned(Principal(owner(who.container).user), link)
     if not everywhere and who.container:
         name = f"{_escaped(who.container)}.{link}"
     else:
