@@ -164,7 +164,7 @@ def connect(args: argparse.Namespace, silent: bool) -> None:
 
 def write(args: argparse.Namespace, stop: select.poll, once: bytes, again: bytes) -> int:
     """Write the prepared frames as fast as they are read, and discard the answers."""
-    sock = Peer(args.host, args.port, f"flood-{time.time_ns()}", False).socket
+    sock = Peer(args.host, args.port, f"flood-{time.time_ns()}").socket
     sock.setblocking(False)
     sent = 0
     pending = memoryview(once or again)
@@ -183,7 +183,7 @@ def write(args: argparse.Namespace, stop: select.poll, once: bytes, again: bytes
 
 def transfers(args: argparse.Namespace, stop: select.poll) -> int:
     """Empty messages as fast as credit comes, to a consumer on the same connection. Raises ConnectionError."""
-    peer = Peer(args.host, args.port, f"flood-{time.time_ns()}", False)
+    peer = Peer(args.host, args.port, f"flood-{time.time_ns()}")
     sock, buffer = peer.socket, peer.buffer
     sock.sendall(attach("s", 0, False) + attach("r", 1, True))
     got = sent = limit = topped = 0
@@ -240,7 +240,7 @@ def victim(args: argparse.Namespace) -> None:
 
     Raises ConnectionError if the well-behaved client is disconnected.
     """
-    peer = Peer(args.host, args.port, "victim", False)
+    peer = Peer(args.host, args.port, "victim")
     sock = peer.socket
     sock.sendall(attach("s", 0, False, VICTIM) + attach("r", 1, True, VICTIM))
     sock.sendall(flow(handle=1, delivery_count=0, link_credit=1_000_000))

@@ -27,11 +27,13 @@ from enmasse.amqp.performatives import (
     Close,
     Flow,
     Open,
+    SaslInit,
     Source,
     Target,
     decode_performative,
     encode_performative,
 )
+from enmasse.amqp.types import Symbol
 
 TRANSFER = 0x14
 DISPOSITION = 0x15
@@ -45,23 +47,32 @@ def frame(channel: int, body: bytes) -> bytes:
     return struct.pack(">IBBH", len(body) + 8, 2, 0, channel) + body
 
 
+def sasl_init(args: argparse.Namespace) -> SaslInit | None:
+    """Return how to log in by the options; None: without SASL."""
+    if args.user:
+        return SaslInit(mechanism=Symbol("PLAIN"), initial_response=f"\0{args.user}\0{args.password}".encode())
+    return SaslInit(mechanism=Symbol("ANONYMOUS")) if args.sasl else None
+
+
 class Peer:
     """One connection with one session and one link, driven by hand."""
 
-    def __init__(self, host: str, port: int, container: str, sasl: bool) -> None:
+    def __init__(self, host: str, port: int, container: str, init: SaslInit | None = None) -> None:
         self.socket = socket.create_connection((host, port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             self.socket.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
         self.buffer = b""
-        if sasl:
-            # SASL ANONYMOUS, pipelined: protocol header and sasl-init at once (section 5.3)
-            init = b"\x00\x53\x41\xc0" + bytes([1 + 2 + 9]) + b"\x01\xa3\x09ANONYMOUS"
-            self.socket.sendall(b"AMQP\x03\x01\x00\x00" + struct.pack(">IBBH", len(init) + 8, 2, 1, 0) + init)
+        if init is not None:  # pipelined: protocol header and sasl-init at once (section 5.3)
+            body = encode_performative(init)
+            self.socket.sendall(b"AMQP\x03\x01\x00\x00" + struct.pack(">IBBH", len(body) + 8, 2, 1, 0) + body)
             self._expect_header(3)
             while True:
-                code, _, _ = self._next_frame()
-                if code == 0x44:  # sasl-outcome
+                code, body, _ = self._next_frame()
+                if code == 0x44:
+                    outcome = decode_performative(body, 0, len(body))[0]
+                    if outcome.code:
+                        raise ConnectionError(f"the login is refused with code {outcome.code}")
                     break
         self.socket.sendall(b"AMQP\x00\x01\x00\x00")
         self._send(Open(container_id=container, hostname=host, max_frame_size=65536, channel_max=0))
@@ -181,7 +192,7 @@ def runs(buffer: bytes, code: int) -> tuple[int, int, int]:
 
 def send(args: argparse.Namespace) -> dict[str, Any]:
     """Send `count` messages as credit and window allow; counts what the peer accepted. Raises ConnectionError."""
-    peer = Peer(args.host, args.port, f"load-send-{args.tag}", args.sasl)
+    peer = Peer(args.host, args.port, f"load-send-{args.tag}", sasl_init(args))
     peer.attach(False, args.address, args.presettled)
     whole, *spots = template(args.size, args.presettled, args.durable)
     proto = np.frombuffer(whole, np.uint8)
@@ -260,7 +271,7 @@ def send(args: argparse.Namespace) -> dict[str, Any]:
 
 def receive(args: argparse.Namespace) -> dict[str, Any]:
     """Take and accept `count` messages; the time runs from the first to the last. Raises ConnectionError."""
-    peer = Peer(args.host, args.port, f"load-receive-{args.tag}", args.sasl)
+    peer = Peer(args.host, args.port, f"load-receive-{args.tag}", sasl_init(args))
     peer.attach(True, args.address, args.presettled)
     sock = peer.socket
     sock.setblocking(True)
@@ -333,7 +344,9 @@ def main() -> None:
     options.add_argument("--window", type=int, default=1000, help="most unsettled sends")
     options.add_argument("--presettled", action="store_true")
     options.add_argument("--durable", action="store_true")
-    options.add_argument("--sasl", action="store_true")
+    options.add_argument("--sasl", action="store_true", help="ANONYMOUS, or PLAIN if there is a user")
+    options.add_argument("--user", default="")
+    options.add_argument("--password", default="")
     options.add_argument("--tag", default="0")
     run(options, {"send": send, "receive": receive})
 
