@@ -6,7 +6,8 @@ STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 WORKERS ?= 6
 
-.PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words test clients
+.PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words check-advisories
+.PHONY: test clients
 .PHONY: compiled-tests all-tests coverage soak demo bench lock images chart-docs event-docs clean
 .PHONY: prepare-kubernetes prepare-node test-kubernetes test-node test-images
 
@@ -28,7 +29,8 @@ prepare-demo prepare-test prepare-kubernetes prepare-node: prepare-%:
 # Side by side; each prints what it has to report in one piece. Without MAKEFLAGS: make warns of --jobs in a make that
 # has it already.
 lint: install
-	@MAKEFLAGS= $(MAKE) --no-print-directory --jobs=4 --output-sync check-style check-format check-types check-imports check-words
+	@MAKEFLAGS= $(MAKE) --no-print-directory --jobs=4 --output-sync check-style check-format check-types check-imports check-words \
+	  check-advisories
 
 check-style:
 	$(BIN)/ruff check .
@@ -40,6 +42,9 @@ check-imports:
 	$(BIN)/lint-imports
 check-words:
 	@$(BIN)/python tools/words.py
+# Of the packages in requirements.lock. Without access to the advisory database this is stated, and is no failure.
+check-advisories:
+	@$(BIN)/python tools/audit.py
 
 test: prepare-test install
 	@$(MAKE) --no-print-directory --jobs=2 clients all-tests

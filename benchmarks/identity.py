@@ -1,5 +1,5 @@
-"""What identity costs: connections a second, messages of users beside messages without, and the time in which a change
-of permissions takes effect.
+"""Costs of identity: connections a second, messages of users beside messages without, and the time in which a change of
+permissions takes effect.
 
 `python -m benchmarks identity`. qdrouterd: the one on PATH. It has SCRAM from Cyrus SASL, with a password in sasldb,
 whose salt is new each time: server and client derive the keys for each connection, ours once.
@@ -129,7 +129,7 @@ assert sasl.sasl_setpass(connection, name, secret, len(secret), None, 0, 1) == 0
 
 @contextlib.contextmanager
 def authserv(users: int) -> Iterator[Server]:
-    """Run the authentication service, and configserv with users u0, u1, … who have generated passwords."""
+    """Run the authentication service, and configserv with users u0, u1, … with generated passwords."""
     scratch, at, port = Path(tempfile.mkdtemp()), free_port(), free_port() + 1
     (scratch / "config").mkdir()
     for name in ("addresses.json", "flavors.json"):
