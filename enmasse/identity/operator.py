@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from enmasse.identity.credentials import Credential
-from enmasse.identity.roles import Role
+if TYPE_CHECKING:
+    from enmasse.identity.credentials import Credential
 
 OPERATOR = "operator"
 """User name at the routers' listener for operators."""
@@ -17,6 +18,9 @@ BEARER = "Bearer "
 
 def credential(secret: str) -> Credential:
     """Return the operator's credential, for AMQP."""
+    from enmasse.identity.credentials import Credential  # not for commands that need the secret's file only
+    from enmasse.identity.roles import Role
+
     return Credential(OPERATOR, Role.OPERATOR, secret)
 
 
