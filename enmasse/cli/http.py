@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end
-from enmasse.identity.credentials import Credential
 from enmasse.identity.operator import BEARER, credential, read_secret, secret_file
 from enmasse.text import offset_option
+
+if TYPE_CHECKING:
+    from enmasse.identity.credentials import Credential
 
 MAX_ANSWER = 256 << 20
 ANSWER_SECONDS = 10.0
