@@ -29,7 +29,7 @@ the gateway's receive maximum would have it disconnected."""
 class Device:
     """`got`: payload → how often it came; `acknowledged`: packet ids."""
 
-    def __init__(self, name: str, port: int, version: int = 5) -> None:
+    def __init__(self, name: str, port: int, version: int = 5, user: str = "", password: str = "") -> None:
         self.got: Counter[str] = Counter()
         self.acknowledged: set[int] = set()
         self._port = port
@@ -39,11 +39,17 @@ class Device:
         self.client = Client(
             CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5 if five else MQTTv311, **session
         )
+        self._login = (user, password) if user else None
+        self._authenticate()
         self.client.reconnect_delay_set(1, 1)
         self.client.on_message = self._on_message
         self.client.on_publish = self._on_publish
         self.client.on_subscribe = lambda *_: self._subscribed.set()
         self._five = five
+
+    def _authenticate(self) -> None:
+        if self._login is not None:
+            self.client.username_pw_set(*self._login)
 
     def connect(self) -> None:
         more: dict[str, Any] = {}
@@ -77,6 +83,7 @@ class Device:
         """Its session ends: it comes once more, without one."""
         self.close()
         self.client = Client(CallbackAPIVersion.VERSION2, client_id=self.client._client_id.decode(), clean_session=True)
+        self._authenticate()
         connected = threading.Event()
         self.client.on_connect = lambda *_: connected.set()
         self.client.connect("localhost", self._port)
