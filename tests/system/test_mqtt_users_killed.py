@@ -92,7 +92,7 @@ def test_killed_while_logins_and_changes_are_under_way(tmp_path: Path) -> None:
         wait_for("all has come", lambda: reader.got.keys() >= sent.keys(), PATIENCE)
         away.connect()
         wait_for("all has come later", lambda: away.got.keys() >= sent.keys(), PATIENCE)
-        assert (reader.got, away.got) == (sent, sent)
+        assert [device.got - sent for device in (reader, away)] == [Counter(), Counter()]  # each once
         for device in (*publishers, reader, away):
             device.end()
         assert suite.down() == 0
@@ -113,7 +113,7 @@ def _kill_amid_changes(suite: Suite, clients: Front, name: str) -> None:
     assert stored.answer.session_present
     assert stored.publish("devices/temp/x", b"own") in (0, 0x10)
     stored.close()
-    assert stored.messages == []  # nothing of what waited
+    assert [each for each in stored.messages if not each.dup] == []  # nothing of what waited
 
 
 def _codes(clients: Front) -> list[int]:
