@@ -1,8 +1,9 @@
 """Passwords of users: their hashes, and checks off the event loop (docs/identity.md, "Passwords").
 
-argon2 takes 25 ms of a processor and 19 MiB for a check, so checks run in a few threads (argon2 releases the GIL), and
-successes are remembered: by an HMAC of user, hash and password with a key of this process, which is useless elsewhere.
-A changed hash is another key, so a changed password takes effect at once.
+argon2 takes 25 ms of a processor and 19 MiB for a check, so checks run in a few threads (argon2 releases the GIL).
+Those of generated passwords take less than the way to a thread and back, and run where they are. Successes are
+remembered: by an HMAC of user, hash and password with a key of this process, which is useless elsewhere. A changed hash
+is another key, so a changed password takes effect at once.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class Cost(NamedTuple):
     passes: int
     lanes: int
 
+    def is_of(self, hash: str) -> bool:
+        """Return whether this is the cost of a hash."""
+        return f"$m={self.memory},t={self.passes},p={self.lanes}$" in hash
+
     def hasher(self) -> PasswordHasher:
         """Return what makes hashes of this cost."""
         return PasswordHasher(time_cost=self.passes, memory_cost=self.memory, parallelism=self.lanes)
@@ -48,8 +53,8 @@ class Cost(NamedTuple):
 
 CHOSEN = Cost(19 * 1024, 2, 1)
 """For passwords that people choose: 25 ms and 19 MiB (OWASP, Password Storage Cheat Sheet, 2024)."""
-GENERATED = Cost(1024, 1, 1)
-"""For generated passwords, 0.8 ms and 1 MiB: 192 random bits cannot be guessed, whatever a guess costs."""
+GENERATED = Cost(64, 1, 1)
+"""For generated passwords, 65 µs and 64 KiB: 192 random bits cannot be guessed, whatever a guess costs."""
 
 
 class Hashes(NamedTuple):
@@ -112,11 +117,16 @@ class PasswordChecks:
             if self._remembered[key] > self._now():
                 return True
             del self._remembered[key]
+        cheap = hash is not None and GENERATED.is_of(hash)
+        if cheap and _is_right(hash, _form(password)):
+            self.computed += 1
+            self._remember(key)
+            return True
         running = self._running.get(key)
         if running is None:
             if len(self._running) >= MAX_WAITING:
                 raise Busy
-            running = asyncio.ensure_future(self._computed(hash, password))
+            running = asyncio.ensure_future(self._computed(hash, password, checked=cheap))
             self._running[key] = running
             running.add_done_callback(lambda _: self._running.pop(key, None))
         right = await asyncio.shield(running)
@@ -129,19 +139,20 @@ class PasswordChecks:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _computed(self, hash: str | None, password: str) -> bool:
+    async def _computed(self, hash: str | None, password: str, *, checked: bool) -> bool:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="passwords")
         self.computed += 1
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._compute, hash, password)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._compute, hash, password, checked)
 
-    def _compute(self, hash: str | None, password: str) -> bool:
-        """A failure costs one check of each usual cost, whether or not there is a user, and whichever hash it has."""
+    def _compute(self, hash: str | None, password: str, checked: bool) -> bool:
+        """A failure costs one check of each usual cost, whether or not there is a user, and whichever hash it has.
+        `checked`: the password is wrong, as was found before."""
         text = _form(password)
-        right = hash is not None and len(text) <= MAX_PASSWORD and _matches(hash, text)
+        right = not checked and _is_right(hash, text)
         if not right:
             for cost in (CHOSEN, GENERATED):
-                if hash is None or f"$m={cost.memory},t={cost.passes},p={cost.lanes}$" not in hash:
+                if hash is None or not cost.is_of(hash):
                     if cost not in self._dummies:
                         self._dummies[cost] = cost.hasher().hash(secrets.token_bytes())
                     _matches(self._dummies[cost], text[:MAX_PASSWORD])
@@ -164,6 +175,10 @@ class PasswordChecks:
 def _form(password: str) -> bytes:
     """Return the bytes that are hashed: as SCRAM does, in the form of SASLprep if there is one."""
     return (prepared(password) or password).encode("utf-8", "surrogatepass")
+
+
+def _is_right(hash: str | None, text: bytes) -> bool:
+    return hash is not None and len(text) <= MAX_PASSWORD and _matches(hash, text)
 
 
 def _matches(hash: str, password: bytes) -> bool:
