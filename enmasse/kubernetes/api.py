@@ -31,6 +31,7 @@ class Kind(NamedTuple):
 
 
 CONFIG_MAP = Kind("v1", "configmaps", "ConfigMap")
+SECRET = Kind("v1", "secrets", "Secret")
 SERVICE = Kind("v1", "services", "Service")
 POD = Kind("v1", "pods", "Pod")
 CLAIM = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")

@@ -81,10 +81,10 @@ async def _in_cluster(
     member = await admitted(place.namespace, place.release, COMPONENT, config.name, health, stop)
     if member is None:
         return
-    store = StateMap(member.api, f"{member.lease}-state", member.labels)
+    store = StateMap(member.api, f"{member.lease}-state", member.labels, users=place.users is not None)
     await store.open()
     service = ConfigService(store, config.reporters, health)
-    driver = KubernetesDriver(place, member.api)
+    driver = KubernetesDriver(place, member.api, had_users=store.has_users)
 
     def force(name: str, addresses: Iterable[AddressName]) -> None:
         service.force(addresses, None, None, f"configmap/{name}")

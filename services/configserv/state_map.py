@@ -1,4 +1,4 @@
-"""State of configserv in a ConfigMap of its own: a pod has no disk that its successor sees.
+"""State of configserv in a ConfigMap of its own, and users in a Secret: a pod has no disk that its successor sees.
 
 Requests are made in threads. A change is saved before it is published (`intake`), so a successor knows everything that
 was published; a save that has failed is tried again.
@@ -17,27 +17,40 @@ from typing import TypeVar
 import msgspec
 
 from enmasse import log, process
-from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
+from enmasse.decoding import decode
+from enmasse.kubernetes.api import CONFIG_MAP, SECRET, Api, ApiError, Kind, Object
 from enmasse.kubernetes.forced import Order
 from enmasse.kubernetes.labels import MANAGED_BY
 from enmasse.model.configuration import AppliedState
 from enmasse.model.jsonfile import Problem
 from enmasse.model.names import AddressName
+from enmasse.model.users import User
 from services.configserv.store import ForcedNames, decoded, has_its_flavors
 
 MANAGER = "enmasse-configserv"
 CONFIGURATION, FORCED, DAMAGED = "configuration.json.gz", "forced.json.gz", ".damaged"
+USERS = "users.json.gz"
+"""Key of the Secret."""
 MAX_BYTES = 950_000
 """Compressed and in base64, of what a ConfigMap may hold (1 MiB). Ten thousand addresses take about a tenth."""
 MAX_PLAIN = 512 * 1024 * 1024
 T = TypeVar("T")
 
 
+class _SavedUsers(msgspec.Struct):
+    users: dict[str, User] | None
+
+
 class StateMap:
     """The ConfigMap `name` (a Store)."""
 
-    def __init__(self, api: Api, name: str, labels: dict[str, str]) -> None:
+    def __init__(self, api: Api, name: str, labels: dict[str, str], *, users: bool = False) -> None:
+        """`users`: there is a Secret of the same name, for the hashes of passwords."""
         self._api = api
+        self._users = users
+        self._users_data: str | None = None
+        """Users in the Secret, or to be written there."""
+        self._users_changed = False
         self._name = name
         self._labels = {**labels, MANAGED_BY: MANAGER}
         self._data: dict[str, str] = {}
@@ -52,20 +65,31 @@ class StateMap:
         """Called after the next write."""
 
     async def open(self) -> None:
-        """Read the ConfigMap. Raises process.Fatal if it cannot be read: the service must not start without it."""
+        """Read the ConfigMap, and the Secret. Raises process.Fatal if they cannot be read: the service must not start
+        without them."""
+        self._data = dict((await self._get(CONFIG_MAP)).get("binaryData") or {})
+        if self._users:
+            self._users_data = ((await self._get(SECRET)).get("data") or {}).get(USERS)
+
+    async def _get(self, kind: Kind) -> Object:
         try:
-            found = await asyncio.to_thread(self._api.get, CONFIG_MAP, self._name)
+            return await asyncio.to_thread(self._api.get, kind, self._name) or {}
         except ApiError as error:
-            raise process.Fatal(
-                "cluster.configmap.not-readable", f"configmap/{self._name} cannot be read: {error}"
-            ) from None
-        self._data = dict((found or {}).get("binaryData") or {})
+            where = f"{kind.name.lower()}/{self._name}"
+            raise process.Fatal("cluster.configmap.not-readable", f"{where} cannot be read: {error}") from None
+
+    @property
+    def has_users(self) -> bool:
+        """Whether there has been a users.json."""
+        return self._users_data is not None
 
     async def save(self, state: AppliedState) -> None:
         """Save this; a failure is added to the problems."""
         if state != self._state or self._problem:
             self._state = state
-            self._put(CONFIGURATION, msgspec.json.encode(state))
+            if self._users and (data := _packed(msgspec.json.encode(_SavedUsers(state.users)))) != self._users_data:
+                self._users_data, self._users_changed = data, True
+            self._put(CONFIGURATION, msgspec.json.encode(msgspec.structs.replace(state, users=None)))
         if self._writing is not None:
             await asyncio.wait([self._writing])
 
@@ -76,8 +100,20 @@ class StateMap:
         if state is not None and not has_its_flavors(state):
             self._set_aside(CONFIGURATION, "it has addresses of flavors that it does not have")
             state = None
+        state = state or AppliedState()
+        if self._users_data is not None:
+            state = msgspec.structs.replace(state, users=self._saved_users(self._users_data))
         self._state = state
-        return state or AppliedState()
+        return state
+
+    def _saved_users(self, text: str) -> dict[str, User] | None:
+        """Return the saved users; damaged ones are lost, and no client is let in before there is a valid users.json."""
+        try:
+            return decode(_unpacked(text), _SavedUsers).users
+        except (ValueError, zlib.error, binascii.Error) as error:
+            where = f"secret/{self._name}/{USERS}"
+            log.get().error("configserv.data.set-aside", file=where, reason=str(error), kept="")
+            return None
 
     def forced(self) -> list[AddressName]:
         found = self._load(FORCED, ForcedNames) or ForcedNames()
@@ -129,11 +165,7 @@ class StateMap:
         if text is None:
             return None
         try:
-            unpacked = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            data = unpacked.decompress(base64.b64decode(text), MAX_PLAIN)
-            if not unpacked.eof:
-                raise ValueError("it is cut off, or too large")
-            return decoded(data, kind, f"configmap/{self._name}/{key}")
+            return decoded(_unpacked(text), kind, f"configmap/{self._name}/{key}")
         except (ValueError, zlib.error, binascii.Error) as error:
             self._set_aside(key, str(error))
             return None
@@ -145,8 +177,7 @@ class StateMap:
         log.get().error("configserv.data.set-aside", file=f"configmap/{self._name}/{key}", reason=reason, kept=kept)
 
     def _put(self, key: str, data: bytes) -> None:
-        text = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
-        self._data[key] = text
+        self._data[key] = _packed(data)
         self._changed = True
         if self._writing is None:
             self._writing = process.spawn(self._write(), "save")
@@ -164,7 +195,7 @@ class StateMap:
 
     async def _applied(self) -> str:
         """Write the ConfigMap; return why that failed, "" if it did not."""
-        size = sum(map(len, self._data.values()))
+        size = max(sum(map(len, self._data.values())), len(self._users_data or ""))
         if size > MAX_BYTES:
             return f"it takes {size} bytes, and a ConfigMap holds 1 MiB; use fewer addresses"
         body: Object = {
@@ -172,8 +203,25 @@ class StateMap:
             "binaryData": dict(self._data),
         }
         try:
+            if self._users_changed:  # before the rest: what was published must be saved
+                secret: Object = {"metadata": body["metadata"], "data": {USERS: self._users_data}}
+                await asyncio.to_thread(self._api.apply, SECRET, secret, MANAGER, force=True)
+                self._users_changed = False
             # Only the leader writes here; changes made by people are overwritten.
             await asyncio.to_thread(self._api.apply, CONFIG_MAP, body, MANAGER, force=True)
         except ApiError as error:
             return str(error)
         return ""
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+
+
+def _unpacked(text: str) -> bytes:
+    """Raises ValueError, zlib.error, binascii.Error."""
+    unpacked = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    data = unpacked.decompress(base64.b64decode(text), MAX_PLAIN)
+    if not unpacked.eof:
+        raise ValueError("it is cut off, or too large")
+    return data

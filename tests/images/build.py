@@ -15,8 +15,8 @@ from tests.images.store import alone, environment, prune
 ROOT = Path(__file__).parent.parent.parent
 PREFIX = "localhost/enmasse"
 TARGETS = (
-    "configserv", "storage-controller", "ragent", "router", "broker", "mqtt-gateway", "mqtt-lwt", "subserv", "artemis",
-    "spark-pipeline",
+    "configserv", "storage-controller", "ragent", "router", "broker", "mqtt-gateway", "mqtt-lwt", "subserv", "authserv",
+    "artemis", "spark-pipeline",
 )  # fmt: skip
 STAGES = {"configserv": "build-kubernetes", "storage-controller": "build-kubernetes", "spark-pipeline": "build-spark"}
 """By target, what takes long to build and is no part of an image."""

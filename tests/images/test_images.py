@@ -20,7 +20,17 @@ from tests.images.containers import UID, Container
 STATE = "/var/lib/enmasse"
 NOWHERE = {"configserv": "127.0.0.1:1", "router": "127.0.0.1:1"}
 STORE = {"kind": "redis", "url": "redis://127.0.0.1:1", "prefix": "test"}
-IMAGES = ("configserv", "ragent", "storage-controller", "router", "broker", "mqtt-gateway", "subserv", "mqtt-lwt")
+IMAGES = (
+    "configserv",
+    "ragent",
+    "storage-controller",
+    "router",
+    "broker",
+    "mqtt-gateway",
+    "subserv",
+    "mqtt-lwt",
+    "authserv",
+)
 READY_ALONE = ("router", "broker")
 
 
@@ -29,6 +39,7 @@ def settings(image: str, port: int) -> dict[str, Any]:
     listen = f"127.0.0.1:{port}"
     every: dict[str, dict[str, Any]] = {
         "configserv": {"listen": listen, "config_dir": "/tmp/config", "data_dir": f"{STATE}/data"},
+        "authserv": {"listen": listen, "configserv": NOWHERE["configserv"]},
         "ragent": {"listen": listen, "configserv": NOWHERE["configserv"]},
         "storage-controller": {
             "configserv": NOWHERE["configserv"],

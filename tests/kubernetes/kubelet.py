@@ -57,6 +57,8 @@ class Running:
         self.process: subprocess.Popen[bytes] | None = None
         self.secrets: dict[str, Path] = {}
         """Mounted Secrets, and the folder of each."""
+        self.optional: set[str] = set()
+        """Secrets that need not be there."""
         self.shown: Any = None
 
     @property
@@ -242,6 +244,8 @@ class Kubelet(threading.Thread):
             volume = next(each for each in spec["volumes"] if each["name"] == mount["name"])
             if "secret" in volume:
                 made.secrets[volume["secret"]["secretName"]] = Path(paths[mount["mountPath"]])
+                if volume["secret"].get("optional"):
+                    made.optional.add(volume["secret"]["secretName"])
             if "configMap" in volume:
                 data = self._api.read_namespaced_config_map(volume["configMap"]["name"], self._namespace).data
                 for key, text in data.items():
@@ -268,7 +272,12 @@ class Kubelet(threading.Thread):
     def _mount(self, pod: Running) -> None:
         """Writes what is in the Secrets, and is not there yet. A kubelet replaces all files of one at once."""
         for name, folder in pod.secrets.items():
-            found = self._api.read_namespaced_secret(name, self._namespace).data or {}
+            try:
+                found = self._api.read_namespaced_secret(name, self._namespace).data or {}
+            except _failures() as error:
+                if getattr(error, "status", None) == 404 and name in pod.optional:
+                    continue
+                raise
             wanted = {key: base64.b64decode(value) for key, value in found.items()}
             if wanted != {file.name: file.read_bytes() for file in folder.iterdir() if file.name in wanted}:
                 fresh = folder.with_name(f"{folder.name}-{time.monotonic_ns()}")

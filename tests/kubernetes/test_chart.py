@@ -19,6 +19,7 @@ import yaml
 from enmasse.identity.process_certificates import Certificate, CertifiedPeers, peer_of
 from enmasse.identity.roles import Peer, Role
 from enmasse.settings import ServiceSettings
+from services.authserv.app import AuthservSettings
 from services.configserv.service import ConfigservSettings
 from services.mqtt_gateway.settings import GatewaySettings
 from services.mqtt_lwt.service import LastWillSettings
@@ -42,6 +43,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "mqtt-gateway": GatewaySettings,
     "subserv": SubservSettings,
     "mqtt-lwt": LastWillSettings,
+    "authserv": AuthservSettings,
 }
 PEOPLE: dict[str, Any] = {
     "developers": [{"kind": "Group", "name": "developers"}],
@@ -73,6 +75,11 @@ EVERYTHING: dict[str, Any] = {
         "priorityClassName": "system-cluster-critical",
     },
     "mqttGateway": {"replicas": None, "limits": {"connections": 5}},
+    "users": {"enabled": True},
+}
+ANONYMOUS: dict[str, Any] = {
+    "users": {"allowAnonymous": True},
+    "loadBalancer": {"enabled": True},
     "sparkPipeline": {"enabled": True, "subscription": "s"},
 }
 BY_HAND: dict[str, Any] = {
@@ -89,7 +96,13 @@ DISPATCH: dict[str, Any] = {
     "tls": {"existingSecret": "ours"},
     "openshift": "true",
 }
-VALUES = {"defaults": {}, "everything": EVERYTHING, "brokers by hand": BY_HAND, "other engines": DISPATCH}
+VALUES = {
+    "defaults": {},
+    "everything": EVERYTHING,
+    "anonymous": ANONYMOUS,
+    "brokers by hand": BY_HAND,
+    "other engines": DISPATCH,
+}
 values = pytest.mark.parametrize("values", VALUES.values(), ids=list(VALUES))
 
 Object = dict[str, Any]
@@ -158,6 +171,8 @@ def test_services_accept_their_settings(cluster: Cluster, values: Object) -> Non
     wanted = set(SETTINGS)
     if values is BY_HAND:
         wanted -= {"storage-controller", "mqtt-gateway", "subserv", "mqtt-lwt"}
+    if values is not EVERYTHING:
+        wanted.remove("authserv")
     assert read == (wanted - {"router"} if values is DISPATCH else wanted)
 
 
@@ -202,12 +217,12 @@ def folders(found: list[Object], folder: Path) -> dict[str, Path]:
 
 def test_certificates_of_processes_have_their_roles_and_hosts(cluster: Cluster, tmp_path: Path) -> None:
     """Each service that listens proves itself to the others under the names in their settings; no other one can."""
-    found = rendered(cluster, {})
+    found = rendered(cluster, {"users": {"enabled": True}})
     certificates = folders(found, tmp_path)
     assert set(certificates) == set(COMPONENTS)
     dialled = {
         "configserv": "enmasse-configserv", "ragent": "enmasse-ragent", "router": "enmasse-router",
-        "broker": "enmasse-orders-0.default.svc",
+        "broker": "enmasse-orders-0.default.svc", "authserv": "enmasse-authserv",
     }  # fmt: skip
     for component, folder in certificates.items():
         listener = CertifiedPeers(folder).tls
@@ -255,7 +270,7 @@ def test_pods_have_the_certificate_of_their_component(cluster: Cluster) -> None:
 
 
 def test_certificates_of_cert_manager(cluster: Cluster) -> None:
-    found = rendered(cluster, ISSUED)
+    found = rendered(cluster, {**ISSUED, "users": {"enabled": True}})
     assert not [name for name in objects(found, "Secret") if "identity" in name]
     made = objects(found, "Certificate")
     assert {name.removeprefix("enmasse-").removesuffix("-identity") for name in made} == set(COMPONENTS)
@@ -411,12 +426,25 @@ def test_only_ports_with_tls_lead_outside(cluster: Cluster, values: Object) -> N
         ({"broker": {"storageSize": "10K"}}, "/broker/storageSize"),
         ({"router": {"resources": {"limits": {"memory": "much"}}}}, "/router/resources/limits/memory"),
         ({"router": {"replicsa": 1}}, "replicsa"),
+        ({"users": {"enabled": True}, "identity": {"enabled": False}}, "/identity/enabled"),
+        ({"users": {"enabled": True}, "router": {"engine": "qdrouterd", "image": "i"}}, "/router/engine"),
+        ({"users": {"enabled": True}, "sparkPipeline": {"enabled": True}}, "/sparkPipeline/enabled"),
         ({"identity": {"issuer": {"kind": "Secret"}}}, "/identity/issuer/kind"),
     ],
 )
 def test_the_schema_refuses(cluster: Cluster, wrong: Object, field: str) -> None:
     with pytest.raises(Refused, match=field):
         rendered(cluster, wrong)
+
+
+@pytest.mark.parametrize("way", ["routes", "ingress", "loadBalancer"])
+def test_exposure_needs_users(cluster: Cluster, way: str) -> None:
+    hosts = {} if way == "loadBalancer" else {"hosts": {"amqps": "a.example.com"}}
+    exposed = {way: {"enabled": True, **hosts}}
+    with pytest.raises(Refused, match=r"set users\.enabled=true"):
+        rendered(cluster, exposed)
+    for users in ({"enabled": True}, {"allowAnonymous": True}):
+        assert rendered(cluster, {**exposed, "users": users})
 
 
 @pytest.mark.parametrize("way", ["routes", "ingress"])
@@ -603,7 +631,7 @@ def test_deploy(cluster: Cluster) -> None:
         done = subprocess.run([*command, *more], env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert f"enmasse in {namespace} is ready" in done.stdout
-        assert "CLIENTS ARE NOT AUTHENTICATED YET" in done.stdout
+        assert "CLIENTS ARE NOT AUTHENTICATED" in done.stdout
         text = cluster.get("configmap", "enmasse-router", namespace=namespace)["data"]["settings.json"]
         assert json.loads(text)["log_level"] == ("debug" if "logLevel=debug" in more else "info")
         assert cluster.get("rolebinding", "enmasse-developers", namespace=namespace)["subjects"][0]["name"] == "alice"

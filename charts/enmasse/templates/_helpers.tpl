@@ -96,7 +96,7 @@ readinessProbe:
 
 {{/* The pod of a service. Arguments: root, component (with hyphens), values, settings (JSON text); optional: image (default:
 component), token (it may use the API), tls (it has the certificate), ports (name → port), secret (its settings are in a
-Secret), drain (seconds between its removal from Services and its end), files (name → text, beside the settings),
+Secret), users (it has users.json), drain (seconds between its removal from Services and its end), files (name → text, beside the settings),
 initContainers, command, probes (default: those of a service). */}}
 {{- define "enmasse.pod" -}}
 {{- $name := include "enmasse.name" . -}}
@@ -151,6 +151,9 @@ spec:
         {{- if .tls }}
         - {name: tls, mountPath: /etc/enmasse-tls, readOnly: true}
         {{- end }}
+        {{- if .users }}
+        - {name: users, mountPath: /etc/enmasse-users, readOnly: true}
+        {{- end }}
         {{- if include "enmasse.isProcess" . }}
         - {name: identity, mountPath: /etc/enmasse-identity, readOnly: true}
         {{- end }}
@@ -168,6 +171,10 @@ spec:
       secret:
         secretName: {{ include "enmasse.tlsSecret" .root }}
         items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+    {{- end }}
+    {{- if .users }}
+    - name: users
+      secret: {secretName: {{ .root.Release.Name }}-users, optional: true}
     {{- end }}
     {{- if include "enmasse.isProcess" . }}
     - name: identity
@@ -267,6 +274,7 @@ spec:
 {{- if .Values.storageController.enabled }}
 {{- $roles = merge $roles (dict "storage-controller" "storage_controller" "broker" "broker") }}
 {{- end }}
+{{- if .Values.users.enabled }}{{ $_ := set $roles "authserv" "authserv" }}{{ end }}
 {{- if .Values.mqtt.enabled }}
 {{- $roles = merge $roles (dict "mqtt-gateway" "mqtt_gateway" "subserv" "subserv" "mqtt-lwt" "mqtt_lwt") }}
 {{- end }}
@@ -305,7 +313,7 @@ has the name of another ConfigMap of the release.
   "flavors" (prepend .Values.configuration.flavors (printf "%s-flavors" $release)) }}
 {{- if not .Values.storageController.enabled }}{{ $_ := set $maps "brokers" (list (printf "%s-brokers" $release)) }}{{ end }}
 {{- $taken := list }}
-{{- range list "configserv" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "storage-controller" "subserv" "test" }}
+{{- range list "authserv" "configserv" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "storage-controller" "subserv" "test" }}
 {{- $taken = append $taken (printf "%s-%s" $release .) }}
 {{- end }}
 {{- range $kind, $names := $maps }}

@@ -36,8 +36,8 @@ class FilesDriver:
     def start(self, changed: Callable[[Contents], None]) -> None:
         self._changed = changed
         for name, path in self._paths.items():
-            self._seen[name] = self._read[name] = _signature(path)
-            self._contents[name] = _content(path)
+            self._seen[name] = self._read[name] = signature(path)
+            self._contents[name] = content(path)
         changed(dict(self._contents))
         self._later(POLL)
 
@@ -54,14 +54,14 @@ class FilesDriver:
             return
         different = False
         for name, path in self._paths.items():
-            now = _signature(path)
+            now = signature(path)
             if now == self._seen[name] and now != self._read[name]:
-                content = _content(path)
-                if _signature(path) != now:
+                found = content(path)
+                if signature(path) != now:
                     continue  # written to while it was read: the next poll reads it
                 self._read[name] = now
-                if content != self._contents[name]:
-                    self._contents[name] = content
+                if found != self._contents[name]:
+                    self._contents[name] = found
                     different = True
             self._seen[name] = now
         self._later(POLL if self._seen == self._read else POLL_CHANGED)
@@ -69,7 +69,7 @@ class FilesDriver:
             self._changed(dict(self._contents))
 
 
-def _signature(path: Path) -> Signature:
+def signature(path: Path) -> Signature:
     """A value that differs after each change of the file; None if there is no file."""
     try:
         found = os.stat(path)
@@ -80,7 +80,7 @@ def _signature(path: Path) -> Signature:
     return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
 
 
-def _content(path: Path) -> Content:
+def content(path: Path) -> Content:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block until a writer opens it
             return Unreadable("is not a file")

@@ -1,8 +1,13 @@
-"""Configuration from the ConfigMaps of a namespace (enmasse/kubernetes/configuration.py), watched."""
+"""Configuration from the ConfigMaps of a namespace (enmasse/kubernetes/configuration.py), watched.
+
+Users are in a Secret, which this service may not read by the API: it is mounted, and looked at again and again.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -11,17 +16,27 @@ from enmasse.kubernetes.api import CONFIG_MAP, Api
 from enmasse.kubernetes.configuration import FILES, SELECTOR, kind_of, merged, of_addresses
 from enmasse.kubernetes.forced import Order, order
 from enmasse.kubernetes.watch import View
+from enmasse.model.configuration import USERS, Content, Unreadable
 from services.configserv.drivers.driver import Contents
+from services.configserv.drivers.files import Signature, content, signature
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`driver` in the settings. `release`: prefix of the names of the Lease and ConfigMaps of this service.
-    `config_maps`: kind (the value of the label) → names of those that the release made for it."""
+    `config_maps`: kind (the value of the label) → names of those that the release made for it. `users`: the file
+    users.json of a mounted Secret, without which no client is let in; None: clients need no credentials."""
 
     kind: Literal["kubernetes"]
     namespace: str
     release: str = "enmasse"
     config_maps: dict[Literal["addresses", "flavors", "brokers"], list[str]] = {}
+    users: str | None = None
+
+
+POLL = 1.0
+"""Seconds between two looks at the users. Kubernetes replaces the files of a Secret in one step, within a minute."""
+_NONE = b"{}"
+_GONE = Unreadable("the Secret with the key users.json is gone: make it again (docs/kubernetes.md, Users)")
 
 
 class ConfigMap(NamedTuple):
@@ -35,20 +50,29 @@ class ConfigMap(NamedTuple):
 class KubernetesDriver:
     """Driver for the ConfigMaps of one namespace."""
 
-    def __init__(self, settings: KubernetesSettings, api: Api) -> None:
+    def __init__(self, settings: KubernetesSettings, api: Api, *, had_users: bool = False) -> None:
+        """`had_users`: there has been a users.json, so that a missing one is an error; before, it means no users."""
+        self._had_users = had_users
         self._made_for = {name: kind for kind, names in settings.config_maps.items() for name in names}
         self._view = View(api, CONFIG_MAP, SELECTOR, self._look)
         self._changed: Callable[[Contents], None] | None = None
         self._contents: Contents | None = None
+        self._users = None if settings.users is None else Path(settings.users)
+        self._seen: Signature = None
+        self._timer: asyncio.TimerHandle | None = None
         self.on_orders: Callable[[dict[str, Order]], None] = lambda _: None
         """Called with all orders, by ConfigMap, when they may have changed."""
 
     def start(self, changed: Callable[[Contents], None]) -> None:
         self._changed = changed
         self._view.start()
+        if self._users is not None:
+            self._look_at_users(self._users)
 
     def close(self) -> None:
         self._changed = None
+        if self._timer is not None:
+            self._timer.cancel()
         self._view.close()
 
     @property
@@ -64,11 +88,27 @@ class KubernetesDriver:
             for name, item in sorted(found.items())
         ]
 
+    def _content_of_users(self, file: Path) -> Content:
+        found = content(file)
+        self._had_users = self._had_users or found is not None
+        if found is None:
+            return _GONE if self._had_users else _NONE
+        return found
+
+    def _look_at_users(self, file: Path) -> None:
+        self._timer = asyncio.get_running_loop().call_later(POLL, self._look_at_users, file)
+        now = signature(file)
+        if now != self._seen:
+            self._seen = now
+            self._look()
+
     def _look(self) -> None:
         if self._changed is None or not self._view.complete:
             return
         found = self._view.objects()
         contents = merged(found, self._made_for)
+        if self._users is not None:
+            contents[USERS] = self._content_of_users(self._users)
         if contents != self._contents:
             self._contents = contents
             self._changed(contents)

@@ -38,6 +38,7 @@ VALUES: dict[str, Any] = {
     "image": {"repository": "localhost/enmasse", "pullPolicy": "Never"},
     "redis": {"image": bases.REDIS, "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}},
     "routes": {"enabled": True, "hosts": HOSTS},
+    "users": {"allowAnonymous": True},
     **{
         service: {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}}}
         for service in (
@@ -97,7 +98,8 @@ class Installation:
         except Refused as error:
             raise Refused(f"{error}\n{self.explain()}") from None
         said = self.kubectl("logs", f"pod/{RELEASE}-test", "--all-containers")
-        return set(re.findall(rf"^(amqps?)://\S+: 'round trip' came back from '{address or '.+'}'", said, re.MULTILINE))
+        came = rf"^(amqps?|operators)://\S+: 'round trip' came back from '{address or '.+'}'"
+        return set(re.findall(came, said, re.MULTILINE))
 
     def uninstall(self) -> None:
         """Returns when no Pod is left but that of `helm test`: Helm leaves hooks."""

@@ -3,6 +3,7 @@ meanwhile, nothing that was acknowledged is lost."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 
 from enmasse.testing import wait_for
 from tests import telemetry
+from tests.certificates import Authority
+from tests.kit.running import asyncio_test
 from tests.kubernetes.node import Node
 from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, Device, Installation, Listener
 from tests.kubernetes.on_node.load import Load, check_from_outside, check_program
+from tests.kubernetes.test_identity import answers, listens, trusting_all
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -39,7 +43,58 @@ def test_helm_test_takes_a_message_back(installed: Installation) -> None:
     """With AMQP and AMQPS, through a reply address and through a queue."""
     for address in ("", "myqueue"):
         installed.helm("upgrade", f"--set=tests.address={address}")
-        assert installed.tested(address) == {"amqp", "amqps"}
+        assert installed.tested(address) == {"amqp", "amqps", "operators"}
+
+
+INNER = {"configserv": (5672,), "ragent": (5672,), "broker": (5672,), "router": (5673, 5674)}
+"""Component → inner ports."""
+
+
+def inner(installed: Installation) -> list[tuple[str, str, int]]:
+    """Component, address and port of each inner listener that is there: a configserv that stands by has none."""
+    pods = [(each, pod["status"]["podIP"]) for each in INNER for pod in installed.pods(each)]
+    found = [(component, address, port) for component, address in pods for port in INNER[component]]
+    return [each for each in found if listens(*each[1:])]
+
+
+@asyncio_test
+async def test_without_network_policies_other_peers_are_refused(installed: Installation, tmp_path: Path) -> None:
+    forged = Authority(tmp_path / "ca").issue_folder(tmp_path / "forged", "router/enmasse-router")
+    installed.helm("upgrade", "--set=networkPolicy.enabled=false")
+    assert not installed.node.get("networkpolicies", namespace=installed.namespace)
+    places = inner(installed)
+    assert {component for component, _, _ in places} == set(INNER)
+    for component, address, port in places:
+        for context in (None, trusting_all(), trusting_all(forged)):
+            assert not await answers(address, port, context), (component, port)
+    installed.helm("upgrade")
+
+
+def test_certificates_are_replaced_under_load(installed: Installation) -> None:
+    load = Load(installed, "certificates")
+    load.goes_on()
+
+    def shown() -> dict[tuple[str, str, int], bytes | None]:
+        return {place: shown_at(*place[1:]) for place in inner(installed)}
+
+    before = shown()
+    secrets = [name for name in installed.kubectl("get", "secrets", "--output=name").split() if "-identity" in name]
+    installed.kubectl("delete", *(name for name in secrets if not name.endswith("-identity-ca")))
+    installed.helm("upgrade")
+    wait_for("all show the new ones", lambda: not before.items() & shown().items(), PATIENCE)
+    for workload in ("deployment/enmasse-ragent", "deployment/enmasse-subserv"):  # which connect anew
+        installed.restart(workload)
+        load.goes_on()
+    load.check()
+
+
+def shown_at(address: str, port: int) -> bytes | None:
+    """Return the certificate that a listener shows."""
+    with (
+        socket.create_connection((address, port), 30) as plain,
+        trusting_all().wrap_socket(plain) as secure,  # with TLS 1.3 it is seen before ours is missed
+    ):
+        return secure.getpeercert(binary_form=True)
 
 
 def test_one_program_for_every_engine(installed: Installation) -> None:

@@ -1,0 +1,138 @@
+"""A release with users: clients log in at the routers, and users.json is a Secret."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from enmasse.aio.client import connect
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.message import Message
+from enmasse.amqp.performatives import ACCEPTED
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.release import Release, installed
+from tests.kubernetes.running import status
+
+pytestmark = pytest.mark.xdist_group("users")
+
+PASSWORD = "correct horse"
+SECRET = "enmasse-users"
+
+
+@pytest.fixture(scope="module")
+def release(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """Installed before there is any user."""
+    with installed(cluster, tmp_path_factory.mktemp("release"), "--set=users.enabled=true") as made:
+        made.configure("flavors", {"orders": {"type": "queue", "templateName": "queue-inmemory"}})
+        made.configure("addresses", {"orders": {"type": "queue", "flavor": "orders"}, "a": {"type": "anycast"}})
+        made.wait_active(2)
+        yield made
+
+
+def enmasse(folder: Path, *arguments: str) -> None:
+    command = [str(Path(sys.executable).with_name("enmasse")), "user", *arguments, "--config", str(folder)]
+    done = subprocess.run(command, input=f"{PASSWORD}\n", capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done
+
+
+def write(release: Release, file: Path) -> None:
+    """Put users.json into the Secret, as the chart's notes say it."""
+    place = ("--namespace", release.namespace)
+    made = release.cluster.kubectl(
+        "create",
+        "secret",
+        "generic",
+        SECRET,
+        f"--from-file=users.json={file}",
+        "--dry-run=client",
+        "-o",
+        "yaml",
+        *place,
+    )
+    release.cluster.kubectl("apply", "--server-side", "--force-conflicts", *place, "-f", "-", stdin=made)
+
+
+async def login(release: Release, user: str | None = "alice", password: str = PASSWORD) -> str:
+    """Return the condition with which a client is refused, "" if it is let in."""
+    host, _, port = release.router.rpartition(":")
+    try:
+        async with connect(host=host, port=int(port), user=user, password=password, timeout=30):
+            return ""
+    except AmqpError as error:
+        return error.condition
+
+
+async def let_in(release: Release, user: str | None = "alice", password: str = PASSWORD) -> bool:
+    return await login(release, user, password) == ""
+
+
+async def refused(release: Release, user: str | None = "alice", password: str = PASSWORD) -> bool:
+    return await login(release, user, password) != ""
+
+
+@asyncio_test
+async def test_users_are_in_a_secret(release: Release, tmp_path: Path) -> None:
+    assert await refused(release, None) and await refused(release), "nobody is let in before there is a user"
+
+    enmasse(tmp_path, "add", "alice", "--password-file", "-")
+    enmasse(tmp_path, "allow", "alice", "send,recv", "orders")
+    write(release, tmp_path / "users.json")
+    await until(lambda: let_in(release), "alice is let in")
+    assert await refused(release, None) and await refused(release, "alice", "wrong") and await refused(release, "bob")
+    host, _, port = release.router.rpartition(":")
+    async with connect(host=host, port=int(port), user="alice", password=PASSWORD, timeout=60) as client:
+        receiver, sender = await client.receiver("orders"), await client.sender("orders")
+        assert await sender.send(Message("hello"), timeout=60) is ACCEPTED
+        assert (await receiver.receive(60)).message.body == "hello"
+        with pytest.raises(AmqpError) as denied:
+            await client.sender("a", timeout=60)
+        assert denied.value.condition == "amqp:unauthorized-access"
+
+        # A file that is no JSON changes nothing, for another leader either.
+        good = (tmp_path / "users.json").read_text()
+        (tmp_path / "users.json").write_text("{")
+        write(release, tmp_path / "users.json")
+
+        def reported() -> bool:
+            errors = status(release.cluster, release.namespace, "enmasse-addresses").get("errors", ())
+            return any("users.json" in str(each) for each in errors)
+
+        await until(reported, "the status shows it")
+        release.kubectl("delete", "pods", "--selector=app.kubernetes.io/component=configserv")
+        release.wait("another configserv leads", lambda: any(pod.ready for pod in release.pods("configserv")))
+        await until(reported, "the status shows it again")
+        await until(lambda: let_in(release), "alice is let in")
+        assert client.error is None
+
+        enmasse_users = json.loads(good)
+        del enmasse_users["alice"]
+        (tmp_path / "users.json").write_text(json.dumps(enmasse_users))
+        write(release, tmp_path / "users.json")
+        await until(lambda: client.error is not None, "her connection is closed")
+    await until(lambda: refused(release), "she is gone")
+
+
+def test_no_config_map_has_hashes_of_passwords(release: Release, tmp_path: Path) -> None:
+    enmasse(tmp_path, "add", "carol", "--password-file", "-")
+    write(release, tmp_path / "users.json")
+
+    def saved() -> bool:
+        found = release.cluster.get("secret", "enmasse-configserv-state", namespace=release.namespace)
+        texts = (base64.b64decode(value) for value in (found.get("data") or {}).values())
+        return any(b"carol" in gzip.decompress(text) for text in texts)
+
+    release.wait("configserv has saved her", saved)
+    for each in release.cluster.get("configmaps", namespace=release.namespace):
+        text = json.dumps(each.get("data", {}))
+        text += "".join(gzip.decompress(base64.b64decode(v)).decode() for v in each.get("binaryData", {}).values())
+        assert "argon2" not in text and "stored_key" not in text, each["metadata"]["name"]
