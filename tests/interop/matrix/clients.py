@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from paho.mqtt.client import Client as Paho
-from paho.mqtt.client import MQTTv5
+from paho.mqtt.client import MQTTv5, WebsocketConnectionError
 from paho.mqtt.enums import CallbackAPIVersion
-from proton import ConnectionException, Message
+from proton import ConnectionException, Message, SSLDomain
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached, SendException
 
 from enmasse.testing import Suite
@@ -25,11 +25,31 @@ PATIENCE = 60.0
 RECEIVE = "receive"
 
 
+class Files(NamedTuple):
+    """A client's certificate and key, and both as PKCS 12 with the password `password`."""
+
+    certificate: Path
+    key: Path
+    store: Path
+
+
 class Login(NamedTuple):
-    """What a client presents; None: nothing."""
+    """What a client presents; None: nothing. `files`: its certificate, over TLS."""
 
     user: str | None = None
     password: str = "-"
+    files: Files | None = None
+
+
+class Place(NamedTuple):
+    """The suite, the file with the authority of its certificate, and the address of the client."""
+
+    suite: Suite
+    authority: Path
+    source: str
+
+    def port(self, login: Login, plain: int, tls: int) -> int:
+        return (plain if login.files is None else tls) + self.suite.offset
 
 
 class Session(Protocol):
@@ -58,15 +78,16 @@ Open = Callable[[Login, str, str, str], Session]
 
 
 class Proton:
-    """python-qpid-proton, by PLAIN."""
+    """python-qpid-proton, by PLAIN or EXTERNAL."""
 
-    def __init__(self, suite: Suite, login: Login, operation: str, address: str, body: str) -> None:
+    def __init__(self, place: Place, login: Login, operation: str, address: str, body: str) -> None:
         self._connection: BlockingConnection | None = None
         self._receiver: BlockingReceiver | None = None
         try:
             self._connection = BlockingConnection(
-                suite.url, timeout=PATIENCE, user=login.user, password=login.password, allow_insecure_mechs=True,
-                sasl_enabled=True, allowed_mechs="ANONYMOUS" if login.user is None else "PLAIN",
+                f"{'amqp' if login.files is None else 'amqps'}://127.0.0.1:{place.port(login, 5672, 5671)}",
+                timeout=PATIENCE, user=login.user, password=login.password, allow_insecure_mechs=True,
+                sasl_enabled=True, allowed_mechs=_mechanism(login), ssl_domain=_domain(place, login),
             )  # fmt: skip
             if operation == RECEIVE:
                 self._receiver = self._connection.create_receiver(address, credit=10)
@@ -100,6 +121,22 @@ class Proton:
                     left = [text(message.body) for message, _ in self._receiver.fetcher.incoming]
                 self._connection.close()
         return left
+
+
+def _mechanism(login: Login) -> str:
+    if login.files is not None:
+        return "EXTERNAL"
+    return "ANONYMOUS" if login.user is None else "PLAIN"
+
+
+def _domain(place: Place, login: Login) -> SSLDomain | None:
+    if login.files is None:
+        return None
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    domain.set_trusted_ca_db(str(place.authority))
+    domain.set_peer_authentication(SSLDomain.VERIFY_PEER)
+    domain.set_credentials(str(login.files.certificate), str(login.files.key), None)
+    return domain
 
 
 def _of_proton(refusal: Exception) -> str:
@@ -141,7 +178,8 @@ class Told:
 
     def __init__(self, program: Conversation, id: str, login: Login, *words: str) -> None:
         self._program, self._id = program, id
-        self.outcome = program.ask("open", id, login.user or "-", login.password, *words)
+        files = ("-", "-", "-") if login.files is None else map(str, login.files)
+        self.outcome = program.ask("open", id, login.user or "-", login.password, *files, *words)
 
     def take(self) -> str:
         return self._program.ask("take", self._id)
@@ -161,8 +199,7 @@ class PahoSession:
     """paho-mqtt. It sends with QoS 1."""
 
     def __init__(
-        self, suite: Suite, source: str, login: Login, operation: str, address: str, body: str, *, version: int,
-        websocket: bool,
+        self, place: Place, login: Login, operation: str, address: str, body: str, *, version: int, websocket: bool
     ) -> None:  # fmt: skip
         self._events: queue.Queue[str] = queue.Queue()
         self._bodies: queue.Queue[str] = queue.Queue()
@@ -183,7 +220,14 @@ class PahoSession:
             else self._events.put("closed")
         )  # fmt: skip
         client.on_message = lambda c, data, message: self._bodies.put(message.payload.decode())
-        client.connect("127.0.0.1", (8083 if websocket else 1883) + suite.offset, keepalive=300, bind_address=source)
+        if login.files is not None:
+            client.tls_set(str(place.authority), str(login.files.certificate), str(login.files.key))
+        port = place.port(login, 8083, 8084) if websocket else place.port(login, 1883, 8883)
+        try:
+            client.connect("127.0.0.1", port, keepalive=300, bind_address=place.source)
+        except (OSError, WebsocketConnectionError):  # the handshake
+            self.outcome = "closed"
+            return
         client.loop_start()
         self.outcome = self._next()
         if self.outcome == "CONNACK 0":
@@ -229,14 +273,17 @@ BODY = "body "
 
 class Mosquitto:
     """mosquitto_pub, which sends each line of its input with QoS 1, and mosquitto_sub. A program whose connection is
-    closed opens another one."""
+    closed opens another one, or ends."""
 
-    def __init__(
-        self, suite: Suite, source: str, login: Login, operation: str, address: str, body: str, *, version: str
-    ) -> None:
+    def __init__(self, place: Place, login: Login, operation: str, address: str, body: str, *, version: str) -> None:
         program = ["mosquitto_sub", "-F", f"{BODY}%p"] if operation == RECEIVE else ["mosquitto_pub", "-l"]
-        command = ["stdbuf", "-oL", *program, "-p", str(suite.mqtt_port), "-A", source, "-V", version]
-        command += ["-q", "1", "-d", "-t", address]
+        if operation != RECEIVE and login.files is not None:
+            program = ["mosquitto_pub", "-m", body]  # with -l it does not tell that a handshake has failed
+        command = ["stdbuf", "-oL", *program, "-h", "127.0.0.1", "-p", str(place.port(login, 1883, 8883))]
+        command += ["-A", place.source, "-V", version, "-q", "1", "-d", "-t", address]
+        if login.files is not None:
+            command += ["--cafile", str(place.authority), "--cert", str(login.files.certificate)]
+            command += ["--key", str(login.files.key)]
         if login.user is not None:
             command += ["-u", login.user, "-P", login.password]
         self._bodies: queue.Queue[str] = queue.Queue()
@@ -245,7 +292,7 @@ class Mosquitto:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
         )
         assert self._process.stdin is not None
-        if operation != RECEIVE:
+        if operation != RECEIVE and login.files is None:
             self._process.stdin.write(f"{body}\n")
         self._reading = threading.Thread(target=self._read)
         self._reading.start()
@@ -263,6 +310,7 @@ class Mosquitto:
             for pattern, packet in LINES.items():
                 if found := re.match(pattern, line):
                     self._events.put(told(packet, int(found[1])))
+        self._events.put("closed")  # the program has ended
 
     def take(self) -> str:
         return self._bodies.get(timeout=PATIENCE)
@@ -283,9 +331,10 @@ def told(packet: str, code: int) -> str:
 
 
 @contextlib.contextmanager
-def program(command: list[str], suite: Suite, source: str) -> Iterator[Open]:
+def program(command: list[str], place: Place) -> Iterator[Open]:
     """Run a program for sessions."""
-    conversation = Conversation([*command, "127.0.0.1", str(5672 + suite.offset), source])
+    ports = (str(port + place.suite.offset) for port in (5672, 5671))
+    conversation = Conversation([*command, "127.0.0.1", *ports, str(place.authority), place.source])
     try:
         yield conversation.open
     finally:

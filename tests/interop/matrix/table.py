@@ -37,11 +37,17 @@ CLIENTS = {
 }
 
 RIGHT, WRONG, UNKNOWN, NOTHING, REMOVED = "right", "wrong", "unknown", "nothing", "removed"
+CERTIFIED, NO_USER, ANOTHER, EXPIRED = "certified", "certified-unknown", "other-authority", "expired-certificate"
+ACCEPTED = (RIGHT, CERTIFIED)
 IDENTITIES = {
     RIGHT: "the right password",
     WRONG: "a wrong password",
     UNKNOWN: "a user that does not exist",
     NOTHING: "no credentials (there is no entry `anonymous`)",
+    CERTIFIED: "a certificate of the user",
+    NO_USER: "a certificate of a user that does not exist",
+    ANOTHER: "a certificate of another authority",
+    EXPIRED: "an expired certificate",
     REMOVED: "the right password; the user is removed while it is connected",
 }
 
@@ -57,13 +63,13 @@ class Cell(NamedTuple):
     @property
     def row(self) -> Row:
         """Return the row with its outcome."""
-        if self.identity != RIGHT:
+        if self.identity not in ACCEPTED:
             return ROWS[self.identity]
         return ROWS[f"{self.operation}s{'' if self.permitted else ' without permission'}"]
 
 
 Row = dict[str, str]
-"""Family → outcome."""
+"""Family → outcome; with ` or `: one of several, as it happens."""
 UNAUTHORIZED = "amqp:unauthorized-access"
 
 
@@ -74,6 +80,10 @@ def _row(proton: str, jms: str, rhea: str, mqtt_3: str, mqtt_5: str) -> Row:
 _REFUSED = _row(
     f"ConnectionException {UNAUTHORIZED}", "JMSSecuritySaslException", UNAUTHORIZED, "CONNACK 4", "CONNACK 0x86"
 )
+_HANDSHAKE = _row(
+    "ConnectionException amqp:connection:framing-error", "JMSException or JmsConnectionFailedException",
+    "closed", "closed", "closed",
+)  # fmt: skip
 ROWS: dict[str, Row] = {
     "sends": _row("accepted", "accepted", "accepted", "PUBACK 0", "PUBACK 0"),
     "receives": _row("attached", "attached", "attached", "SUBACK 1", "SUBACK 1"),
@@ -86,6 +96,9 @@ ROWS: dict[str, Row] = {
     WRONG: _REFUSED,
     UNKNOWN: _REFUSED,
     NOTHING: {**_REFUSED, "rhea": "SASL layer not enabled", "MQTT 3.1.1": "CONNACK 5", "MQTT 5": "CONNACK 0x87"},
+    NO_USER: {**_REFUSED, "MQTT 3.1.1": "CONNACK 5", "MQTT 5": "CONNACK 0x87"},
+    ANOTHER: _HANDSHAKE,
+    EXPIRED: _HANDSHAKE,
     REMOVED: _row(
         f"ConnectionClosed {UNAUTHORIZED}", "JMSSecurityException", UNAUTHORIZED, "closed", "DISCONNECT 0x87"
     ),
@@ -96,7 +109,7 @@ def cells(client: str) -> list[Cell]:
     """Return the attempts of a client: all combinations; of a slow client thinned by the rule of the page."""
     product = itertools.product(OPERATIONS, TYPES, (True, False))
     found = [Cell(identity, *rest) for identity, rest in itertools.product(IDENTITIES, list(product))]
-    return [cell for cell in found if cell.identity == RIGHT or _chosen(cell)] if CLIENTS[client].slow else found
+    return [cell for cell in found if cell.identity in ACCEPTED or _chosen(cell)] if CLIENTS[client].slow else found
 
 
 def _chosen(cell: Cell) -> bool:
@@ -115,13 +128,18 @@ sender was refused is not delivered, and a client that may not receive gets none
 NOTES = """
 Exceptions of Proton are shown with the condition in their text, those of Qpid JMS by their class, errors of rhea by
 their condition. MQTT clients send and subscribe with QoS 1; `closed`: the connection is closed without a packet, as
-3.1.1 has none for it. rhea does not speak SASL if it has no user name.
+3.1.1 has none for it; if a certificate is not accepted, TLS ends it. rhea does not speak SASL if it has neither user
+name nor certificate. With certificates the AMQP clients use SASL EXTERNAL.
 """
 ATTEMPTS = f"""
 Attempts are all combinations of identity, operation, type and permission. They are thinned for clients of which each
 connection takes a process, or much time ({", ".join(kind.name for kind in CLIENTS.values() if kind.slow)}): with an
 identity that is refused they try each type once, with both operations and both permissions among them.
 """
+
+
+def _shown(outcome: str) -> str:
+    return " or ".join(f"`{each}`" for each in outcome.split(" or "))
 
 
 def page() -> str:
@@ -133,9 +151,11 @@ def page() -> str:
         "| a client presents | and | " + " | ".join(FAMILIES) + " |", "|---|---|" + "---|" * len(FAMILIES),
     ]  # fmt: skip
     for name, row in ROWS.items():
-        presents, does = (IDENTITIES[name], "") if name in IDENTITIES else (IDENTITIES[RIGHT], name)
+        presents, does = (
+            (IDENTITIES[name], "") if name in IDENTITIES else (f"{IDENTITIES[RIGHT]}, or {IDENTITIES[CERTIFIED]}", name)
+        )
         lines.append(
-            f"| {presents} | {does or NOT_REACHED} | " + " | ".join(f"`{row[family]}`" for family in FAMILIES) + " |"
+            f"| {presents} | {does or NOT_REACHED} | " + " | ".join(_shown(row[family]) for family in FAMILIES) + " |"
         )
     lines += ["", *wrap(NOTES.strip(), 120), "", "| client | is | attempts |", "|---|---|---|"]
     lines += [f"| {kind.name} | {kind.description} | {len(cells(each))} |" for each, kind in CLIENTS.items()]

@@ -1,32 +1,42 @@
-// `node cells.js HOST PORT SOURCE`: connections of users from the address SOURCE, by commands on standard input; each is answered by a line.
-//   open ID USER PASSWORD OPERATION ADDRESS BODY   log in ("-" "-": without credentials), then send or receive
+// `node cells.js HOST PORT TLS_PORT CA SOURCE`: connections of users from the address SOURCE, by commands on standard
+// input; each is answered by a line.
+//   open ID USER PASSWORD CERTIFICATE KEY STORE OPERATION ADDRESS BODY
+//                                                  log in ("-": without that), then send or receive
 //   take ID                                        the body of the next message
 //   gone ID                                        why the connection has ended
 //   close ID                                       bodies of messages that have come and were not taken, as JSON
 'use strict';
 
+const fs = require('node:fs');
 const net = require('node:net');
 const readline = require('node:readline');
+const tls = require('node:tls');
 const rhea = require('rhea');
 
 const LIMIT = 60000; // milliseconds for one answer
-const [host, port, localAddress] = process.argv.slice(2);
+const [host, port, tlsPort, ca, localAddress] = process.argv.slice(2);
 const sessions = new Map();
 
 class Session {
-  constructor(user, password) {
+  constructor(user, password, certificate, key) {
     this.bodies = [];
     this.ended = new Promise((resolve) => {
       this.end = resolve;
     });
-    const container = rhea.create_container();
     const credentials = user === '-' ? {} : { username: user, password };
-    const connect = (port, host, _, connected) => net.connect({ port, host, localAddress }, connected);
-    this.connection = container.connect({ host, port: Number(port), connect, reconnect: false, ...credentials });
+    let connect = (_port, _host, _options, connected) => net.connect({ port, host, localAddress }, connected);
+    if (certificate !== '-') {
+      credentials.enable_sasl_external = true;
+      const files = { ca: fs.readFileSync(ca), cert: fs.readFileSync(certificate), key: fs.readFileSync(key) };
+      credentials.cert = files.cert; // which rhea wants to see
+      const there = { port: tlsPort, host, localAddress, ...files };
+      connect = (_port, _host, _options, connected) => tls.connect(there, connected);
+    }
+    this.connection = rhea.create_container().connect({ connect, reconnect: false, ...credentials });
     // Listeners of errors: without them rhea raises an exception.
     this.connection.on('connection_error', ({ connection, error }) => this.end(told(connection.error || error)));
     this.connection.on('connection_close', ({ connection }) => this.end(told(connection.error)));
-    this.connection.on('disconnected', ({ error }) => this.end(told(error)));
+    this.connection.on('disconnected', ({ error }) => this.end(isProtocol(error) ? told(error) : 'closed'));
     this.connection.on('message', ({ message }) => this.bodies.push(String(message.body)));
   }
 
@@ -64,6 +74,11 @@ class Session {
   }
 }
 
+// Other errors are those of the socket, or of TLS, in many forms.
+function isProtocol(error) {
+  return Boolean(error) && error.name === 'ProtocolError';
+}
+
 function told(error) {
   if (!error) return 'closed';
   return error.condition || error.message || String(error);
@@ -72,8 +87,8 @@ function told(error) {
 async function obey(line) {
   const [command, id, ...rest] = line.split(' ');
   if (command === 'open') {
-    const [user, password, operation, address, body] = rest;
-    sessions.set(id, new Session(user, password));
+    const [user, password, certificate, key, , operation, address, body] = rest;
+    sessions.set(id, new Session(user, password, certificate, key));
     return sessions.get(id).operate(operation, address, body);
   }
   return command === 'gone' ? sessions.get(id).ended : sessions.get(id)[command]();

@@ -15,7 +15,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
- * {@code Cells HOST PORT SOURCE}: connections of users from the address SOURCE, by the commands of rhea/cells.js on standard input. An address that begins
+ * {@code Cells HOST PORT TLS_PORT CA SOURCE}: connections of users from the address SOURCE, by the commands of rhea/cells.js on standard input. An address that begins
  * with {@code topic} or {@code multicast} is a topic, others are queues. A refusal is told by the class of its exception.
  */
 public final class Cells {
@@ -73,11 +73,23 @@ public final class Cells {
         }
     }
 
-    private static String obey(String url, String[] words) throws Exception {
+    /** {@code store}: of PKCS 12, for a login by certificate over TLS. */
+    private static String url(String[] arguments, String store) {
+        String limits = "&jms.requestTimeout=" + Main.LIMIT + "&jms.sendTimeout=" + Main.LIMIT + "&jms.connectTimeout="
+            + Main.LIMIT + "&jms.closeTimeout=" + Main.LIMIT + "&transport.localAddress=" + arguments[4];
+        if (store.equals("-")) {
+            return "amqp://" + arguments[0] + ":" + arguments[1] + "?" + limits.substring(1);
+        }
+        return "amqps://" + arguments[0] + ":" + arguments[2] + "?transport.keyStoreLocation=" + store
+            + "&transport.keyStorePassword=password&transport.keyStoreType=PKCS12&transport.trustAll=true"
+            + "&transport.verifyHost=false" + limits;
+    }
+
+    private static String obey(String[] arguments, String[] words) throws Exception {
         if (words[0].equals("open")) {
-            Cells session = new Cells(url, words[2], words[3]);
+            Cells session = new Cells(url(arguments, words[6]), words[2], words[3]);
             SESSIONS.put(words[1], session);
-            return session.open(words[4], words[5], words[6]);
+            return session.open(words[7], words[8], words[9]);
         }
         Cells session = SESSIONS.get(words[1]);
         return switch (words[0]) {
@@ -88,11 +100,9 @@ public final class Cells {
     }
 
     public static void main(String[] arguments) throws Exception {
-        String url = "amqp://" + arguments[0] + ":" + arguments[1] + "?transport.localAddress=" + arguments[2] + "&jms.requestTimeout=" + Main.LIMIT + "&jms.sendTimeout="
-            + Main.LIMIT + "&jms.connectTimeout=" + Main.LIMIT + "&jms.closeTimeout=" + Main.LIMIT;
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = commands.readLine()) != null;) {
-            System.out.println(obey(url, line.split(" ")));
+            System.out.println(obey(arguments, line.split(" ")));
         }
         System.exit(0); // whatever threads the client still has
     }
