@@ -403,6 +403,7 @@ def test_retained_messages_of_a_user(suite: Suite, clients: Front, users: dict[s
     assert given() == {b"own"}
     write_users(suite, {**users, "temp": temp})
     wait_for("it is given again", lambda: given() == {b"kept", b"own"})
+    asked(suite, "retained", "clear", "devices/bob/#", "--force")
 
 
 def test_a_filter_of_everything_and_a_new_address(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
