@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from paho.mqtt.client import Client, MQTTv5, MQTTv311
 from paho.mqtt.enums import CallbackAPIVersion
-from proton import Message
+from proton import Condition, Message, symbol
+from proton.utils import SendException
 
 from enmasse.mqtt.packets import V5, V311, Properties, Will
 from enmasse.testing import Suite, running, wait_for
@@ -131,6 +132,40 @@ def test_a_reply_to_an_amqp_client(suite: Suite, clients: Front) -> None:
         assert (bytes(reply.body), reply.correlation_id) == (b"fine", "q-1")
     for forbidden in ("$reply/jobs", "$reply/devices/alice/x", "$reply/_topo/0/../jobs"):
         assert bob.publish(forbidden, b"x") in (0x87, 0x90)
+
+
+# --- wills of AMQP clients --------------------------------------------------------------------------------------------
+
+
+def test_a_will_of_an_amqp_client_needs_the_right_to_send_there(suite: Suite, clients: Front) -> None:
+    """The right to send to `$lwt` is not one to send wherever the service may."""
+    wills = allow("$lwt", operations=["send"])
+    amqp_users.apply(suite, {**USERS, "temp": entry("pw-t", wills, OWN)})
+    reader = clients.device("reader", "admin", "pw-admin")
+    assert reader.subscribe("devices/temp/#", "news/#", "devices/alice/#") == [1, 1, 1]
+    connection = amqp_users.proton(suite, "temp", "pw-t")
+    sender = connection.create_sender("$lwt", name="will")
+
+    def stored(to: str, **stated: str) -> bool:
+        annotations = {symbol(name.replace("_", "-")): value for name, value in stated.items()}
+        message = Message(subject="will", address=to, body=b"bye", durable=True, annotations=annotations)
+        try:
+            sender.send(message)
+        except SendException:
+            return False
+        return True
+
+    assert stored("devices/temp/will")
+    for to in ("news/will", "devices/alice/will", "jobs", "$mqtt/wills"):
+        assert not stored(to)
+        assert not stored(to, x_opt_user="admin")
+    sender.link.condition = Condition("my:failure", "the client has failed")
+    sender.close()
+    connection.close()
+    assert reader.receive() == b"bye"
+    assert reader.publish("news/x", b"last") == 0
+    assert reader.receive() == b"last"
+    write_users(suite, USERS)
 
 
 # --- other clients ----------------------------------------------------------------------------------------------------
