@@ -80,6 +80,6 @@ def test_what_damage_has_cost_is_reported_with_the_address(suite: Suite) -> None
     assert bodies == [mark for mark in marks if mark != marks[2]]
     report.unlink()
     wait_for("that it was seen to", lambda: "damage" not in (find(suite, "hurt") or {})["message"])
-    assert component(suite, broker)["detail"] == ""
+    wait_for("the component to say nothing", lambda: component(suite, broker)["detail"] == "")
     suite.edit("addresses.json", {}, remove=["hurt"])
     wait_for("it to be gone", lambda: not find(suite, "hurt"))
