@@ -156,6 +156,7 @@ class RoutedAddress:
 
     @property
     def reachable(self) -> bool:
+        """True if messages can be delivered: there is a destination, or the router itself consumes them."""
         return bool(self.outs) or self.subscriber is not None
 
     @property
@@ -165,6 +166,7 @@ class RoutedAddress:
 
     @property
     def unused(self) -> bool:
+        """True if no link, auto-link or consumer of the router itself needs the address; it may be removed."""
         return not (self.outs or self.ins or self.pins or self.subscriber)
 
     def treat_as(self, treatment: str) -> None:
@@ -179,16 +181,19 @@ class RoutedAddress:
     # Producers
 
     def add_in(self, producer: Producer) -> None:
+        """Add a producer; it gets credit if the address has a destination for it."""
         self.ins[producer] = None
         producer.bind()
         if self._reaches(producer):
             producer.open_gate()
 
     def add_feed(self, feed: Feed) -> None:
+        """Add a link from a broker as a producer."""
         self.feeds[feed] = None
         self.add_in(feed)
 
     def remove_in(self, producer: Producer) -> None:
+        """Remove a producer, if present, and keep the count of its deliveries."""
         if producer in self.ins:
             del self.ins[producer]
             self.parked = tuple(other for other in self.parked if other is not producer)
@@ -197,6 +202,7 @@ class RoutedAddress:
             self.ingress += producer.received
 
     def remove_feed(self, feed: Feed) -> None:
+        """Remove a link from a broker, if present; its answer to a drain is no longer awaited."""
         if feed in self.feeds:
             del self.feeds[feed]
             self.limits.share = UNLIMITED  # until the window of another broker is set
@@ -216,6 +222,7 @@ class RoutedAddress:
     # Destinations
 
     def add_out(self, out: Destination) -> None:
+        """Add a destination; with the first one, producers get credit."""
         self._add(out, self._choices())
 
     def add_neighbour(self, out: Destination) -> None:
@@ -251,6 +258,7 @@ class RoutedAddress:
         self.add_out(out)
 
     def remove_out(self, out: Destination) -> None:
+        """Remove a destination, if present. Producers without another one lose their credit."""
         if out not in self.outs:
             return
         choices = self._choices()

@@ -81,6 +81,7 @@ class Addresses:
         return following
 
     def remove_config(self, config: AddressConfig) -> None:
+        """Remove a configured address. Links that exist keep the treatment they have."""
         self.configured.remove(config)
         self.generation += 1
 

@@ -75,6 +75,8 @@ class AnonymousInLink(InLink):
     def forward(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
+        """Forward a delivery to the address in its `to`; reject it if it cannot be decoded, or with the reason if that
+        address takes no messages."""
         try:
             start, end = self._spans.find(payload)
         except AmqpError:
@@ -124,6 +126,7 @@ class AnonymousInLink(InLink):
                 chosen.offer(payload, (self, delivery_id), message_format)
 
     def partial(self, delivery: Partial) -> None:
+        """Start or continue a delivery in pieces, once its `to` has arrived."""
         begin_or_gather(self, delivery, _begin)
 
     def look_up_again(self) -> None:
@@ -132,6 +135,7 @@ class AnonymousInLink(InLink):
         self._relayed.clear()
 
     def gone(self) -> None:
+        """Also end the links to brokers that were made for this sender."""
         super().gone()
         self._relayed.clear()
         self._relays.end()

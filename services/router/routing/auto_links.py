@@ -24,6 +24,8 @@ class AutoLink:
 
     @property
     def status(self) -> str:
+        """State of the best of its links: active, attaching or failed; inactive without a connection, quiescing if
+        deleted."""
         if self.deleted:
             return "quiescing"
         states = [live.status for live in self.live.values()]
@@ -31,6 +33,7 @@ class AutoLink:
 
     @property
     def last_error(self) -> str | None:
+        """Reason of the first link that failed, or None."""
         return next((live.error for live in self.live.values() if live.error is not None), None)
 
     @property
@@ -64,6 +67,7 @@ class AutoLinks:
         return auto_link
 
     def remove(self, auto_link: AutoLink) -> None:
+        """Remove a configured auto-link and end its links; its address goes with it if unused."""
         config = auto_link.config
         del self.by_name[config.name]
         del self.by_identity[config.identity]
@@ -87,6 +91,7 @@ class AutoLinks:
             self._activate(auto_link, connection)
 
     def connection_closed(self, connection: RouterConnection) -> None:
+        """Forget the links on a connection that has closed."""
         for auto_link in self._on.pop(connection, ()):
             auto_link.live.pop(connection).connection_closed()
         connection.extras.clear()

@@ -49,11 +49,13 @@ class BrokerFeed(InLink):
 
     @property
     def node(self) -> str:
+        """Address of the link at the broker."""
         return self._maker.node
 
     # Credit
 
     def open_gate(self) -> None:
+        """Grant credit by the number of consumers, unless the answer to a drain is awaited."""
         if self.address is not None and self.address.is_asked(self):
             return  # the peer is returning its credit; then it gets new credit
         self.zero_since = None
@@ -77,6 +79,7 @@ class BrokerFeed(InLink):
         return min(self.capacity * len(outs), max(self.capacity * WINDOWS, delivered + self.capacity))
 
     def resize(self) -> None:
+        """Adapt the credit to the number of consumers, if the link has any."""
         if self.zero_since is None:
             self._set_window()
 
@@ -89,12 +92,14 @@ class BrokerFeed(InLink):
         self.close_gate()
 
     def drained(self) -> None:
+        """Report to the address that the broker has sent its messages, if a consumer asked for that."""
         if self.address is not None and self.address.is_asked(self):
             self.address.answered(self)
 
     # Life
 
     def stream_began(self, stream: AddressStream) -> None:
+        """Watch this delivery: it may block other queues of the broker."""
         self.connection.streams.add(stream)  # watched, because it may block the other queues of the broker
 
     @property
@@ -121,17 +126,21 @@ class BrokerFeed(InLink):
                 feed.resize()
 
     def join_address(self) -> None:
+        """Add the link to the producers of its address."""
         if self.address is not None:
             self.address.add_feed(self)
 
     def leave_address(self) -> None:
+        """Remove the link from the producers of its address."""
         if self.address is not None:
             self.address.remove_feed(self)
 
     def attached(self) -> None:
+        """Report the broker's answer to the auto-link."""
         self._maker.link_attached()
 
     def detached(self, error: AmqpError | None, closed: bool, lost: bool) -> None:
+        """Report the detach to the auto-link, which attaches again."""
         super().detached(error, closed, lost)
         self._maker.link_detached(error)
 
@@ -161,6 +170,7 @@ class BrokerOut(OutLink):
         self._maker = maker
 
     def detour(self) -> StreamDestination | None:
+        """Return another link to the same broker for a delivery that may take long; None: use this link."""
         return self._maker.detour()
 
     @property
@@ -174,31 +184,36 @@ class BrokerOut(OutLink):
         return self.busy or bool(self.outstanding)
 
     def may_close(self) -> bool:
+        """Return True: an idle additional link to a broker may close at once."""
         return True
 
     def one_less(self) -> None:
-        """One of several links, and over: that is nothing to the others."""
+        """Do nothing: the credit of the other links does not depend on this one."""
 
     def join_address(self) -> None:
+        """Add the link to the destinations of its address, as one that stores."""
         self.know_limit()
         self.address.add_store(self)
         self.flow()
 
     def attached(self) -> None:
+        """Report the broker's answer to the auto-link."""
         self._maker.link_attached()
 
     def detached(self, error: AmqpError | None, closed: bool, lost: bool) -> None:
+        """Report the detach to the auto-link, which attaches again."""
         super().detached(error, closed, lost)
         self._maker.link_detached(error)
 
 
 class BrokerDetour(BrokerOut):
-    """One of several links of an auto-link, for a delivery that takes long, and what must not overtake it: none of the
-    destinations of its address."""
+    """Additional link of an auto-link, for a delivery that takes long and for later ones, which must not overtake it. The
+    address does not choose it as a destination."""
 
     __slots__ = ()
 
     def detour(self) -> StreamDestination | None:
+        """Return None: this link is the detour."""
         return None
 
     def hold(self) -> None:
@@ -208,10 +223,12 @@ class BrokerDetour(BrokerOut):
         """Do nothing: only this link's own deliveries are sent on it."""
 
     def join_address(self) -> None:
+        """Send what waits; the address does not choose this link."""
         self.know_limit()
         self.flow()
 
     def leave_address(self) -> None:
+        """Add the deliveries of the ended link to the counters of the address."""
         self.address.egress += self.sent
         self.address.egress_containers += self.sent
 
@@ -251,6 +268,7 @@ class LiveAutoLink:
 
     @property
     def node(self) -> str:
+        """Address of the links at the broker."""
         return self.config.node
 
     def attach(self) -> None:
@@ -283,6 +301,7 @@ class LiveAutoLink:
         return record
 
     def link_attached(self) -> None:
+        """Handle the answer to the attach: active, unless its null terminus announces a detach."""
         record = self.record
         if record is not None and record.echoed:
             record.join_address()
@@ -311,6 +330,7 @@ class LiveAutoLink:
             self._connection.detach(record)
 
     def connection_closed(self) -> None:
+        """Forget all links of the connection, which has closed."""
         self.record = None
         self._extras.clear()
 
@@ -376,21 +396,26 @@ class Extra:
 
     @property
     def node(self) -> str:
+        """Address of the link at the broker."""
         return self._live.node
 
     def link_attached(self) -> None:
+        """Handle the answer to the attach: join the address, unless a null terminus announces a detach."""
         if self.record.echoed:
             self._attached_once = True
             self.record.join_address()
 
     def link_detached(self, error: Any) -> None:
+        """Handle a detach by the peer. If it came before the link was usable, no further ones are opened."""
         if self._live.extra_gone(self, refused=not self._attached_once):
             self.record.one_less()
 
     def detour(self) -> StreamDestination | None:
+        """Return None: this link is the detour."""
         return None
 
     def widen(self, stuck: set[LinkRecord]) -> None:
+        """Open another additional link if all are `stuck` (a delivery takes long on them)."""
         self._live.widen(stuck)
 
     def look(self, now: float, stuck: set[LinkRecord]) -> None:

@@ -43,10 +43,12 @@ class Choice:
         self.changed()
 
     def add(self, out: Destination) -> None:
+        """Add a destination."""
         self.outs.append(out)
         self.changed()
 
     def remove(self, out: Destination) -> None:
+        """Remove a destination. Raises ValueError if it is absent."""
         self.outs.remove(out)
         self.changed()
 

@@ -9,8 +9,11 @@ from typing import Any, Protocol
 class Clock(Protocol):
     """Time in seconds (monotonic) and timers."""
 
-    def time(self) -> float: ...
+    def time(self) -> float:
+        """Return seconds since an arbitrary moment; they never go backwards."""
 
-    def call_soon(self, what: Callable[[], None]) -> Any: ...
+    def call_soon(self, what: Callable[[], None]) -> Any:
+        """Call `what` in the next turn of the event loop."""
 
-    def call_later(self, delay: float, what: Callable[[], None]) -> Any: ...
+    def call_later(self, delay: float, what: Callable[[], None]) -> Any:
+        """Call `what` after `delay` seconds. The result has a method `cancel`."""

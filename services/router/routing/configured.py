@@ -26,6 +26,7 @@ class ConfiguredAddresses:
         self.by_identity[config.identity] = config
 
     def remove(self, config: AddressConfig) -> None:
+        """Remove a configured address. Raises KeyError if it is absent."""
         del self.by_name[config.name]
         del self.by_identity[config.identity]
         self._tree.remove(config.matched, config)

@@ -60,6 +60,7 @@ class LinkRecord:
 
     @property
     def link(self) -> Sender | Receiver:
+        """The engine's link."""
         raise NotImplementedError
 
     @property
@@ -118,6 +119,7 @@ class LinkRecord:
 
     @property
     def undelivered(self) -> int:
+        """Number of deliveries that wait in the router."""
         return 0
 
     @property
@@ -127,22 +129,27 @@ class LinkRecord:
 
     @property
     def presettled(self) -> int:
+        """Number of deliveries that came or were sent settled."""
         return 0
 
     @property
     def accepted(self) -> int:
+        """Number of deliveries with the outcome accepted."""
         return 0
 
     @property
     def rejected(self) -> int:
+        """Number of deliveries with the outcome rejected."""
         return 0
 
     @property
     def released(self) -> int:
+        """Number of deliveries with the outcome released."""
         return 0
 
     @property
     def modified(self) -> int:
+        """Number of deliveries with the outcome modified."""
         return 0
 
     def detach(self, error: AmqpError | None = None) -> None:
@@ -292,6 +299,7 @@ class RouterConnection:
 
     @property
     def is_container(self) -> bool:
+        """True if the peer is a route container: a broker or a service."""
         return self.role == ROUTE_CONTAINER
 
     @staticmethod
@@ -326,6 +334,7 @@ class RouterConnection:
             self.abort()
 
     def add(self, record: LinkRecord) -> None:
+        """Add a link by its identity."""
         self.links[record.identity] = record
 
     def detach(self, record: LinkRecord, error: AmqpError | None = None) -> None:

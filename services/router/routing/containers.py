@@ -18,11 +18,13 @@ class Containers:
         self._by_name: dict[str, list[RouterConnection]] = {}
 
     def add(self, connection: RouterConnection) -> None:
+        """Add an open connection to a route container."""
         self._by_id.setdefault(connection.container, []).append(connection)
         if connection.name:
             self._by_name.setdefault(connection.name, []).append(connection)
 
     def remove(self, connection: RouterConnection) -> None:
+        """Remove a connection, if present."""
         for index, key in ((self._by_id, connection.container), (self._by_name, connection.name)):
             if key and connection in index.get(key, ()):
                 index[key].remove(connection)
@@ -36,6 +38,7 @@ class Containers:
         return self._by_name.get(name or "", ())
 
     def all(self) -> list[RouterConnection]:
+        """Return all connections, grouped by container-id."""
         return [connection for each in self._by_id.values() for connection in each]
 
 
@@ -47,12 +50,14 @@ class ContainerIndex(Generic[T]):
         self._by_name: dict[str, dict[T, None]] = {}
 
     def add(self, item: T, container_id: str | None, name: str | None) -> None:
+        """Add an item for a container-id or, without one, for the name of a listener or connector."""
         if container_id:
             self._by_id.setdefault(container_id, {})[item] = None
         elif name:
             self._by_name.setdefault(name, {})[item] = None
 
     def remove(self, item: T, container_id: str | None, name: str | None) -> None:
+        """Remove an item, if present. Takes the arguments of `add`."""
         for index, key in ((self._by_id, container_id), (self._by_name, name)):
             if key and item in index.get(key, ()):
                 del index[key][item]
@@ -60,6 +65,7 @@ class ContainerIndex(Generic[T]):
                     del index[key]
 
     def wanted_by(self, connection: RouterConnection) -> list[T]:
+        """Return the items for this connection, by its container-id and then by its name."""
         wanted = list(self._by_id.get(connection.container, ()))
         if connection.name:
             wanted += self._by_name.get(connection.name, ())

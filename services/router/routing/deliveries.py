@@ -33,16 +33,19 @@ class Source(Protocol):
     """Origin of a delivery (see the module)."""
 
     @property
-    def settle(self) -> Callable[..., None]: ...
+    def settle(self) -> Callable[..., None]:
+        """Function of delivery-id and state: settles the delivery towards its sender. Default state: accepted."""
 
     @property
     def accept(self) -> Callable[[list[int]], None]:
         """`settle` with accepted, for deliveries whose outcomes arrived together."""
 
     @property
-    def update(self) -> Callable[[int, Any], None]: ...
+    def update(self) -> Callable[[int, Any], None]:
+        """Function of delivery-id and state: passes on the state without settling."""
 
-    def count(self, state: Any) -> None: ...
+    def count(self, state: Any) -> None:
+        """Count a delivery that was settled with a state other than accepted."""
 
     def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
         """Record that the receiver sent a state without settling: the sender's settlement must be passed on to it."""
@@ -109,6 +112,7 @@ class Copies:
         self.state: Any = None
 
     def settle(self, delivery_id: int, state: Any = ACCEPTED) -> None:
+        """Settle one copy. With the last one the sender gets the outcome that ranks highest among all."""
         best = self.state
         if best is None or _RANK.get(type(state), -1) > _RANK.get(type(best), -1):
             self.state = state
@@ -120,6 +124,7 @@ class Copies:
                 self.source.count(state)
 
     def accept(self, delivery_ids: list[int]) -> None:
+        """Settle copies as accepted."""
         for delivery_id in delivery_ids:
             self.settle(delivery_id)
 
@@ -132,6 +137,7 @@ class Copies:
         """Do nothing: the delivery is counted once, after its last copy."""
 
     def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
+        """Settle towards the receiver at once: it has sent a state, and the sender gets one outcome for all copies."""
         sender.settle([token])
 
     def forget(self, delivery_id: int) -> None:

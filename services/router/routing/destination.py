@@ -101,7 +101,8 @@ class Taker(Protocol):
     def stream_limit(self) -> int:
         """Largest message in bytes; 0: no limit."""
 
-    def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing: ...
+    def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
+        """Begin a delivery in pieces; the engine's object to write them to. `token` None: presettled."""
 
     def stream_sent(self, token: Token | None) -> None:
         """Handle a delivery in pieces that is completely sent."""

@@ -78,10 +78,12 @@ class InLink(LinkRecord):
     # Credit: only while a destination exists
 
     def open_gate(self) -> None:
+        """Grant credit: a destination exists."""
         self.zero_since = None
         self.link.credit_window = self.capacity
 
     def close_gate(self) -> None:
+        """Take back the credit: no destination exists."""
         if self.zero_since is None:
             self.zero_since = self.connection.owner.clock.time()
         self.link.drain_credit()
@@ -182,6 +184,8 @@ class InLink(LinkRecord):
     def forward_behind(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
+        """Forward a delivery over the link that a large one before it uses, so that the order stays. Once that is sent,
+        go back to the way of the address's treatment."""
         out, address = self.ahead, self.address
         assert address is not None
         if len(payload) < SHORTEST:
@@ -217,6 +221,7 @@ class InLink(LinkRecord):
     # Source
 
     def count(self, state: Any) -> None:
+        """Count a delivery that was not accepted."""
         kind = type(state)
         if kind is Released:
             self.released += 1
@@ -226,6 +231,7 @@ class InLink(LinkRecord):
             self.rejected += 1
 
     def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
+        """Record that a receiver waits for the sender's settlement. If the sender is gone, end the wait at once."""
         if self.settle is _gone:
             self._end_second(sender, token)
             return
@@ -242,6 +248,7 @@ class InLink(LinkRecord):
                     waiting[0].settle([waiting[1]])
 
     def forget(self, delivery_id: int) -> None:
+        """Record that the receiver has settled: it no longer waits for the sender."""
         if self.second:
             self.second.pop(delivery_id, None)
 
@@ -261,6 +268,7 @@ class InLink(LinkRecord):
         self.leave_address()
 
     def leave_address(self) -> None:
+        """Remove the link from the producers of its address, if it has one."""
         if self.address is not None:
             self.address.remove_in(self)
 
@@ -269,6 +277,7 @@ class InLink(LinkRecord):
         sender.settle([token])
 
     def expect(self, waiting: int) -> None:
+        """Grant credit without waiting for `waiting` deliveries that take long."""
         self.link.expect(waiting)
 
     def partial(self, delivery: Partial) -> None:
@@ -285,9 +294,11 @@ class InLink(LinkRecord):
 
     @property
     def accepted(self) -> int:
+        """Deliveries that were settled and have no other outcome; computed, because they are not counted one by one."""
         other = self.presettled + self.rejected + self.released + self.modified
         return max(0, self.link.deliveries - self.link.unsettled - other)
 
     @property
     def undelivered(self) -> int:
+        """Deliveries that the engine holds because an earlier one takes long."""
         return self.link.queued

@@ -87,6 +87,7 @@ class OutLink(LinkRecord):
 
     @property
     def link(self) -> Sender:
+        """The engine's link."""
         return self.sender
 
     def know_limit(self) -> None:
@@ -109,25 +110,31 @@ class OutLink(LinkRecord):
 
     @property
     def load(self) -> int:
+        """Number of unsettled and waiting deliveries."""
         return self.sender.unsettled + len(self.queue)
 
     @property
     def outstanding(self) -> int:
+        """Number of deliveries that were sent and are not settled."""
         return self.sender.unsettled
 
     @property
     def wanted(self) -> int:
+        """Credit that the receiver has granted and that is not used."""
         return self.sender.granted
 
     @property
     def draining(self) -> bool:
+        """True while the receiver drains (AMQP 2.6.7)."""
         return self.sender.drain
 
     @property
     def stream_limit(self) -> int:
+        """Largest message in bytes; 0: no limit."""
         return self.limit
 
     def detour(self) -> StreamDestination | None:
+        """Return None: there is no other link to a client's receiver."""
         return None
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
@@ -207,6 +214,8 @@ class OutLink(LinkRecord):
             self._nothing_waits()
 
     def reply(self, payload: bytes) -> bool:
+        """Send or keep one of the router's own messages, settled. Returns False if it is dropped: too many wait, by
+        number or, beyond 50, by bytes."""
         waiting = len(self.queue)
         if waiting >= MAX_REPLIES or (waiting > 50 and self._waiting_bytes() > MAX_REPLY_BYTES):
             self.presettled += 1
@@ -261,11 +270,13 @@ class OutLink(LinkRecord):
                 feed.resize()
 
     def answer_drain(self) -> None:
+        """Answer the receiver's drain after the brokers have sent their messages."""
         # Brokers may have sent more than the receiver had credit for: then the credit is used up and messages wait.
         self.sender.answer_drain(self._empty)
         self.connection.amqp.wake()
 
     def hand_over(self, other: Destination) -> None:
+        """Without credit, give waiting deliveries to another destination, oldest first, while it is ready."""
         queue = self.queue
         if self.sender.credit > 0:
             return
@@ -316,6 +327,7 @@ class OutLink(LinkRecord):
 
     @property
     def sent(self) -> int:
+        """Number of deliveries so far."""
         return self.sender.deliveries
 
     def gone(self) -> None:
@@ -339,6 +351,7 @@ class OutLink(LinkRecord):
                 payload.lost(self)
 
     def leave_address(self) -> None:
+        """Remove the link from the destinations of its address."""
         self.address.holders.pop(self, None)
         self.address.remove_out(self)
 
@@ -350,4 +363,5 @@ class OutLink(LinkRecord):
 
     @property
     def undelivered(self) -> int:
+        """Number of deliveries that wait for credit."""
         return len(self.queue)

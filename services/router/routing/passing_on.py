@@ -213,6 +213,7 @@ class PassingOn:
             self._answered(record)
 
     def connection_closed(self, connection: RouterConnection) -> None:
+        """Forget the names of a connection that has closed; attaches that waited for one are refused."""
         self._names.pop(connection, None)
         self._turns.pop(connection, None)
         for by_container in self._turns.values():

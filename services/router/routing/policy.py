@@ -65,6 +65,7 @@ class Rights:
         self._sources = AllowedAddresses(group.sources or (), group.source_patterns, user)
 
     def may_send(self, address: str) -> bool:
+        """Return True if the client may send to this address."""
         return self._targets.allow(strip(address))
 
     def check_message(self, address: str) -> None:
@@ -73,6 +74,7 @@ class Rights:
             raise AmqpError(UNAUTHORIZED_ACCESS, "the message's address is disallowed by local policy")
 
     def may_receive(self, address: str) -> bool:
+        """Return True if the client may receive from this address."""
         return self._sources.allow(strip(address))
 
     def check_recovered(self, address: str) -> None:
@@ -116,9 +118,11 @@ class Vhost:
 
     @property
     def hostname(self) -> str:
+        """Name of the vhost, as clients state it in their open."""
         return self.config.hostname
 
     def group_for(self, user: str, host: str) -> GroupConfig | None:
+        """Return the group of a user who connects from `host`; None: the connection is refused."""
         groups = self.config.groups
         for name, group in groups.items():
             if name != "$default" and (user in group.users or "*" in group.users):
@@ -166,6 +170,7 @@ class Policy:
         self._open: dict[int, tuple[str, str, str]] = {}  # vhost, user, host:port
 
     def find(self, hostname: str) -> Vhost | None:
+        """Return the vhost with this name or alias, or None."""
         for vhost in self.vhosts.values():
             if vhost.hostname == hostname or hostname in vhost.config.aliases:
                 return vhost
@@ -181,6 +186,7 @@ class Policy:
         return True
 
     def socket_closed(self) -> None:
+        """Count a client's socket that has closed."""
         self.current -= 1
 
     def admit(self, identity: int, peer: str, hostname: str, user: str) -> Rights | None:
@@ -228,6 +234,7 @@ class Policy:
         return AmqpError(RESOURCE_LIMIT_EXCEEDED, "connection disallowed by local policy")
 
     def connection_closed(self, identity: int) -> None:
+        """Remove a closed connection from the counts of its user and host, if it was counted."""
         entry = self._open.pop(identity, None)
         if entry is None:
             return

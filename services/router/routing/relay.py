@@ -51,9 +51,12 @@ class RelayOut(OutLink):
 
     @property
     def usable(self) -> bool:
+        """True while the link and its connection exist and no detach has begun."""
         return not self.sender.detached and self.connection.usable and self.identity in self.connection.links
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
+        """Send or keep a delivery. When many presettled ones wait, the client's credit is taken back until the broker
+        has taken some."""
         if token is None and not self._stalled and len(self.queue) >= self.capacity:
             self._relays.hold_for(self)
             if len(self.queue) < 2 * self.capacity:  # credit that was granted before
@@ -62,6 +65,7 @@ class RelayOut(OutLink):
         super().offer(payload, token, message_format)
 
     def look(self, now: float, stuck: set[LinkRecord]) -> None:
+        """Note whether the broker has taken any delivery since the last look; if not, the client gets credit again."""
         super().look(now, stuck)
         self._stalled = self._seen == self.sender.deliveries
         self._seen = self.sender.deliveries
@@ -69,6 +73,7 @@ class RelayOut(OutLink):
             self._relays.proceed(self)
 
     def gone(self) -> None:
+        """Also give the client credit again: this link no longer holds it back."""
         super().gone()
         self._relays.proceed(self)
 
@@ -82,6 +87,7 @@ class RelayOut(OutLink):
         self.flow()
 
     def flow(self) -> None:
+        """Also give the client credit when half of the room is free, and end the link once it is to end and empty."""
         super().flow()
         if self.sender.deliveries != self._seen:
             self._stalled = False

@@ -94,26 +94,32 @@ class RoutedHalf(LinkRecord):
 
     @property
     def undelivered(self) -> int:
+        """Number of deliveries that wait for credit of the receiving end."""
         return len(self.pair.queue)
 
     @property
     def presettled(self) -> int:
+        """Number of deliveries of the pair that came settled."""
         return self.pair.presettled
 
     @property
     def accepted(self) -> int:
+        """Number of deliveries of the pair with the outcome accepted."""
         return self.pair.accepted
 
     @property
     def rejected(self) -> int:
+        """Number of deliveries of the pair with the outcome rejected."""
         return self.pair.rejected
 
     @property
     def released(self) -> int:
+        """Number of deliveries of the pair with the outcome released."""
         return self.pair.released
 
     @property
     def modified(self) -> int:
+        """Number of deliveries of the pair with the outcome modified."""
         return self.pair.modified
 
 
@@ -199,6 +205,7 @@ class RoutedLink:
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: Any, tag: bytes, message_format: int
     ) -> None:
+        """Pass a delivery on, with its tag, or keep it until the receiving end has credit."""
         egress = self.egress
         if not self.queue and self.stream is None:
             plain = type(payload) is bytes and not settled and not message_format
@@ -226,6 +233,7 @@ class RoutedLink:
         self.deliver(self.ingress, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
 
     def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
+        """Begin a delivery in pieces at the receiving end. `token` None: presettled."""
         return self.egress.begin(token, settled=token is None, tag=partial.tag, message_format=partial.message_format)
 
     @property
@@ -237,6 +245,7 @@ class RoutedLink:
         """Do nothing: the sender of a routed link waits for its one receiver only."""
 
     def stream_sent(self, token: Token | None) -> None:
+        """Count a delivery in pieces that is completely sent."""
         self.presettled += token is None
 
     def flow(self) -> None:
@@ -269,6 +278,7 @@ class RoutedLink:
         self.egress.answer_drain(not self.queue and self.stream is None)
 
     def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
+        """Pass the receiver's state to the sender. Without settlement, the sender's one will be passed back."""
         if not settled:
             self.two_phase = True
             if self.second is None:
@@ -434,14 +444,17 @@ class RoutedLink:
     # Source (for streams)
 
     def count(self, state: Any) -> None:
+        """Count a delivery with this outcome."""
         count_outcomes(self, state, 1)
 
     def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
+        """Record that the receiver waits for the sender's settlement."""
         if self.second is None:
             self.second = {}
         self.second[delivery_id] = token
 
     def forget(self, delivery_id: int) -> None:
+        """Record that the receiver has settled."""
         if self.second:
             self.second.pop(delivery_id, None)
 

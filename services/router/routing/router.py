@@ -106,6 +106,7 @@ class Router(RouterCore):
         self._turn = 0
 
     def random_name(self, prefix: str) -> str:
+        """Return `prefix` with 15 random characters."""
         return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(15))
 
     # Configuration

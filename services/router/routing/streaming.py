@@ -73,6 +73,7 @@ class Stream:
         self.pumping = self.again = False
 
     def add(self, out: Taker, token: Token | None) -> None:
+        """Add a receiver of the delivery. `token` None: presettled."""
         self.copies.append(_Copy(out, token))
 
     def start(self, out: Taker, token: Token | None) -> None:
@@ -237,6 +238,7 @@ class AddressStream(Stream):
         self.went: tuple[float, int] | None = None
 
     def start(self, out: Any, token: Token | None) -> None:
+        """Start the delivery on `out`, or on an additional link to the same broker if the rest may take long."""
         if self.partial.aborted or self.partial.done or not self._by_a_link_of_its_own(out, token):
             super().start(out, token)
 
@@ -254,6 +256,7 @@ class AddressStream(Stream):
         self.source.connection.streams.discard(self)
 
     def look(self, now: float, stuck: set[LinkRecord]) -> None:
+        """Check once a second: give the delivery back, or abort it, if it blocks others too long."""
         if self.seen:
             stuck.add(self.source)  # only links from brokers are watched
         self.seen = True
