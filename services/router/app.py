@@ -33,9 +33,11 @@ class LoopClock:
         self._loop = loop
 
     def call_soon(self, what: Callable[[], None]) -> Any:
+        """Call `what` in the next turn of the loop."""
         return self._loop.call_soon(what)
 
     def call_later(self, delay: float, what: Callable[[], None]) -> Any:
+        """Call `what` after `delay` seconds."""
         return self._loop.call_later(delay, what)
 
 

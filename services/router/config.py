@@ -64,6 +64,7 @@ def router_attributes(settings: RouterSettings) -> dict[str, Any]:
 
 
 def make_router(values: dict[str, Any], clock: Clock) -> Router:
+    """Return a router without listeners. `values`: attributes of the `router` entry of the configuration."""
     router = Router(values["id"], clock, default=values["defaultDistribution"], mode=values["mode"])
     router.allow_resumable = values["allowResumableLinkRoute"]
     return router

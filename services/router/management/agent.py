@@ -224,6 +224,7 @@ class ManagementAgent:
         self.send(request, status, _VALUE + encode(body))
 
     def send(self, request: Request, status: int, body: bytes, description: str | None = None) -> None:
+        """Send a reply to the request, which has a reply-to; logged and dropped if no receiver takes it."""
         assert request.reply_to is not None
         _audit(request, status)
         front = _fronts.get((status, description))

@@ -97,6 +97,7 @@ def auto_link_config(identity: int, body: Body) -> AutoLinkConfig:
 
 
 def policy_config(body: Body) -> PolicyConfig:
+    """Return the settings of the policy entity."""
     return PolicyConfig(
         max_connections=body["maxConnections"],
         max_message_size=body["maxMessageSize"],
@@ -158,6 +159,7 @@ def group_config(vhost: str, name: str, given: Body) -> GroupConfig:
 
 
 def vhost_config(body: Body) -> VhostConfig:
+    """Return a vhost's settings. Raises ManagementError for groups of a wrong form."""
     hostname: str = body["hostname"]
     groups = body["groups"] or {}
     if not all(isinstance(group, dict) for group in groups.values()):
@@ -227,6 +229,7 @@ def auth_service(name: str, body: Body) -> AuthService:
 
 
 def ssl_profile(name: str, body: Body) -> SslProfile:
+    """Return the TLS profile `name`; its files are not read yet."""
     return SslProfile(
         name=name,
         ca_cert_file=body["caCertFile"],

@@ -63,6 +63,7 @@ class UniqueNames:
         self._taken.update((entity.name, entity.identity))
 
     def free(self, entity: Any) -> None:
+        """Release the name and the identity of a deleted entity."""
         self._taken.difference_update((entity.name, entity.identity))
 
 
@@ -82,12 +83,15 @@ class EntityTable(Table):
         self._identifier = identifier
 
     def rows(self) -> Iterable[Any]:
+        """Return the entities."""
         return self.entities.values()
 
     def by_name(self, name: str) -> Any:
+        """Return the entity with this name, or None."""
         return self.entities.get(name)
 
     def add(self, name: str | None, body: Any) -> Any:
+        """Make an entity and store it. Raises ManagementError for an invalid body or a name in use."""
         entity = self.make(read_body(self.type, name, body))
         self._names.take(entity)
         self.entities[entity.name] = entity
@@ -98,6 +102,7 @@ class EntityTable(Table):
         return Entity(self.type, self._identifier(body), body)
 
     def check_delete(self, entity: Any) -> None:
+        """Raise ManagementError for an entity of the configuration file."""
         if entity.name in self.fixed:
             raise ManagementError(
                 FORBIDDEN,
@@ -105,6 +110,7 @@ class EntityTable(Table):
             )
 
     def delete(self, entity: Any) -> None:
+        """Remove the entity and release its name."""
         del self.entities[entity.name]
         self._names.free(entity)
 
@@ -116,6 +122,8 @@ def _endpoint(body: dict[str, Any]) -> str:
 
 
 class ListenerEntity(Entity):
+    """Listener entity with its port."""
+
     __slots__ = ("listener",)
     listener: Listener
 
@@ -132,6 +140,7 @@ class ListenerTable(EntityTable):
         self.delete_slowly = self._delete
 
     def make(self, body: dict[str, Any]) -> ListenerEntity:
+        """Return the entity of a listener that is not open yet. Raises ManagementError for an invalid one."""
         entity = ListenerEntity(self.type, self._identifier(body), body)
         where = f"listener '{entity.name}' on {body['host'] or '*'}:{body['port']}"
         check_role(where, body, self._mode)
@@ -174,6 +183,8 @@ class ListenerTable(EntityTable):
 
 
 class ConnectorEntity(Entity):
+    """Connector entity with the connection that it dials."""
+
     __slots__ = ("connector",)
     connector: Connector
 
@@ -190,6 +201,7 @@ class ConnectorTable(EntityTable):
         self.getters["saslPassword"] = lambda e: None if e.body["saslPassword"] is None else "*****"
 
     def make(self, body: dict[str, Any]) -> ConnectorEntity:
+        """Return the entity of a connector that does not dial yet. Raises ManagementError for an invalid one."""
         entity = ConnectorEntity(self.type, self._identifier(body), body)
         where = f"connector '{entity.name}' to {body['host']}:{body['port']}"
         check_role(where, body, self._mode)
@@ -197,11 +209,13 @@ class ConnectorTable(EntityTable):
         return entity
 
     def add(self, name: str | None, body: Any) -> ConnectorEntity:
+        """Add a connector; it starts to dial."""
         entity: ConnectorEntity = super().add(name, body)
         entity.connector = self._sockets.connect(connector_config(entity.name, entity.body))
         return entity
 
     def delete(self, entity: ConnectorEntity) -> None:
+        """Remove the connector and close its connection."""
         super().delete(entity)
         self._sockets.disconnect(entity.connector)
 
@@ -215,15 +229,18 @@ class SslProfileTable(EntityTable):
         self._sockets = sockets
 
     def make(self, body: dict[str, Any]) -> Any:
+        """Return the entity of a profile. Raises ManagementError for an invalid one."""
         check_profile(body)
         return super().make(body)
 
     def add(self, name: str | None, body: Any) -> Entity:
+        """Add a profile, to which listeners and connectors may refer."""
         entity: Entity = super().add(name, body)
         self._sockets.set_profile(ssl_profile(entity.name, entity.body))
         return entity
 
     def delete(self, entity: Entity) -> None:
+        """Remove the profile; ports that are open keep what they have read from it."""
         super().delete(entity)
         self._sockets.remove_profile(entity.name)
 
@@ -236,6 +253,7 @@ class AuthServiceTable(EntityTable):
         self._sockets = sockets
 
     def make(self, body: dict[str, Any]) -> Any:
+        """Return the entity of a service. Raises ManagementError without a name, or for an unusable profile."""
         if not body["name"]:
             raise ManagementError(BAD_REQUEST, "an authServicePlugin needs a name, to which listeners refer")
         if body["sslProfile"]:
@@ -246,10 +264,12 @@ class AuthServiceTable(EntityTable):
         return super().make(body)
 
     def add(self, name: str | None, body: Any) -> Entity:
+        """Add a service, to which listeners may refer."""
         entity: Entity = super().add(name, body)
         self._sockets.set_auth_service(auth_service(entity.name, entity.body))
         return entity
 
     def delete(self, entity: Entity) -> None:
+        """Remove the service: listeners that refer to it can no longer ask it."""
         super().delete(entity)
         self._sockets.remove_auth_service(entity.name)

@@ -56,12 +56,15 @@ class AddressTable(Table):
         )
 
     def rows(self) -> Iterable[RoutedAddress]:
+        """Return all addresses."""
         return self._addresses.values()
 
     def by_name(self, name: str) -> RoutedAddress | None:
+        """Return the address with this key, or None."""
         return self._addresses.get(name)
 
     def by_identity(self, identity: str) -> RoutedAddress | None:
+        """Return the address with this key, or None."""
         return self._addresses.get(identity)
 
 
@@ -121,12 +124,14 @@ class LinkTable(Table):
         return rate
 
     def rows(self) -> Iterable[LinkRecord]:
+        """Return the links of all connections, one connection after the other."""
         if len(self._rates) > 1000 + 2 * sum(len(c.links) for c in self._router.connections.values()):
             self._rates.clear()  # most entries are of closed links
         for connection in list(self._router.connections.values()):
             yield from list(connection.links.values())
 
     def by_identity(self, identity: str) -> Any:
+        """Return the link with this number, or None."""
         if not identity.isdigit():
             return None
         number = int(identity)
@@ -167,9 +172,11 @@ class ConnectionTable(Table):
         )
 
     def rows(self) -> Iterable[RouterConnection]:
+        """Return the open connections."""
         return self._router.connections.values()
 
     def find(self, request: Request) -> Any:
+        """Return the connection by its identity. Raises ManagementError without one, or if it is unknown."""
         if request.identity is None:
             text = (
                 "Name not supported. Identity required" if request.name is not None else "No name or identity provided"
@@ -182,6 +189,8 @@ class ConnectionTable(Table):
         return connection
 
     def update(self, request: Request, entity: RouterConnection) -> dict[str, Any]:
+        """Set adminStatus; `deleted` drops the connection after the answer. Raises ManagementError for another value,
+        or if the asking connection may not close connections."""
         body = request.body if isinstance(request.body, dict) else {}
         wanted = body.get("adminStatus")
         if wanted not in ("enabled", "deleted"):
@@ -256,10 +265,12 @@ class RouterTable(Table):
         return value
 
     def rows(self) -> Iterable[Router]:
+        """Return the router, with its totals taken now."""
         self._totals = self._router.totals()
         return (self._router,)
 
     def find(self, request: Request) -> Router:
+        """Return the router if the request names it. Raises ManagementError otherwise."""
         for given in (request.name, request.identity):
             if given not in (
                 None,
@@ -305,6 +316,7 @@ class NodeTable(Table):
         )
 
     def rows(self) -> Iterable[Router]:
+        """Return this router."""
         return (self._router,)
 
 

@@ -53,6 +53,7 @@ class LogTable(EntityTable):
         entity.body.update(changed)
 
     def update(self, request: Request, entity: Entity) -> dict[str, Any]:
+        """Change settings of a module. Raises ManagementError for an attribute that is unknown or cannot be changed."""
         body = request.body if isinstance(request.body, dict) else {}
         attributes = {a.name: a for a in self.type.attributes}
         changed: dict[str, Any] = {}

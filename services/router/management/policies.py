@@ -23,15 +23,18 @@ class VhostTable(EntityTable):
         self._policy = policy
 
     def add(self, name: str | None, body: Any) -> Entity:
+        """Add a vhost for connections that open from now on."""
         entity: Entity = super().add(name, body)
         self._policy.vhosts[entity.name] = Vhost(vhost_config(entity.body))
         return entity
 
     def make(self, body: dict[str, Any]) -> Any:
+        """Return the entity of a vhost. Raises ManagementError for an invalid one."""
         vhost_config(body)
         return super().make(body)
 
     def delete(self, entity: Entity) -> None:
+        """Remove the vhost; open connections keep its rights."""
         super().delete(entity)
         self._policy.vhosts.pop(entity.name, None)
 
@@ -61,6 +64,7 @@ class VhostStatsTable(Table):
         )
 
     def rows(self) -> Iterable[Vhost]:
+        """Return the vhosts, which have the counts."""
         return self._policy.vhosts.values()
 
 
@@ -87,6 +91,7 @@ class PolicyTable(EntityTable):
         return self.entities.values() or (self._default,)
 
     def make(self, body: dict[str, Any]) -> Entity:
+        """Return the policy entity, whose settings apply from now on. Raises ManagementError for an invalid one."""
         check_policy(body)
         entity: Entity = super().make(body)
         self._policy.config = policy_config(body)

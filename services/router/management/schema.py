@@ -35,6 +35,7 @@ class ManagementError(Exception):
 
     @property
     def description(self) -> str:
+        """Text of the answer."""
         return str(self)
 
 
@@ -65,10 +66,12 @@ class EntityType:
 
     @property
     def name(self) -> str:
+        """Full name of the type."""
         return PREFIX + self.short
 
     @property
     def columns(self) -> list[str]:
+        """Names of the attributes, in the order of columns."""
         return [a.name for a in self.attributes]
 
 

@@ -56,6 +56,7 @@ class Table:
         return self.getters.get(name, none)
 
     def rows(self) -> Iterable[Any]:
+        """Return the entities."""
         raise NotImplementedError
 
     def show(self, entity: Any) -> dict[str, Any]:
@@ -81,14 +82,17 @@ class Table:
         return found
 
     def by_identity(self, identity: str) -> Any:
+        """Return the entity with this identity, or None."""
         get = self.getters["identity"]
         return next((row for row in self.rows() if get(row) == identity), None)
 
     def by_name(self, name: str) -> Any:
+        """Return the entity with this name, or None."""
         get = self.getters["name"]
         return next((row for row in self.rows() if get(row) == name), None)
 
     def create(self, request: Request) -> Any:
+        """Handle a CREATE: return the new entity. Raises ManagementError if it is invalid."""
         return self.add(request.name, request.body)
 
     def add(self, name: str | None, body: Any) -> Any:
@@ -96,12 +100,14 @@ class Table:
         raise NotImplementedError
 
     def update(self, request: Request, entity: Any) -> dict[str, Any]:
+        """Handle an UPDATE: return all attributes after it. Raises ManagementError if it is not allowed."""
         raise NotImplementedError
 
     def check_delete(self, entity: Any) -> None:
         """Raise ManagementError 403 for an entity that must not be deleted."""
 
     def delete(self, entity: Any) -> None:
+        """Remove an entity."""
         raise NotImplementedError
 
 
@@ -112,6 +118,7 @@ class NoneTable(Table):
         super().__init__(kind, {})
 
     def rows(self) -> Iterable[Any]:
+        """Return no rows."""
         return ()
 
 
@@ -136,25 +143,31 @@ class ConfigTable(Table):
         self._remove = remove
 
     def rows(self) -> Iterable[Any]:
+        """Return the configured entities."""
         return self._store.by_name.values()  # type: ignore[no-any-return]  # stores have no type in common
 
     def by_identity(self, identity: str) -> Any:
+        """Return the entity with this number, or None."""
         return self._store.by_identity.get(int(identity)) if identity.isdigit() else None
 
     def by_name(self, name: str) -> Any:
+        """Return the entity with this name, or None."""
         return self._store.by_name.get(name)
 
     def add(self, name: str | None, body: Any) -> Any:
+        """Make an entity and apply it. Raises ManagementError for an invalid body or a name in use."""
         if name is not None and name in self._store.by_name:
             raise ManagementError(BAD_REQUEST, "Name conflicts with an existing entity")
         config = self._make(self._router.next_identity(), schema.read_body(self.type, name, body))
         return checked(lambda: self._add(config))
 
     def delete(self, entity: Any) -> None:
+        """Remove the entity from the configuration of the router."""
         self._remove(entity)
 
 
 def address_configs(router: Router) -> ConfigTable:
+    """Return the table of configured addresses."""
     return ConfigTable(
         schema.CONFIG_ADDRESS,
         router,
@@ -176,6 +189,7 @@ def address_configs(router: Router) -> ConfigTable:
 
 
 def link_routes(router: Router) -> ConfigTable:
+    """Return the table of configured link routes."""
     return ConfigTable(
         schema.CONFIG_LINK_ROUTE,
         router,
@@ -201,6 +215,7 @@ def link_routes(router: Router) -> ConfigTable:
 
 
 def auto_links(router: Router) -> ConfigTable:
+    """Return the table of auto-links."""
     return ConfigTable(
         schema.CONFIG_AUTO_LINK,
         router,

@@ -34,6 +34,7 @@ class Connector:
         self._to = f"{config.host}:{config.port}"
 
     def start(self) -> None:
+        """Start to dial. Connectors to other routers are not dialled."""
         if self.config.role in NEIGHBOURS:
             self.message = "a mesh of several routers is not supported yet: kept and reported, not dialled"
             return

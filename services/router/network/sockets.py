@@ -53,9 +53,11 @@ class Sockets:
         return self._maker.profile(name)
 
     def set_profile(self, profile: SslProfile) -> None:
+        """Add a TLS profile for listeners and connectors that are made later, or replace it."""
         self._maker.profiles[profile.name] = profile
 
     def remove_profile(self, name: str) -> None:
+        """Remove a TLS profile, if present."""
         self._maker.profiles.pop(name, None)
 
     def has_auth_service(self, name: str) -> bool:
@@ -63,9 +65,11 @@ class Sockets:
         return name in self._maker.auth_services
 
     def set_auth_service(self, service: AuthService) -> None:
+        """Add an authentication service for listeners that name it, or replace it."""
         self._maker.auth_services[service.name] = service
 
     def remove_auth_service(self, name: str) -> None:
+        """Remove an authentication service, if present."""
         self._maker.auth_services.pop(name, None)
 
     def new_listener(self, config: ListenerConfig) -> Listener:
