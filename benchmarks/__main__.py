@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 
-NAMES = ("router", "broker", "broker_jobs", "suite", "provision", "mqtt", "identity")
+NAMES = ("router", "broker", "broker_jobs", "suite", "provision", "mqtt", "identity", "spark")
 
 
 def main() -> int:

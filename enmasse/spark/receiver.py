@@ -30,7 +30,8 @@ from enmasse.amqp.performatives import ACCEPTED
 from enmasse.backoff import ReconnectBackoff
 from enmasse.reconnect import keep_connected
 from enmasse.spark.outage import Outage, Patience, Phase, words
-from enmasse.spark.spool import SpoolError, SpoolInUseError, SpoolWriter
+from enmasse.spark.segment import SpoolError
+from enmasse.spark.spool import SpoolInUseError, SpoolWriter
 from enmasse.spark.unsettled import Unsettled, key_of
 
 RETRY_FIRST, RETRY_LAST = 0.2, 5.0

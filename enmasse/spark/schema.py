@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
-from enmasse.spark.spool import SpoolRecord
+from enmasse.spark.segment import SpoolRecord
 
 DDL = (
     "offset bigint, arrived timestamp, message_id string, correlation_id string, address string, subject string, "

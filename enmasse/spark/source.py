@@ -26,7 +26,8 @@ from pyspark.sql.streaming.datasource import (
 from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.options import MOST_CREDIT, number, required, shown, url_of
 from enmasse.spark.schema import batches
-from enmasse.spark.spool import MappedCount, SpoolError, head_of, read_spool, segments
+from enmasse.spark.segment import SpoolError, read_spool, segments
+from enmasse.spark.spool import MappedCount, head_of
 
 log = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ AMQP has no offsets; Spark must be able to read a range again. So what arrives i
 then accepted. Offsets number the records of the spool, from 0, without gaps, for as long as the folder lives.
 
     spool/
-      00000000000000000000.seg     records from that number on
+      00000000000000000000.seg     records from that number on (enmasse.spark.segment)
+      00000000000000000000.idx     where some of them begin (enmasse.spark.segment_index)
       settled, unsettled           what the address may deliver again (enmasse.spark.unsettled)
       head                         8 bytes, big-endian: one past the last durable record (a hint, mapped by readers)
       lock                         held by the one process that writes
 
-A record is `length u32 | crc32 u32 | arrival ms u64 | message`, the message being the AMQP bare bytes as received.
 A torn tail is cut off when the writer opens the spool: it was never accepted. `head` distinguishes it from damage: it
 is put forward only after a sync, so a spool with fewer records than it states has lost some that were accepted.
 """
@@ -22,33 +22,19 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from enmasse.durable import private, sync_folder
-from enmasse.spark.errors import QueryError
+from enmasse.spark.segment import NO_END, RECORD, SpoolError, read_segment, segment_name, segments
+from enmasse.spark.segment_index import IndexEntry, IndexWriter, index_of
 
-RECORD = struct.Struct(">IIQ")
 COUNT = struct.Struct(">Q")
 SEGMENT_BYTES = 8 << 20
-MAX_RECORD = 1 << 30
-
-
-class SpoolError(QueryError):
-    """The spool cannot be used: the text names the file and what to do."""
 
 
 class SpoolInUseError(SpoolError):
     """The spool is written by another process."""
-
-
-class SpoolRecord(NamedTuple):
-    """Message of the spool with its number and the time of its arrival (milliseconds since 1970)."""
-
-    offset: int
-    arrived_ms: int
-    message: bytes
 
 
 class SpoolSegment(NamedTuple):
@@ -56,60 +42,6 @@ class SpoolSegment(NamedTuple):
 
     end: int
     path: Path
-
-
-def segment_name(first: int) -> str:
-    """Return the file name of the segment that begins with record `first`."""
-    return f"{first:020d}.seg"
-
-
-def segments(folder: Path) -> list[tuple[int, Path]]:
-    """Return (number of the first record, file) of every segment, oldest first."""
-    return sorted((int(path.stem), path) for path in folder.glob("*.seg") if path.stem.isdecimal())
-
-
-def read_segment(path: Path, first: int, start: int, end: int) -> Iterator[SpoolRecord]:
-    """Yield the records `start` <= offset < `end` of one segment file; ends early at a torn or damaged record."""
-    with path.open("rb") as file:
-        data = file.read()
-    view = memoryview(data)
-    at, offset, size = 0, first, len(data)
-    while offset < end and at + RECORD.size <= size:
-        length, crc, arrived = RECORD.unpack_from(data, at)
-        at += RECORD.size
-        if length > MAX_RECORD or at + length > size:
-            return
-        if offset >= start:
-            message = bytes(view[at : at + length])
-            if zlib.crc32(message) != crc:
-                return
-            yield SpoolRecord(offset, arrived, message)
-        at += length
-        offset += 1
-
-
-def read_spool(folder: Path, start: int, end: int) -> Iterator[SpoolRecord]:
-    """Yield the records of a range.
-
-    Raises SpoolError if one is missing, because a commit has deleted it or this executor does not see the folder: Spark
-    may read a range again, and must not get fewer records.
-    """
-    expected = start
-    known = segments(folder)
-    for index, (first, path) in enumerate(known):
-        last = known[index + 1][0] if index + 1 < len(known) else end
-        if last <= start or first >= end:
-            continue
-        for record in read_segment(path, first, start, min(end, last)):
-            if record.offset != expected:
-                break
-            expected += 1
-            yield record
-    if expected != end:
-        raise SpoolError(
-            f"{folder}: record {expected} of the range {start}..{end} is not in the spool, or damaged. The folder must "
-            "be the same for driver and executors, and must not be emptied while its checkpoint is in use"
-        )
 
 
 class MappedCount:
@@ -163,20 +95,23 @@ class SpoolWriter:
                 f"{folder}: another receiver writes this spool; give each query a spool of its own"
             ) from None
         self._head = MappedCount(folder / "head", create=0)
-        self._file, self._first, self._size, self.count = self._recover()
+        self._file, self._first, self._size, self.count, self._index = self._recover()
         self._ended: dict[Path, int] = {}
         self._ended_bytes = 0
         self.measure()
         self._head.put(self.count)
         self._end_segment()
         self._buffer: list[bytes] = []
-        self._buffered = 0
+        self._buffered = self._buffered_bytes = 0
 
     def append(self, message: bytes, arrived_ms: int) -> None:
         """Buffer a message, with the time of its arrival in milliseconds since 1970."""
-        self._buffer.append(RECORD.pack(len(message), zlib.crc32(message), arrived_ms))
+        crc = zlib.crc32(message)
+        self._index.offer(IndexEntry(self.count + self._buffered, self._size + self._buffered_bytes, crc))
+        self._buffer.append(RECORD.pack(len(message), crc, arrived_ms))
         self._buffer.append(message)
         self._buffered += 1
+        self._buffered_bytes += RECORD.size + len(message)
 
     def sync(self) -> None:
         """Return when everything appended is on disk. Raises OSError (disk full …): then nothing of it counts."""
@@ -189,11 +124,13 @@ class SpoolWriter:
                 written += os.write(self._file, data[written:])
             os.fdatasync(self._file)
         except OSError:
+            self._index.discard()
             os.ftruncate(self._file, self._size)
             raise
         finally:
-            count, self._buffered = self._buffered, 0
+            count, self._buffered, self._buffered_bytes = self._buffered, 0, 0
             self._buffer.clear()
+        self._index.flush()
         self._size += len(data)
         self.count += count
         self._head.put(self.count)
@@ -218,34 +155,40 @@ class SpoolWriter:
     def forget(self, gone: list[SpoolSegment]) -> int:
         """Delete segments; return how many. Raises OSError: those before the one that failed are deleted."""
         for segment in gone:
+            index_of(segment.path).unlink(missing_ok=True)
             segment.path.unlink(missing_ok=True)
             self._ended_bytes -= self._ended.pop(segment.path, 0)
         return len(gone)
 
     def close(self) -> None:
         """Close the files and release the lock; what was not synced is lost."""
+        self._index.close()
         os.close(self._file)
         os.close(self._lock)
 
     def _end_segment(self) -> None:
         """Begin a new segment if the last one is large enough."""
         if self._size > 0 and self._size >= self._segment_bytes:
-            following = self._create(self.count)
+            following, index = self._create(self.count)
             ended = self.folder / segment_name(self._first)
             self._ended[ended] = self._size
             self._ended_bytes += self._size
             os.close(self._file)
-            self._file, self._first, self._size = following, self.count, 0
+            self._index.close()
+            self._file, self._first, self._size, self._index = following, self.count, 0, index
 
-    def _recover(self) -> tuple[int, int, int, int]:
-        """Return the last segment, opened, its first record and its bytes, and the number of records of the spool.
+    def _recover(self) -> tuple[int, int, int, int, IndexWriter]:
+        """Return the last segment, opened, its first record, its bytes, the number of records of the spool, and the
+        segment's index, which is made from the records.
 
         Raises SpoolError if accepted records are lost.
         """
         known = segments(self.folder)
         first, path = known[-1] if known else (0, self.folder / segment_name(0))
         size, count = 0, first
-        for record in read_segment(path, first, first, 1 << 63) if known else ():
+        entries: list[IndexEntry] = []
+        for record in read_segment(path, first, first, NO_END) if known else ():
+            entries.append(IndexEntry(record.offset, size, zlib.crc32(record.message)))
             size += RECORD.size + len(record.message)
             count += 1
         accepted = self._head.get()
@@ -256,16 +199,18 @@ class SpoolWriter:
                 "copy; to continue without the lost records, give the query a new spool and a new checkpoint"
             )
         if not known:
-            return self._create(0), 0, 0, 0
+            created, index = self._create(0)
+            return created, 0, 0, 0, index
         file = os.open(path, os.O_RDWR | os.O_APPEND)
         os.ftruncate(file, size)
         os.fsync(file)
-        return file, first, size, count
+        return file, first, size, count, IndexWriter(path, entries)
 
-    def _create(self, first: int) -> int:
-        file = os.open(self.folder / segment_name(first), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o600)
+    def _create(self, first: int) -> tuple[int, IndexWriter]:
+        path = self.folder / segment_name(first)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o600)
         sync_folder(self.folder)
-        return file
+        return file, IndexWriter(path)
 
 
 def size_of(path: Path) -> int:

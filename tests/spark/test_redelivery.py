@@ -19,8 +19,9 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.spark.schema import row
+from enmasse.spark.segment import read_spool
 from enmasse.spark.source import AmqpStreamReader
-from enmasse.spark.spool import MappedCount, head_of, read_spool
+from enmasse.spark.spool import MappedCount, head_of
 from enmasse.testing import Suite, running, wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 

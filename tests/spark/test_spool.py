@@ -13,8 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from enmasse.durable import replace_file
+from enmasse.spark import segment, segment_index
 from enmasse.spark import spool as spooling
-from enmasse.spark.spool import COUNT, SpoolError, SpoolWriter, head_of, read_spool, segments
+from enmasse.spark.segment import RECORD, SpoolError, read_spool, segment_chunks, segments
+from enmasse.spark.segment_index import ENTRY, index_of
+from enmasse.spark.spool import COUNT, SpoolWriter, head_of
 
 
 def bodies(folder: Path, start: int, end: int) -> list[bytes]:
@@ -258,3 +261,138 @@ def test_the_head_is_seen_by_readers(tmp_path: Path) -> None:
     writer.sync()
     assert head.get() == 1
     writer.close()
+
+
+STRIDES = st.sampled_from([1, 90, 400, 10_000])
+
+
+def filled(folder: Path, messages: list[bytes], group: int = 3) -> None:
+    writer = SpoolWriter(folder)
+    for at in range(0, len(messages), group):
+        for message in messages[at : at + group]:
+            writer.append(message, 1)
+        writer.sync()
+    writer.close()
+
+
+def spoilt(data: bytes, at: int, how: str) -> bytes:
+    """What may be left of an index after a loss of power, or on a damaged disk."""
+    at = at % (len(data) + 1)
+    return {
+        "torn": data[:at],
+        "zeroes": data[:at] + bytes(len(data) - at),
+        "flipped": data[:at] + b"\xff" + data[at + 1 :],
+    }[how]
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    messages=st.lists(st.binary(max_size=120), min_size=1, max_size=40),
+    stride=STRIDES,
+    chunk=st.sampled_from([1, 60, 300, 4 << 20]),
+    at=st.integers(0, 3000),
+    how=st.sampled_from(["as it was", "none", "torn", "zeroes", "flipped"]),
+    span=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+)
+def test_a_range_is_the_same_with_any_index_or_none(
+    tmp_path_factory: pytest.TempPathFactory,
+    messages: list[bytes],
+    stride: int,
+    chunk: int,
+    at: int,
+    how: str,
+    span: tuple[int, int],
+) -> None:
+    """A spool of an earlier release has none."""
+    folder = tmp_path_factory.mktemp("spool")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment_index, "STRIDE", stride)
+        patch.setattr(segment, "CHUNK_BYTES", chunk)
+        filled(folder, messages)
+        for _, path in segments(folder):
+            if how == "none":
+                index_of(path).unlink()
+            elif how != "as it was":
+                index_of(path).write_bytes(spoilt(index_of(path).read_bytes(), at, how))
+        start, end = sorted(min(one, len(messages)) for one in span)
+        assert bodies(folder, start, end) == messages[start:end]
+
+
+def test_a_range_reads_its_own_bytes_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spooling, "SEGMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(segment_index, "STRIDE", 500)
+    filled(tmp_path, [b"m" * 84] * 1000)
+    ((first, path),) = segments(tmp_path)
+    data = b"".join(chunk.data for chunk in segment_chunks(path, first, 500, 520))
+    assert 20 * 100 <= len(data) <= 20 * 100 + 2 * 500
+    index_of(path).unlink()
+    assert len(b"".join(chunk.data for chunk in segment_chunks(path, first, 500, 520))) == 1000 * 100
+
+
+def test_an_entry_that_names_another_record_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_index, "STRIDE", 1)
+    filled(tmp_path, [b"record %d" % n for n in range(10)])
+    ((_, path),) = segments(tmp_path)
+    entries = index_of(path).read_bytes()
+    moved = RECORD.size + len(b"record 0")
+    index_of(path).unlink()
+    for record in range(10):  # each says that the record begins where another one does
+        record_, position, crc, _ = ENTRY.unpack_from(entries, record * ENTRY.size)
+        wrong = segment_index.packed(segment_index.IndexEntry(record_, (position + moved) % (10 * moved), crc))
+        with index_of(path).open("ab") as file:
+            file.write(wrong)
+    for record in range(10):
+        assert bodies(tmp_path, record, record + 1) == [b"record %d" % record]
+
+
+def test_the_index_of_the_last_segment_is_made_anew_when_the_spool_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_index, "STRIDE", 100)
+    filled(tmp_path, [b"m" * 20] * 8)
+    ((_, path),) = segments(tmp_path)
+    before = index_of(path).read_bytes()
+    assert len(before) // ENTRY.size > 2
+    for left in (None, b"", before[:30], b"\x00" * 50, before + before):
+        index_of(path).unlink() if left is None else index_of(path).write_bytes(left)
+        SpoolWriter(tmp_path).close()
+        assert index_of(path).read_bytes() == before
+
+
+def test_the_index_goes_with_its_segment(tmp_path: Path) -> None:
+    filled(tmp_path, [b"m" * 50] * 40)
+    writer = SpoolWriter(tmp_path)
+    writer.forget(writer.forgettable(20))
+    kept = {path.stem for _, path in segments(tmp_path)}
+    assert len(kept) > 1 and {path.stem for path in tmp_path.glob("*.idx")} == kept
+    writer.close()
+
+
+@pytest.mark.parametrize("write", [Mock(side_effect=OSError("full")), Mock(return_value=7)])
+def test_an_index_that_cannot_be_written_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Mock
+) -> None:
+    monkeypatch.setattr(segment_index, "STRIDE", 50)
+    with monkeypatch.context() as patch:
+        writing = os.write
+        writer = SpoolWriter(tmp_path)
+
+        def refused(file: int, data: bytes) -> int:
+            if not os.readlink(f"/proc/self/fd/{file}").endswith(".idx"):
+                return writing(file, data)
+            writing(file, data[:7])
+            return int(write(file, data))
+
+        patch.setattr(os, "write", refused)
+        for n in range(4):
+            writer.append(b"while full %d" % n, 1)
+            writer.sync()
+        patch.undo()
+    for n in range(4):
+        writer.append(b"afterwards %d" % n, 1)
+        writer.sync()
+    writer.close()
+    assert bodies(tmp_path, 0, 8) == [b"while full %d" % n for n in range(4)] + [b"afterwards %d" % n for n in range(4)]
+    ((_, path),) = segments(tmp_path)
+    assert segment_index.SegmentIndex(path).before(7) is not None
+    assert segment_index.SegmentIndex(path).before(3) is None

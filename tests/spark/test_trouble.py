@@ -26,9 +26,10 @@ from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.spark import source
 from enmasse.spark.outage import Outage, Patience, Phase
 from enmasse.spark.receiver import Intake
+from enmasse.spark.segment import SpoolError
 from enmasse.spark.sink import AmqpStreamWriter, SinkError
 from enmasse.spark.source import AmqpStreamReader, ReceiverError
-from enmasse.spark.spool import SpoolError, SpoolWriter
+from enmasse.spark.spool import SpoolWriter
 from enmasse.spark.unsettled import Unsettled
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store

@@ -23,7 +23,8 @@ from enmasse.amqp.types import ULong
 from enmasse.spark import spool as spooling
 from enmasse.spark import unsettled as window
 from enmasse.spark.receiver import Intake
-from enmasse.spark.spool import MappedCount, SpoolError, SpoolWriter, read_spool, segments
+from enmasse.spark.segment import SpoolError, read_spool, segments
+from enmasse.spark.spool import MappedCount, SpoolWriter
 from enmasse.spark.unsettled import Unsettled, key_of
 
 UNSURE = 50
