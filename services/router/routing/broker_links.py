@@ -207,8 +207,8 @@ class BrokerOut(OutLink):
 
 
 class BrokerDetour(BrokerOut):
-    """Additional link of an auto-link, for a delivery that takes long and for later ones, which must not overtake it. The
-    address does not choose it as a destination."""
+    """Additional link of an auto-link, for a delivery that takes long and for later ones, which must not overtake it.
+    The address does not choose it as a destination."""
 
     __slots__ = ()
 
