@@ -38,6 +38,7 @@ class Routed:
         self._control = SubscriptionControl(service)
 
     def prepare(self, connection: ControlConnection) -> None:
+        """Let the service take the links of gateways and clients from the start."""
         connection.on_attach = self._service.gateways.attached
 
     async def session(self, connection: ControlConnection) -> None:

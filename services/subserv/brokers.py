@@ -64,6 +64,7 @@ class Broker:
         await self.conversation.session(connection)
 
     def close(self) -> None:
+        """End the conversation."""
         self._task.cancel()
 
 
@@ -124,6 +125,7 @@ class Brokers:
         return await found.conversation.depth_of_address(address)
 
     def get(self, name: str) -> Broker | None:
+        """Return the broker of this name, or None."""
         return self._brokers.get(name)
 
     def __iter__(self) -> Iterator[Broker]:
@@ -139,6 +141,7 @@ class Brokers:
             broker.conversation.touch(ids)
 
     def close(self) -> None:
+        """End all conversations."""
         for broker in self:
             broker.close()
         self._brokers.clear()

@@ -93,6 +93,8 @@ class Clients:
     # open, close
 
     async def open(self, request: wire.Open) -> wire.OpenReply:
+        """Open a session for a client that connects, and take it over from another gateway if it is connected there.
+        Raises Refusal if there are too many sessions, StoreError."""
         async with self._turns.of(request.client):
             sessions = self.sessions
             old = sessions.by_client.get(request.client)
@@ -177,6 +179,7 @@ class Clients:
             del self._handing_over[record.client]
 
     async def close(self, request: wire.Close) -> wire.CloseReply:
+        """Handle the end of a client's connection. Raises Refusal if the epoch is not the newest, StoreError."""
         self._check(request.client, request.epoch)
         taking = self._handing_over.get(request.client)
         if taking is not None:
@@ -303,11 +306,14 @@ class Clients:
         await asyncio.gather(*(self.lose(s.record.client, s.record.epoch) for s in list(self.sessions.of(gateway))))
 
     async def packets(self, request: wire.Packets) -> wire.PacketsReply:
+        """Change packet ids of any clients of a gateway, in their order. Raises StoreError."""
         return await self._packets.change(request.changes)
 
     # subscribe, unsubscribe
 
     async def subscribe(self, request: wire.Subscribe) -> wire.SubscribeReply:
+        """Subscribe: each filter has a code, and a reason if it was refused. Returns once brokers and store have them.
+        Raises Refusal if the epoch is not the newest, StoreError; then the subscriptions are as before."""
         async with self._turns.of(request.client):
             session = self._check(request.client, request.epoch)
             before = session.record
@@ -341,6 +347,8 @@ class Clients:
             return wire.SubscribeReply(codes=codes, sources=self._sources.tell(session), reason=reason)
 
     async def unsubscribe(self, request: wire.Unsubscribe) -> wire.UnsubscribeReply:
+        """Unsubscribe. A broker that cannot be asked now removes its bindings later; the reply has the reason. Raises
+        Refusal if the epoch is not the newest, StoreError."""
         async with self._turns.of(request.client):
             session = self._check(request.client, request.epoch)
             codes = [0 if filter in session.subscriptions else NO_SUBSCRIPTION for filter in request.filters]

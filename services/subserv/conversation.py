@@ -227,19 +227,24 @@ class BrokerConversation:
 
     @property
     def is_gone(self) -> bool:
+        """True once the connection is lost."""
         return self._connection.is_gone
 
     async def open(self) -> None:
+        """Open the link to the broker's management. Raises ControlError."""
         self._management = BrokerManagement(self.broker, self._owner.suite, self._connection)
         await self._management.opened()
 
     def failed(self, error: Exception) -> None:
+        """Note that the broker's state is unknown; the management's links are closed if the connection lives."""
         self.connected = False
         self.feed.lost()
         if not self._connection.is_gone:
             self._management.close()
 
     async def read(self) -> None:
+        """Read the broker's queues and diverts, and attach to its feed of retained messages. Raises ControlError,
+        ValueError."""
         await self._management.configure()
         await self._look()
         if not self.feed.attached:
@@ -308,10 +313,12 @@ class BrokerConversation:
         return {}
 
     async def reread(self, keys: Collection[str]) -> Iterable[str]:
+        """Read the broker again, because the outcome of these keys is unknown. Returns all of them."""
         await self._look()  # their outcome is unknown
         return keys
 
     async def sweep(self) -> float:
+        """Read the broker again. Returns the seconds until the next time: more, the longer it took."""
         began = self._loop.time()
         await self._look()
         return max(SWEEP_FIRST, min(SWEEP_LAST, COST * (self._loop.time() - began)))

@@ -85,6 +85,7 @@ class Desired:
         self.sources.deliver("addresses")
 
     def set_placements(self, body: Placements) -> None:
+        """Take the newest placements; subscribers of addresses that have moved are reported as changed."""
         differing = _differing(self.placements.addresses, body.addresses)
         self.placements = body
         self._draining = {each.broker for places in body.addresses.values() for each in places if each.draining}

@@ -41,6 +41,7 @@ class Channel:
         self.serving = 0
 
     def close(self, condition: str, description: str) -> None:
+        """Close the links that are attached, with this error."""
         for link in (self.receiver, self.sender):
             if link is not None:
                 link.close(condition, description)

@@ -41,6 +41,7 @@ class Identity:
 
     @property
     def has_begun(self) -> bool:
+        """True once the suite's id is known."""
         return bool(self._lives)
 
     @property

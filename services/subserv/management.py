@@ -74,9 +74,11 @@ class BrokerManagement:
         self._node = Artemis(connection)
 
     async def opened(self) -> None:
+        """Wait until requests can be sent. Raises ControlError."""
         await self._node.opened()
 
     def close(self) -> None:
+        """Close the links; requests without an answer fail."""
         self._node.close()
 
     async def configure(self) -> None:
@@ -112,10 +114,12 @@ class BrokerManagement:
         return self._ask("destroyQueue", names.queue_name(self._broker, id), True, True)
 
     def divert(self, id: str, pattern: str, filter: str | None = None) -> asyncio.Future[Reply]:
+        """Copy messages that match a pattern into the subscriber's queue, or those of them that `filter` selects."""
         name, queue = names.divert_name(id, pattern), names.queue_name(self._broker, id)
         return self._ask("createDivert", name, name, pattern, queue, False, filter, None, "ANYCAST")
 
     def undivert(self, id: str, pattern: str) -> asyncio.Future[Reply]:
+        """End the copying of messages that match this pattern."""
         return self._ask("destroyDivert", names.divert_name(id, pattern))
 
     def pause(self, id: str) -> asyncio.Future[Reply]:
@@ -123,6 +127,7 @@ class BrokerManagement:
         return self._node.ask(f"queue.{names.queue_name(self._broker, id)}", "pause")
 
     def resume(self, id: str) -> asyncio.Future[Reply]:
+        """Resume the delivery of a paused queue."""
         return self._node.ask(f"queue.{names.queue_name(self._broker, id)}", "resume")
 
     async def depth(self, id: str) -> int:

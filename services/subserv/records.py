@@ -83,26 +83,32 @@ class RetainedRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 def put(table: str, key: str, value: msgspec.Struct) -> Change:
+    """Return the change that stores a value."""
     return Change(table, key, msgspec.msgpack.encode(value))
 
 
 def remove(table: str, key: str) -> Change:
+    """Return the change that removes a key, if present."""
     return Change(table, key, None)
 
 
 def received_key(client: str, pid: int) -> str:
+    """Return the key of a packet id that a client has used."""
     return f"in {pid} {client}"
 
 
 def sent_key(client: str, pid: int) -> str:
+    """Return the key of a packet id that was used towards a client."""
     return f"out {pid} {client}"
 
 
 def held_key(client: str, pid: int) -> str:
+    """Return the key of a message that is kept until its exchange has ended."""
     return f"{pid} {client}"
 
 
 def ended_key(source: str, identity: str) -> str:
+    """Return the key of a message that a group has completed: the source it came from, and its identity there."""
     return f"{identity} {source}"
 
 
@@ -113,6 +119,7 @@ def ended_message(key: str) -> tuple[str, str]:
 
 
 def filter_key(client: str, filter: str) -> str:
+    """Return the key of a subscription. The length keeps clients apart whose names begin alike."""
     return f"{len(client)} {client}{filter}"
 
 

@@ -60,6 +60,7 @@ class RetainedIndex:
         """(expires, number, name) of each that expires, the soonest first; and some that were replaced."""
 
     def get(self, name: str) -> Retained | None:
+        """Return the retained message of this name, or None."""
         node = self._by_name.get(name)
         return node.entry if node is not None else None
 

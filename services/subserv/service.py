@@ -144,28 +144,35 @@ class SubscriptionService:
         return self.loaded and self.desired.sources.complete
 
     def subscriber(self, id: str) -> Subscriber | None:
+        """Return the session, share or AMQP subscription with this id, or None."""
         return self.sessions.subscriber(id) or self.amqp.by_id.get(id)
 
     def subscribers(self) -> Iterator[Subscriber]:
+        """Yield all sessions, shares and AMQP subscriptions."""
         yield from self.sessions.subscribers()
         yield from self.amqp.by_id.values()
 
     def want(self, broker: str, id: str, *, held: bool) -> Want | None:
+        """Return the desired state of a subscriber on a broker; None: there is no such subscriber."""
         found = self.subscriber(id)
         return Want(found.created, self.desired.patterns(broker, found, held=held)) if found is not None else None
 
     @property
     def suite(self) -> str:
+        """The suite's id."""
         return self.sessions.identity.suite
 
     def is_known(self, created: int) -> bool:
+        """Return True if this store has given the number out."""
         return self.sessions.identity.is_known(created)
 
     @property
     def has_earlier(self) -> bool:
+        """True if there were queues without the suite's id in their names."""
         return self.sessions.identity.has_earlier
 
     def claim(self, broker: str, id: str, created: int | None) -> Claim:
+        """Return the owner of a queue with this id and number; `created` None: a divert without a queue."""
         found = self.brokers.get(broker)
         by_hand = found is not None and found.by_hand
         suite, exists = names.suite_of(id), self.subscriber(id) is not None
@@ -175,9 +182,11 @@ class SubscriptionService:
         return Claim.OTHERS if by_hand and suite != self.suite else Claim.UNKNOWN
 
     def ids(self) -> Iterable[str]:
+        """Return the ids of all subscribers."""
         return [each.id for each in self.subscribers()]
 
     def placement_changed(self, ids: Iterable[str]) -> None:
+        """Note that the brokers that hold queues of these subscribers have changed."""
         self.session_sources.placement_changed(ids)
 
     # the configuration service
@@ -289,6 +298,7 @@ class SubscriptionService:
             log.get().error("subserv.upkeep.failed", task=task, exc_info=error)
 
     def close(self) -> None:
+        """End the conversations with all brokers."""
         self.brokers.close()
 
     # health

@@ -311,9 +311,11 @@ class Sessions:
                 yield session
 
     def subscriber(self, id: str) -> Subscriber | None:
+        """Return the session or share with this id, or None."""
         return self.by_id.get(id) or self.shares.get(id)
 
     def subscribers(self) -> Iterator[Subscriber]:
+        """Yield all sessions, then all shares."""
         yield from self.by_client.values()
         yield from self.shares.values()
 

@@ -19,6 +19,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def of(self, name: str) -> AsyncIterator[None]:
+        """Wait for the turn of this name; it ends with the block, also by an error."""
         lock, users = self._locks.get(name, (None, 0))
         lock = lock or asyncio.Lock()
         self._locks[name] = lock, users + 1

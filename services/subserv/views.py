@@ -30,11 +30,13 @@ class Views:
         self._service = service
 
     async def subscriptions(self) -> wire.SubscriptionsReply:
+        """Return all subscriptions, also durable ones of AMQP clients that brokers keep by themselves."""
         depths, durable = await self._listed()
         rows = [self._row(each, depths) for each in self._service.subscribers()]
         return wire.SubscriptionsReply(subscriptions=[*rows, *durable])
 
     async def subscription(self, request: wire.ById) -> wire.SubscriptionRow:
+        """Return the subscription with this id. Raises Unknown."""
         found = (await self.subscriptions()).subscriptions
         row = next((row for row in found if row.id == request.id), None)
         if row is None:
@@ -42,6 +44,8 @@ class Views:
         return row
 
     async def delete(self, request: wire.ById) -> wire.Done:
+        """Delete a subscription with its waiting messages. Raises Unknown if it does not exist, or ends with its
+        members."""
         service = self._service
         subscriber = next((each for each in service.subscribers() if names.plain(each.id) == request.id), None)
         if isinstance(subscriber, Session):
@@ -118,9 +122,11 @@ class Views:
         )
 
     def sessions(self) -> wire.SessionsReply:
+        """Return all MQTT sessions."""
         return wire.SessionsReply(sessions=[_session_row(each) for each in self._service.sessions.by_client.values()])
 
     def disconnect(self, request: wire.ByClient) -> wire.Done:
+        """Disconnect a client; its session stays as its expiry says. Raises Unknown if it is not connected."""
         count = self._service.clients.disconnect(request.client, request.reason)
         if not count:
             raise Unknown(
@@ -129,11 +135,13 @@ class Views:
         return wire.Done(count=count)
 
     def retained(self, request: wire.ByFilter) -> wire.RetainedReply:
+        """Return the retained messages that match, at most `limit` of them, and how many there are."""
         found = list(self._matching(request.filter))
         rows = [self._retained_row(entry) for entry in found[: request.limit]]
         return wire.RetainedReply(retained=rows, total=len(found))
 
     async def clear_retained(self, request: wire.ByFilter) -> wire.Done:
+        """Remove the retained messages that match; return how many there were."""
         return wire.Done(count=await self._service.retained.clear(list(self._matching(request.filter))))
 
     def _matching(self, filter: str) -> Iterator[Retained]:
