@@ -87,6 +87,7 @@ class WillBook:
         return iter(self._wills.values())
 
     def get(self, id: str) -> Will | None:
+        """Return the will with this id, or None."""
         return self._wills.get(id)
 
     def current(self, key: str) -> Will | None:

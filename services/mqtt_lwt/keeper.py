@@ -28,7 +28,10 @@ Answer = Callable[[], None]
 
 
 class Timer(Protocol):
-    def cancel(self) -> None: ...
+    """Timer of the clock."""
+
+    def cancel(self) -> None:
+        """Cancel the call; nothing happens if it was made."""
 
 
 class Clock(Protocol):
@@ -37,7 +40,8 @@ class Clock(Protocol):
     def time(self) -> float:
         """Return monotonic seconds."""
 
-    def call_at(self, when: float, callback: Callable[[], None], /) -> Timer: ...
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Timer:
+        """Call `callback` at `when`, in the seconds of `time`."""
 
 
 class Keeper:
@@ -64,6 +68,7 @@ class Keeper:
         self._under_way = 0
 
     def close(self) -> None:
+        """Stop the timer: no will becomes due any longer."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -116,5 +116,6 @@ class Counters:
         self._last_link = 0
 
     def next_link(self) -> Link:
+        """Return a new number for a link; no two links of the process have the same."""
         self._last_link += 1
         return self._last_link

@@ -73,6 +73,7 @@ class Publisher:
         self._route()
 
     def connected(self, connection: ControlConnection) -> None:
+        """Publish over this connection, also wills whose publication over an earlier one had no outcome."""
         self._connection = connection
         relays = RELAYS_TO_TOPICS in connection.remote_offered
         if relays != self._relays and self._topics is not None:
@@ -83,6 +84,7 @@ class Publisher:
             lane.start(connection, self._room)
 
     def disconnected(self) -> None:
+        """Keep due wills until there is a connection again."""
         self._connection = None
         for lane in self._lanes.values():
             lane.stop()

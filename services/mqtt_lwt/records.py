@@ -55,6 +55,7 @@ class Records:
         return self._store.write([Change(WILLS, will.id, _encode(record)), *gone])
 
     def remove(self, wills: Iterable[Will]) -> Done:
+        """Remove wills; `Done` is done when that is durable."""
         return self._store.write([change for will in wills for change in _removal(will)])
 
     def turned(self, turned: Turned, now: float) -> Done:

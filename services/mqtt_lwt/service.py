@@ -121,6 +121,7 @@ class LastWillService:
     # for operators
 
     def healthy(self) -> tuple[bool, str]:
+        """Return whether wills are accepted, and the reason if not or how many there are."""
         if not self._store.state.ready:
             return False, f"no will is accepted: {self._store.state.detail}"
         if self._life is None:
@@ -137,6 +138,7 @@ class LastWillService:
         return True, wills
 
     def counts(self) -> dict[str, int]:
+        """Return the numbers for the status: name → number."""
         return {"wills": len(self._life.book) if self._life is not None else 0}
 
     def metrics(self) -> Iterator[Metric]:

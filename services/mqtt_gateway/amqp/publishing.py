@@ -31,6 +31,8 @@ class Way:
 
 
 class Publishing:
+    """Lanes of all topics that clients publish to, over the connection that there is."""
+
     def __init__(self, topics: TopicMap) -> None:
         self.counters = Counters()
         self._topics = topics

@@ -107,6 +107,7 @@ class Wills(LinkUser):
 
     @property
     def ready(self) -> bool:
+        """True while the link to the last-will service is attached."""
         return self._attached
 
     @property
@@ -116,6 +117,7 @@ class Wills(LinkUser):
 
     @property
     def waiting(self) -> int:
+        """Number of changes that the service has not accepted yet."""
         return len(self._waiting)
 
     async def put(self, client: str, message: bytes, timeout: float) -> None:

@@ -185,6 +185,7 @@ class WebSocketServer:
         return response
 
     async def close(self) -> None:
+        """Close the WebSockets, waiting at most LINGER seconds for the clients."""
         await self._server.shutdown(LINGER)
 
 
@@ -236,6 +237,7 @@ class WebSocketWire:
                 return
 
     def lost(self) -> None:
+        """Handle the end of the request: tell the connection that its client is gone."""
         self._lost = True
         self._readable.set()
         self.recognised()

@@ -21,6 +21,8 @@ LOW_WATER: Final = HIGH_WATER // 4
 
 
 class Writes(Protocol):
+    """Wire with output to be written at the end of a turn."""
+
     def flush(self) -> None:
         """Hand the connection's output to the socket."""
 

@@ -11,6 +11,8 @@ U16 = Annotated[int, Meta(ge=1, le=65535)]
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of a gateway; each is positive."""
+
     connections: Count = 20_000
     """Clients that are connected at once; more are refused (reason 0x97, in 3.1.1 return code 3)."""
     opening: Count = 500

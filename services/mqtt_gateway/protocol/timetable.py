@@ -9,6 +9,8 @@ STEP = 0.5
 
 
 class Timed(Protocol):
+    """Object that the timetable looks at: a connection, or one table of several clients."""
+
     due: int
     """The step at which it is looked at; 0: never. Only the timetable writes it."""
 

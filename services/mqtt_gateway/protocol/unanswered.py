@@ -86,6 +86,7 @@ class Unanswered:
         return bool(found)
 
     def failed(self, error: Exception) -> None:
+        """Log the error: the sweep continues at the next step."""
         log.error("mqtt.sweep.failed", exc_info=error)
 
     def look(self, now: float) -> None:
