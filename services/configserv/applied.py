@@ -21,6 +21,7 @@ class AppliedConfiguration:
 
     @property
     def state(self) -> AppliedState:
+        """The entries in force, as saved."""
         return self.now.state
 
     @property

@@ -37,6 +37,7 @@ class PublishedFeed:
 
     @property
     def subscribers(self) -> int:
+        """Number of attached subscribers."""
         return len(self._subscribers)
 
     def changed(self, names: Iterable[AddressName] = ()) -> None:
@@ -59,6 +60,7 @@ class PublishedFeed:
         subscriber.offer()
 
     def close(self) -> None:
+        """Stop the timer: nothing is sent any longer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -80,6 +82,7 @@ class PublishedFeed:
         return found[1]
 
     def forget(self, subscriber: _Subscriber) -> None:
+        """Remove a subscriber whose link has ended."""
         self._subscribers.discard(subscriber)
         if not self._subscribers and self._timer is None:
             self._snapshot, self._built = None, -1  # there is no subscriber left
@@ -117,6 +120,7 @@ class ChangeFeed(PublishedFeed):
         self.changed()
 
     def next_message(self, subscriber: _Subscriber) -> bytes | None:
+        """Return all content for a new subscriber, later what has changed since its last message; None: nothing yet."""
         if subscriber.sent == self._version or (self._timer is not None and subscriber.missing is not None):
             return None
         body = self._changes(subscriber.missing)

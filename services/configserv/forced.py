@@ -71,6 +71,7 @@ class Forced:
             self._save()
 
     def close(self) -> None:
+        """Stop the timer."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -40,6 +40,7 @@ class Intake:
             await asyncio.wait([self._task])
 
     def close(self) -> None:
+        """Stop; contents that wait are not taken."""
         if self._task is not None:
             self._task.cancel()
 

@@ -34,6 +34,7 @@ class Summary:
         self.broken = False
 
     def add(self, reporter: str, readiness: Readiness) -> None:
+        """Add the report of one reporter: the address is ready only if all report it ready."""
         self.reporters.append(reporter)
         self.ready = self.ready and readiness.ready
         self.broken = self.broken or readiness.failed

@@ -65,6 +65,7 @@ class ReportTarget:
         self._on_message = on_message
 
     def attach(self, link: ControlReceiver) -> None:
+        """Accept a link and grant credit for its reports."""
         self.links.add(link)
         link.on_message = self._on_message
         link.on_closed = lambda error: self._closed(link, error)

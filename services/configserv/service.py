@@ -126,6 +126,7 @@ class ConfigService:
         self._show_health()
 
     def close(self) -> None:
+        """Stop timers and feeds."""
         self.forced.close()
         self._disk_watch.cancel()
         for feed in self._feeds.values():

@@ -96,6 +96,8 @@ class StateMap:
     # as a Store
 
     def configuration(self) -> AppliedState:
+        """Return the last good configuration; an empty one at a first start. Damaged parts are set aside. Raises Fatal
+        for the state of a newer version."""
         state = self._load(CONFIGURATION, AppliedState)
         if state is not None and not has_its_flavors(state):
             self._set_aside(CONFIGURATION, "it has addresses of flavors that it does not have")
@@ -116,6 +118,7 @@ class StateMap:
             return None
 
     def forced(self) -> list[AddressName]:
+        """Return the forced addresses as saved."""
         found = self._load(FORCED, ForcedNames) or ForcedNames()
         self._forced, self._orders = found.addresses, dict(found.orders)
         return found.addresses
@@ -144,6 +147,7 @@ class StateMap:
         return not self._problem
 
     def problems(self) -> list[Problem]:
+        """Return the problems of the stored state: parts that were set aside, and why it cannot be saved."""
         where = f"configmap/{self._name}"
         found = [
             Problem(

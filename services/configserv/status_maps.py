@@ -60,6 +60,7 @@ class StatusMaps:
         self._wake.set()
 
     def close(self) -> None:
+        """Stop writing."""
         self._task.cancel()
 
     async def _run(self) -> None:

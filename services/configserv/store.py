@@ -51,7 +51,8 @@ class Store(Protocol):
     def configuration(self) -> AppliedState:
         """Return the last good configuration; an empty one at a first start."""
 
-    def forced(self) -> list[AddressName]: ...
+    def forced(self) -> list[AddressName]:
+        """Return the forced addresses as saved."""
 
     async def save(self, state: AppliedState) -> None:
         """Save the configuration, without blocking the event loop. Raises OSError."""
@@ -114,6 +115,7 @@ class ConfigStore:
         return state
 
     def forced(self) -> list[AddressName]:
+        """Return the forced addresses as saved; none if their file is damaged, which is set aside."""
         found = self._load(_FORCED, ForcedNames)
         return found.addresses if found is not None else []
 

@@ -117,6 +117,7 @@ class HandMadeBroker:
         self._work = process.spawn(keep_connected(*where, self._session, container=container), f"broker {name}")
 
     def close(self) -> None:
+        """End the conversation."""
         self._work.cancel()
 
     async def _session(self, connection: ControlConnection) -> None:

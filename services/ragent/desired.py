@@ -106,6 +106,7 @@ class Desired:
         return self._types.get(name)
 
     def placements(self, name: AddressName) -> tuple[feeds.Placement, ...]:
+        """Return the brokers that hold an address, with their states; empty if none does."""
         return self._placed.get(name, _NONE)
 
     def placed_on(self, brokers: Collection[str]) -> list[AddressName]:

@@ -196,17 +196,21 @@ class ManagedRouter:
 
     @property
     def is_gone(self) -> bool:
+        """True once the connection is lost."""
         return self._connection.is_gone
 
     async def open(self) -> None:
+        """Open the links to the router's management, and wait until the addresses are known."""
         await self._management.open()
         await self._addresses_known.wait()
 
     def failed(self, error: Exception) -> None:
+        """Close the management links if the connection lives; the next attempt opens new ones."""
         if not isinstance(error, ConnectionLost):
             self._management.close()  # otherwise every attempt would leave two links, and a connection has few
 
     async def read(self) -> None:
+        """Read all entities of the types that the agent makes, and queue all addresses for comparison."""
         self._sweep.forget()
         self._unread.clear()
         for type_ in ALL_TYPES:
@@ -219,6 +223,8 @@ class ManagedRouter:
         self._reconciler.queue(itertools.chain((ROUTER,), self._desired.known_names()))
 
     async def apply(self, keys: Sequence[AddressName]) -> Mapping[AddressName, str]:
+        """Create, change and delete entities of these addresses. Nothing is deleted before all feeds are complete.
+        Returns refused addresses with the reason."""
         may_delete = self._desired.sources.complete
         wanted: list[Entity] = []
         unwanted: list[EntityKey] = []
@@ -235,11 +241,14 @@ class ManagedRouter:
         return await self._carry_out(difference(self.table, wanted, unwanted))
 
     async def verify(self, keys: Collection[AddressName]) -> Mapping[AddressName, str]:
+        """Read back the types of entities that were created or changed; differences are queued again."""
         while self._unread:
             await self._scan_now(next(iter(self._unread)))
         return {}
 
     async def reread(self, keys: Collection[AddressName]) -> Iterable[AddressName]:
+        """Read the entities of refused addresses again, or all of them if they are many. Returns the keys to apply
+        again."""
         if ROUTER in keys or len(keys) > READ_BY_NAME:
             self._reconciler.read_again()
             return ()
@@ -247,6 +256,7 @@ class ManagedRouter:
         return keys
 
     async def sweep(self) -> float:
+        """Read the next page of entities. Returns the seconds until the next one."""
         seconds, scan = await self._sweep.page(self._loop.time())
         if scan is not None:
             await self._scanned(scan)

@@ -247,6 +247,7 @@ class Scan:
         self._touched: set[str] = set()
 
     def touch(self, name: str) -> None:
+        """Note an entity that was created or deleted while the scan runs; the result leaves it out."""
         self._touched.add(name)
 
     def page(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:

@@ -126,23 +126,28 @@ class BrokerConversation:
 
     @property
     def is_gone(self) -> bool:
+        """True once the connection is lost."""
         return self._connection.is_gone
 
     async def open(self) -> None:
+        """Open the link to the broker's management. Raises ControlError."""
         await self._management.open(self._connection)
 
     def failed(self, error: Exception) -> None:
+        """Report the addresses of the broker as unreachable, with the reason."""
         self._reconciler.news(self._placer.inventory.disconnected(self._broker, str(error)[:200]))
         if isinstance(error, LinkClosed):
             self._management.close()
 
     async def read(self) -> None:
+        """Read the broker's addresses and queues; from now on it is connected. Raises ControlError, ValueError."""
         await self._look()
         self._quiet.begin()
         self._levels.begin()
         self._reconciler.news(self._placer.inventory.connected(self._broker))
 
     async def apply(self, keys: Sequence[AddressName]) -> Mapping[AddressName, str]:
+        """Create these addresses with their settings, the settings first. Returns refused ones with the reason."""
         broker, management = self._broker, self._management
         under_way: list[tuple[AddressName, Awaitable[Any]]] = []
         # The desired state as of now; it may have changed again when the broker has answered.
@@ -187,10 +192,12 @@ class BrokerConversation:
         return refused
 
     async def reread(self, keys: Collection[AddressName]) -> Iterable[AddressName]:
+        """Read the broker again. Returns those of the keys that still belong there."""
         await self._look()
         return [name for name in keys if self._broker.name in self._placer.decide(name).keep]
 
     async def sweep(self) -> float:
+        """Read the broker again. Returns the seconds until the next time: more, the longer it took."""
         began = self._loop.time()
         await self._look(glance=True)
         self._reconciler.news(self._quiet.end())

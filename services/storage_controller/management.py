@@ -38,6 +38,7 @@ class BrokerManagement:
         self._node.close()
 
     async def listings(self) -> Listings:
+        """Return all addresses and queues of the broker."""
         return await read_listings(self._node)
 
     def create(self, name: AddressName, kind: str) -> Awaitable[Any]:
@@ -86,9 +87,11 @@ class BrokerManagement:
         return f"an object of this name exists with another routing type: {types}, not {_ROUTING[kind]}"
 
     def add_settings(self, match: str, settings: dict[str, Any]) -> Awaitable[Any]:
+        """Set the settings of addresses that match, in place of the former ones of the same match."""
         return self._node.invoke("broker", "addAddressSettings", match, json.dumps(settings))
 
     def remove_settings(self, match: str) -> Awaitable[Any]:
+        """Remove the settings of this match."""
         return self._node.invoke("broker", "removeAddressSettings", match)
 
     async def settings(self, name: AddressName) -> dict[str, Any]:

@@ -76,13 +76,14 @@ class Provisioner:
 
     @property
     def is_gone(self) -> bool:
+        """False: the driver can always be asked again."""
         return False
 
     async def open(self) -> None:
-        pass
+        """Do nothing: a driver needs no conversation."""
 
     def failed(self, error: Exception) -> None:
-        pass
+        """Do nothing: what was applied stays known."""
 
     async def read(self) -> None:
         """Read the manifests that were applied before. Raises DriverError."""
@@ -98,6 +99,7 @@ class Provisioner:
                 self._applied(name, False)
 
     async def apply(self, keys: Sequence[str]) -> Mapping[str, str]:
+        """Create, change or delete these brokers. Returns those that the driver refuses, with the reason."""
         refused: dict[str, str] = {}
         for name in keys:
             try:
@@ -122,12 +124,16 @@ class Provisioner:
             self._applied(name, there is None and not was_damaged)
 
     async def verify(self, keys: Collection[str]) -> Mapping[str, str]:
+        """Return nothing: running brokers are looked at after each change and in each sweep."""
         return {}
 
     async def reread(self, keys: Collection[str]) -> Iterable[str]:
+        """Return all keys: refused ones are applied again."""
         return keys
 
     async def sweep(self) -> float:
+        """Look at the running brokers, and apply those again whose objects were changed from outside. Returns the
+        seconds until the next time."""
         altered = set(await self._driver.altered()) & self.asked.keys()
         for name in altered - self._altered:
             self._log.warning("controller.broker.drift-corrected", broker=name)

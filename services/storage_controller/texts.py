@@ -36,6 +36,7 @@ def leaving(want: Address, left: Holders) -> str:
 
 
 def remains(left: Holders) -> str:
+    """Describe what brokers still hold of an address."""
     messages = sum(held.messages for _, held in left)
     brokers = ", ".join(broker.name for broker, held in left if held.messages or not messages)
     if not messages:
@@ -70,4 +71,5 @@ def full(broker: str, policy: str, want: Address) -> str:
 
 
 def force(name: str) -> str:
+    """Return the command that removes an address with its messages."""
     return process.command(f"address remove {shlex.quote(name)} --force")

@@ -81,6 +81,8 @@ def signature(path: Path) -> Signature:
 
 
 def content(path: Path) -> Content:
+    """Return the content of a file, None if it is absent, Unreadable if it cannot be read or is no file. Of a larger
+    file than allowed one byte too many is read."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block until a writer opens it
             return Unreadable("is not a file")

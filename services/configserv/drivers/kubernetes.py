@@ -64,6 +64,7 @@ class KubernetesDriver:
         """Called with all orders, by ConfigMap, when they may have changed."""
 
     def start(self, changed: Callable[[Contents], None]) -> None:
+        """Start to watch; `changed` is called when all ConfigMaps are known, and after each change."""
         self._changed = changed
         self._view.start()
         if self._users is not None:

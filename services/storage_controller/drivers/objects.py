@@ -116,6 +116,7 @@ def decoded(text: str) -> Manifest:
 
 
 def applied_hash(manifest: Manifest) -> str:
+    """Return a short hash of the manifest; a pod restarts when it changes."""
     return hashlib.sha256(encoded(manifest).encode()).hexdigest()[:16]
 
 

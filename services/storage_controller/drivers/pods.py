@@ -20,6 +20,7 @@ class Seen(NamedTuple):
 
 
 def pod_name(stateful_set: str) -> str:
+    """Return the name of the single pod of a StatefulSet."""
     return f"{stateful_set}-0"
 
 
