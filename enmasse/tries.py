@@ -247,6 +247,7 @@ class NameTrie:
         self._root = _Level()
 
     def add(self, name: str) -> None:
+        """Add a name."""
         node = self._root
         for level in name.split(SEPARATOR):
             found = node.below.get(level)
@@ -256,6 +257,7 @@ class NameTrie:
         node.name = name
 
     def remove(self, name: str) -> None:
+        """Remove a name, if present."""
         path: list[tuple[_Level, str]] = []
         node = self._root
         for level in name.split(SEPARATOR):

@@ -53,6 +53,7 @@ class Share(NamedTuple):
 
 
 def is_shared(filter: str) -> bool:
+    """Return True for the filter of a shared subscription, also an invalid one."""
     return filter.startswith("$share/") or filter == "$share"
 
 

@@ -65,19 +65,23 @@ class TaggedOutlet:
 
     @property
     def credit(self) -> int:
+        """Credit of the link."""
         return self._link.credit
 
     @property
     def drain(self) -> bool:
+        """True while the receiver drains."""
         return self._link.drain
 
     def send(self, payload: Any, token: Any = None, *, settled: bool = False) -> Any:
+        """Send a message with its identity as the delivery-tag."""
         tag = identity(token.id)
         if not settled and type(payload) is bytes and self._link.pass_on(payload, token, tag):
             return None
         return self._link.send(payload, token, settled=settled, tag=tag)
 
     def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
+        """Send messages until credit or room runs out; return how many."""
         count = 0
         pass_on, link = self._link.pass_on, self._link
         for payload, token in zip(payloads, tokens, strict=False):
@@ -89,6 +93,7 @@ class TaggedOutlet:
         return count
 
     def drained(self) -> None:
+        """Answer a drain once the removals so far are on disk; if these fail, the link is detached."""
         self._when_stored(self._drained)
 
     def _drained(self, error: OSError | None) -> None:
