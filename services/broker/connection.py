@@ -262,7 +262,7 @@ class BrokerConnection(Handler):
         durable: bool = False,
         whole: bool = False,
     ) -> None:
-        """Attaches the link to the queue. `whole`: the selector is the queue's, not the consumer's."""
+        """Attach the link to the queue. `whole`: the selector is the queue's, not the consumer's."""
         browse = source.distribution_mode == "copy" and not whole
         if not browse and 0 <= queue.max_consumers <= len(queue.consumers):
             raise errors.too_many_consumers(queue.address.name, queue.name)

@@ -22,20 +22,22 @@ from services.broker.selector import Selector
 
 
 def second(link: Sender) -> bool:
-    """Whether the peer asks for rcv-settle-mode second: our settlement of its outcome is to be a promise (2.8.3)."""
+    """Return whether the peer asks for rcv-settle-mode second: our settlement of its outcome is to be a promise
+    (2.8.3)."""
     attach = link.remote_attach
     return attach is not None and int(attach.rcv_settle_mode) == SECOND and not link.presettled
 
 
 def names_messages(link: Sender) -> bool:
-    """Whether its delivery-tags are to be the identities of messages."""
+    """Return whether delivery-tags are to be the identities of messages."""
     attach = link.remote_attach
     desired = (attach.desired_capabilities if attach is not None else None) or ()
     return (MESSAGE_IDENTITY in desired and not link.presettled) or second(link)
 
 
 def identity(id: int) -> bytes:
-    """Seven bits in each of eight bytes: some clients take delivery-tags for text."""
+    """Return the identity of a message as a delivery-tag: seven bits in each of eight bytes, because some clients
+    take tags for text."""
     high, low = id >> 28, id & 0xFFFFFFF
     return bytes(
         (

@@ -67,7 +67,7 @@ class Nodes:
         _check_kind(address, kind, root.routing_types if root.name != address else self._kinds(address))
 
     def auto_create(self, address: str, kind: str | None) -> bool:
-        """Makes an address (and its queue) if settings allow it and the client is no router. False: it may not."""
+        """Make an address (and its queue) if settings allow it and the client is no router. False: it may not."""
         settings = self.catalogue.settings.get(address)
         kind = kind or settings.default_address_routing_type
         if self.client.router or address.startswith(MANAGEMENT) or "::" in address:
@@ -101,7 +101,7 @@ class Nodes:
         return self.catalogue.create_queue(name, name, kind, durable=False, temporary=True, auto_create_address=True)
 
     def is_subscription(self, address: str, kind: str | None) -> bool:
-        """Whether to receive from `address` is to subscribe; makes the address if that is allowed.
+        """Return whether to receive from `address` is to subscribe; makes the address if that is allowed.
 
         Raises BrokerError.
         """
@@ -130,7 +130,7 @@ class Nodes:
         return MULTICAST in self._kinds(address)
 
     def queue_of(self, address: str) -> Queue:
-        """The queue to receive from: of this name, or the first anycast one of the address of this name.
+        """Return the queue to receive from: of this name, or the first anycast one of the address of this name.
 
         Raises BrokerError.
         """
@@ -144,7 +144,7 @@ class Nodes:
         raise BrokerError(f"AMQ119010: source address does not exist: {address} has no queue", "amqp:not-found")
 
     def qualified_queue(self, address: str) -> Queue:
-        """The queue of `address::queue` or `::queue`. Raises BrokerError."""
+        """Return the queue of `address::queue` or `::queue`. Raises BrokerError."""
         name, _, queue_part = address.partition("::")
         queue = self.catalogue.queues.get(queue_part)
         if queue is None or (name and queue.address.name != name):

@@ -43,7 +43,7 @@ def steady_clock() -> Callable[[], int]:
 
 
 def wall() -> int:
-    """Milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     return int(time.time() * 1000)
 
 

@@ -42,7 +42,7 @@ class Filters:
 
 
 def address_of(terminus: Any) -> str:
-    """The address of a terminus without a scheme such as `queue://`; "" if it is absent."""
+    """Return the address of a terminus without a scheme such as `queue://`; "" if it is absent."""
     address = getattr(terminus, "address", None) or ""
     for prefix in _PREFIXES:
         address = address.removeprefix(prefix)
@@ -50,7 +50,7 @@ def address_of(terminus: Any) -> str:
 
 
 def routing_type(wanted: frozenset[str], terminus: Any) -> str | None:
-    """ANYCAST or MULTICAST as asked for by capability or scheme; None: neither."""
+    """Return the routing type that capability or scheme ask for: ANYCAST, MULTICAST or None."""
     address = getattr(terminus, "address", None) or ""
     if wanted & {"queue", "temporary-queue"} or address.startswith(("queue://", "temp-queue://")):
         return "ANYCAST"
@@ -60,7 +60,7 @@ def routing_type(wanted: frozenset[str], terminus: Any) -> str | None:
 
 
 def answer(source: Source | None, filters: Filters, **changes: Any) -> Source:
-    """The source for the answer to an attach: as asked, but only with filters that have an effect."""
+    """Return the source for the answer to an attach: as asked, but only with filters that have an effect."""
     fields: dict[str, Any] = {}
     if source is not None:
         for name in (

@@ -85,7 +85,7 @@ class Admission:
 
     # -- producers without credit --------------------------------------------------------------------------------------
     def after(self, owner: BrokerAddress, durable: bool) -> None:
-        """A message was let in: its address may be full now."""
+        """Block producers if the address is full after a message was let in."""
         if owner.size >= owner.limit or owner.count >= owner.limit_count:
             policy = owner.settings.full_policy
             if policy == "BLOCK" or (policy == "PAGE" and not self._can_page(durable)):
@@ -101,7 +101,7 @@ class Admission:
             producer.block()
 
     def check_blocked(self) -> None:
-        """There may be room again: messages have gone, or limits have changed."""
+        """Unblock producers if there is room again, after messages have left or limits have changed."""
         for address in [address for address in self.blocked if self._has_room_again(address)]:
             self._unblock(address)
 
@@ -112,7 +112,7 @@ class Admission:
             producer.unblock()
 
     def disk_caught_up(self) -> None:
-        """Producers that waited for the disk may go on, where nothing else holds them up."""
+        """Unblock producers that waited for the disk, unless something else blocks them."""
         late, self._late = self._late, set()
         for address in late & self.blocked:
             if self.full_policy(address) != "BLOCK":
@@ -136,7 +136,7 @@ class Admission:
         self._late.discard(address)
 
     def check_disk(self) -> None:
-        """Whether the disk has room for more messages, which may change from outside."""
+        """Return whether the disk has room for more messages. Other programs may change that."""
         full = self._store is not None and self._store.full
         if full != self._ledger.disk_full:
             self._ledger.set_disk_full(full)

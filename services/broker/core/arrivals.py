@@ -24,10 +24,10 @@ class Waiting(Protocol):
     """A producer whose deliveries wait for the disk."""
 
     def stored(self, first: int, count: int) -> None:
-        """Deliveries with consecutive ids."""
+        """Settle deliveries with consecutive ids: they are stored."""
 
     def not_stored(self, first: int, count: int) -> None:
-        """The disk failed: no consumer has these messages; they may be sent again."""
+        """Handle a failed write: no consumer has these messages, and they may be sent again."""
 
 
 Arrival = tuple[Waiting | None, int, int, Sequence[StoredMessage], Sequence[Queue], Sequence[bytes], int, int]
@@ -83,8 +83,8 @@ class Arrivals:
         first: int,
         due: int = 0,
     ) -> None:
-        """Messages that are stored, or that come behind others which are, `size` bytes together. Several: one queue's,
-        for which `Queue.arrive_run` will do."""
+        """Add messages that are to be stored, or that come behind others which are; `size`: their bytes together.
+        Several messages have one queue, which takes them by `Queue.arrive_run`."""
         count = len(messages)
         for queue in queues:
             queue.count_expected(count, size)
@@ -94,7 +94,7 @@ class Arrivals:
             self._broker.ask_commit(True)
 
     def add_copy(self, waiting: Waiting, first: int) -> None:
-        """A delivery whose message is stored already, with the next commit at the latest."""
+        """Add a delivery whose message is stored already, or will be with the next commit."""
         self._coming.append((waiting, first, 1, (), (), (), 0, 0))
         self._broker.ask_commit(True)
 
@@ -163,14 +163,14 @@ class Arrivals:
             self._forget(arrival)
 
     def _drop(self, message: StoredMessage, queue: Queue) -> None:
-        """The queue was destroyed meanwhile."""
+        """Drop a message whose queue was destroyed meanwhile."""
         broker = self._broker
         if broker.store is not None and queue.durable and message.flags & STORED:
             broker.store.discard(message.id, queue.id)
         broker.payloads.drop(message)
 
     def _forget(self, arrival: Arrival) -> None:
-        """The store knows nothing of these messages, and their sender has them."""
+        """Forget messages that the store does not have; their sender still has them."""
         _, _, _, messages, queues, *_ = arrival
         for message in messages:
             for queue in queues:

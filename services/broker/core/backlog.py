@@ -51,7 +51,7 @@ class Slice:
         self.objects: list[StoredMessage | None] | None = None
 
     def pack(self, messages: Sequence[StoredMessage], payloads: Payloads, durable: bool) -> None:
-        """Puts these messages in place of those it had. `durable`: the queue is."""
+        """Replace the messages of the slice. `durable`: the queue is durable."""
         self.count = len(messages)
         self.ids = _column("Q", [message.id for message in messages])
         self._sizes = _column("I", [message.size for message in messages])
@@ -76,21 +76,21 @@ class Slice:
         self._places = _column("Q", [message.place or 0 for message in messages])
 
     def messages(self) -> list[StoredMessage]:
-        """All messages, as objects: those that are packed are made for the caller."""
+        """Return all messages, as objects: those that are packed are made for the caller."""
         objects = self.objects
         if objects is not None and None not in objects:
             return list(filter(None, objects))
         return self._made(0, self.count)
 
     def behind(self, id: int, count: int) -> list[StoredMessage]:
-        """The first `count` messages with higher ids, as `messages` makes them."""
+        """Return the first `count` messages with higher ids, as `messages` makes them."""
         if not self.count:
             return []
         start = self._position(id)
         return self._made(start, min(start + count, self.count))
 
     def _position(self, id: int) -> int:
-        """How many messages have this id or a lower one."""
+        """Return how many messages have this id or a lower one."""
         return int(id >= self.ids) if isinstance(self.ids, int) else bisect_right(self.ids, id)
 
     def _made(self, start: int, stop: int) -> list[StoredMessage]:
@@ -113,7 +113,7 @@ class Slice:
         return made
 
     def revive(self) -> list[StoredMessage]:
-        """The messages, from now on as objects."""
+        """Return the messages as objects, which replace the packed ones."""
         made = self.messages()
         self.objects = list(made)
         self.count = 0  # none is packed, none is to be taken out here
@@ -124,7 +124,7 @@ class Slice:
         return repeat(column, stop - start) if isinstance(column, int) else column[start:stop]
 
     def take(self, ids: set[int], payloads: Payloads, durable: bool) -> list[StoredMessage]:
-        """Takes out messages by their ids."""
+        """Take out messages by their ids."""
         keep: list[StoredMessage] = []
         taken: list[StoredMessage] = []
         for message in self.messages() if self.count else ():
@@ -165,7 +165,7 @@ class Backlog:
     __slots__ = ("_durable", "_payloads", "gathered", "slices")
 
     def __init__(self, payloads: Payloads, durable: bool) -> None:
-        """`durable`: the queue is."""
+        """`durable`: the queue is durable."""
         self._payloads = payloads
         self._durable = durable
         self.slices: deque[Slice] = deque()
@@ -187,7 +187,7 @@ class Backlog:
             self.seal()
 
     def seal(self) -> None:
-        """Packs what was gathered."""
+        """Pack the messages gathered so far."""
         messages, self.gathered = self.gathered, []
         if messages:
             some = Slice((), (), 0, messages[0].owner)
@@ -195,12 +195,12 @@ class Backlog:
             self.slices.append(some)
 
     def restore(self, some: Slice) -> None:
-        """Packed messages found in the store at the start."""
+        """Restore packed messages that were found in the store at the start."""
         self.seal()
         self.slices.append(some)
 
     def shift(self) -> list[StoredMessage]:
-        """Takes out the first slice, as objects, with as many payloads as may be in memory."""
+        """Take out the first slice, as objects, with as many payloads as may be in memory."""
         if not self.slices:
             messages, self.gathered = self.gathered, []
             return messages
@@ -209,7 +209,7 @@ class Backlog:
         return messages
 
     def merge(self, messages: list[StoredMessage]) -> list[StoredMessage]:
-        """Takes in those, sorted by id, that belong behind the first of its own; the others are returned."""
+        """Take in messages, sorted by id, that belong behind the first one of the backlog. Return the others."""
         if not self:
             return messages
         self.seal()
@@ -233,11 +233,10 @@ class Backlog:
         yield from self.slices
 
     def behind(self, id: int, worth: Callable[[Slice], bool]) -> Slice | None:
-        """The first slice with a message of a higher id, of those that are worth a look. What is not packed yet is left
-        out."""
+        """Return the first packed slice that has a message with a higher id and that `worth` selects."""
         at = max(0, bisect_right(self.slices, id, key=_first) - 1)
         return next((some for some in islice(self.slices, at, None) if some.highest > id and worth(some)), None)
 
     def prune(self) -> None:
-        """Forgets slices of which nothing is left."""
+        """Remove slices of which nothing is left."""
         self.slices = deque(some for some in self.slices if some.count)

@@ -54,9 +54,9 @@ class Divert:
         self.wide = is_pattern(pattern)
 
     def covers(self, name: str, topic: bool) -> bool:
-        """Whether the divert covers an address that its pattern matches. Wildcards stand for topics only, and at the
-        first level for no name that begins with `$`: queues, dead letters, session queues and management are diverted
-        by their own names."""
+        """Return whether the divert covers an address that its pattern matches. Wildcards stand for topics only, and at
+        the first level for no name that begins with `$`: queues, dead letters, session queues and management are
+        diverted by their own names."""
         return not self.wide or (topic and not (name[0] == "$" and self.pattern[0] in "+#"))
 
     def kind(self, sent: str | None) -> str | None:
@@ -123,7 +123,7 @@ class Bindings:
             self.topics_diverted_to[address] = None
 
     def is_diverted_by_name(self, name: str) -> bool:
-        """Whether a divert has just this name as its pattern."""
+        """Return whether a divert has just this name as its pattern."""
         return name in self._from
 
     def match(self, name: str) -> list[Binding | Divert]:

@@ -100,11 +100,11 @@ class Broker:
         return self.clock()
 
     def to_wall(self, time: int) -> int:
-        """A time of the clock in milliseconds since 1970; 0 stays 0."""
+        """Return a time of the clock in milliseconds since 1970; 0 stays 0."""
         return max(1, time + self.wall() - self.clock()) if time else 0
 
     def from_wall(self, time: int) -> int:
-        """Milliseconds since 1970 as a time of the clock; 0 stays 0."""
+        """Return milliseconds since 1970 as a time of the clock; 0 stays 0."""
         return max(1, time - self.wall() + self.clock()) if time else 0
 
     def next_id(self, count: int = 1) -> int:
@@ -131,13 +131,13 @@ class Broker:
 
     # -- what queues ask for -------------------------------------------------------------------------------------------
     def stall(self, who: Standing, queue: Queue, message: StoredMessage, error: OSError) -> None:
-        """`who` stands still until the message, which is back in its place, can be read."""
+        """Stop sending for `who` until the message, which is back in its place, can be read."""
         if who not in self.stalls:
             _log.warning("broker.message.read-failed", queue=queue.name, message=message.id, reason=str(error))
         self.on_deadline(self.stalls.add(who, queue, message, error, self.now))
 
     def lose(self, queue: Queue, message: StoredMessage) -> None:
-        """A message, already out of the queue's order, that is gone for good."""
+        """Count and remove a message, already out of the queue's order, that can never be read again."""
         queue.count_lost()
         if self.store is not None and message.flags & STORED:
             self.store.losses.add(f"message {message.id} is gone or damaged", queue.name, 1)
@@ -146,7 +146,7 @@ class Broker:
         self.removed_some()
 
     def removed_some(self) -> None:
-        """References were removed: to be recorded soon, and senders may go on if there was no space."""
+        """Record soon that references were removed; senders that waited for room may continue."""
         if self.store is not None and not self.commit_asked:
             self.ask_commit(False)
         if self.admission.blocked:
@@ -159,7 +159,7 @@ class Broker:
         self._pending[queue] = None
 
     def run_pending(self) -> bool:
-        """Whether there is more to do, which `on_pending` has reported."""
+        """Return whether there is more to do, which `on_pending` has reported."""
         pending, self._pending = self._pending, {}
         for queue in pending:
             if not queue.deleted:
@@ -179,7 +179,8 @@ class Broker:
     def put(
         self, name: str, payload: bytes, *, durable: bool, priority: int = 4, routing_type: str | None = None
     ) -> bool:
-        """A message of the broker's own making or moving: no limit stops it. False: no queue took it."""
+        """Route a message that the broker itself made or moves; limits do not apply. Return False if no queue takes
+        it."""
         route = self.catalogue.route(name, routing_type)
         if route is None:
             return False
@@ -270,7 +271,7 @@ class Broker:
             self.on_commit(urgent)
 
     def commit(self) -> None:
-        """Everything done so far goes to disk; `when_stored` and the arrivals are answered when it is there."""
+        """Write everything done so far to disk; `when_stored` and the arrivals are answered when it is there."""
         store = self.store
         if store is None or not self.commit_asked:
             return
@@ -293,7 +294,7 @@ class Broker:
             self._unacknowledged.append(done)
 
     def when_all_stored(self, done: Committed) -> None:
-        """Call `done` as `when_stored` does, but not before the commits that are under way have ended, too."""
+        """Call `done` as `when_stored` does, after the commits that are running have also ended."""
         if self._committing:
             self.ask_commit(urgent=False)
         self.when_stored(done)

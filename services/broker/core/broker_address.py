@@ -12,13 +12,13 @@ class Producer(Protocol):
     """A link that sends to an address."""
 
     def block(self) -> None:
-        """The address is full: no more credit."""
+        """Grant no more credit: the address is full."""
 
     def unblock(self) -> None:
         """Grant credit again."""
 
     def closed(self, condition: str, description: str) -> None:
-        """The address ends the producer: its link is to be detached with this error."""
+        """Detach the link with this error: the address ends the producer."""
 
 
 class BrokerAddress(AddressTotals):
@@ -93,8 +93,8 @@ class BrokerAddress(AddressTotals):
         return target if target != self.name else None
 
     def expiry(self, now: int, asked: int) -> int:
-        """When a message that arrives now expires (ms of the clock, 0 = never); `asked`: what the message states, 0 =
-        nothing."""
+        """Return when a message that arrives now expires (ms of the clock, 0 = never). `asked`: expiry that the
+        message states, 0 = no expiry."""
         settings = self.settings
         if settings.no_expiry:
             return 0

@@ -34,10 +34,10 @@ class Browser:
         self._standing = False  # until the next message can be read
 
     def closed(self, condition: str, description: str) -> None:
-        """The queue is gone: the link is to be detached with this error."""
+        """Detach the link with this error: the queue was deleted."""
 
     def again(self) -> None:
-        """`flow` is to be called in a later turn: there was more than fits one."""
+        """Call `flow` in a later turn: there was more to send than fits one."""
 
     def flow(self) -> None:
         """Send copies as far as credit goes; answer a drain at the end of the list."""
@@ -89,7 +89,7 @@ class Browser:
         self._at = 0
 
     def _list(self) -> bool:
-        """A new list, of what came since the last."""
+        """List the messages that have come since the last listing. Return False if there are none."""
         self._known = self._last
         for part in self.queue.parts():
             if isinstance(part, Slice):

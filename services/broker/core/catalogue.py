@@ -41,10 +41,10 @@ class CatalogueHost(Protocol):
         """Make a queue with the attributes that `Queue` takes."""
 
     def ask_commit(self, urgent: bool) -> None:
-        """Definitions were written."""
+        """Commit the definitions that were written."""
 
     def forget_address(self, address: BrokerAddress) -> None:
-        """The address is gone."""
+        """Forget an address that was deleted."""
 
     def check_blocked(self) -> None:
         """Block and unblock producers again after a change of limits."""
@@ -75,7 +75,7 @@ class Catalogue:
         self.diverts = Diverts(self._table, self.addresses, store, lambda: broker.ask_commit(True))
 
     def queues_of(self, address: BrokerAddress) -> Mapping[str, Queue]:
-        """Queues bound to the address, by name."""
+        """Return queues bound to the address, by name."""
         return self._queues_by_address.get(address.name, _NO_QUEUES)
 
     # -- addresses -----------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Catalogue:
         address.producers.clear()
 
     def root_of(self, name: str) -> BrokerAddress | None:
-        """The configured address that covers `name`: itself, or the nearest topic above it."""
+        """Return the configured address that covers `name`: itself, or the nearest topic above it."""
         address = self.addresses.get(name)
         if address is not None:
             return address.root
@@ -157,7 +157,7 @@ class Catalogue:
         return None
 
     def _take_in(self, address: BrokerAddress) -> None:
-        """The address is there from now on."""
+        """Add the address to those that exist."""
         self.addresses[address.name] = address
         self._names.add(address.name)
 
@@ -166,7 +166,7 @@ class Catalogue:
         return [a for a in map(self.addresses.__getitem__, self._names.covered(pattern)) if not a.explicit]
 
     def _below(self, address: BrokerAddress) -> list[BrokerAddress]:
-        """Addresses that use the settings and limits of this one."""
+        """Return addresses that use the settings and limits of this one."""
         below = self._implicit(address.name + SEPARATOR + ANY)
         return [a for a in below if a.root is address and a is not address]
 
@@ -179,10 +179,8 @@ class Catalogue:
                 address.apply(self.settings.get(root.name))
 
     def address_for_queue(self, name: str, routing_type: str, *, create: bool, temporary: bool) -> BrokerAddress:
-        """The address a queue is to be bound to; below a topic, levels and patterns come to be by themselves.
-
-        Raises BrokerError: no such address, or not of this routing type.
-        """
+        """Return the address to bind a queue to. Levels and patterns below a topic are created on demand. Raises
+        BrokerError for an unknown address, or one of another routing type."""
         address = self.addresses.get(name)
         if address is not None:
             if routing_type not in address.routing_types:
@@ -204,8 +202,8 @@ class Catalogue:
         return address
 
     def create_temporary(self, name: str, routing_type: str, user: str) -> None:
-        """An address for the life of a link: a queue that outlives its consumers, or a topic, which stores nothing
-        while it has no subscribers. `delete_address` ends it. Raises BrokerError if the name cannot be used."""
+        """Create an address for the life of a link: a queue that outlives its consumers, or a topic, which stores
+        nothing while it has no subscribers. `delete_address` ends it. Raises BrokerError if the name cannot be used."""
         address = self.address_for_queue(name, routing_type, create=True, temporary=True)
         address.held = True
         if routing_type == ANYCAST:
@@ -278,7 +276,7 @@ class Catalogue:
         return self._broker.new_queue(id, name, address, routing_type, **attributes)
 
     def add_queue(self, queue: Queue) -> None:
-        """The queue is there from now on, bound to its address."""
+        """Add the queue to those that exist, bound to its address."""
         self.queues[queue.name] = queue
         if queue.client is not None:
             self._subscriptions[queue.client] += 1
@@ -294,7 +292,7 @@ class Catalogue:
             self._broker.ask_commit(True)
 
     def update_queue(self, queue: Queue, changes: dict[str, Any]) -> None:
-        """Changes attributes by the names of `create_queue`. Raises SelectorError."""
+        """Change attributes by the names of `create_queue`. Raises SelectorError."""
         if "filter" in changes:
             queue.condition.filter = compile_selector(changes["filter"]) if changes["filter"] else None
         for name in ("max_consumers", "purge_on_no_consumers", "auto_delete", "auto_created", "user"):
@@ -354,7 +352,7 @@ class Catalogue:
             self._broker.ask_commit(True)
 
     def consumer_left(self, queue: Queue) -> None:
-        """After a consumer has detached: purge or delete the queue if its attributes ask for it."""
+        """Purge or delete the queue of a consumer that has detached, if its attributes ask for it."""
         if queue.deleted or queue.consumers:
             return
         if queue.purge_on_no_consumers:

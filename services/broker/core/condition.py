@@ -1,4 +1,4 @@
-"""Which of the messages that come by a binding are let through."""
+"""Condition of a binding: which of its messages are passed on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Condition:
         return self._filter is None and self.no_local is None
 
     def admits(self, lookup: Lookup, origin: str) -> bool:
-        """Whether a message with these properties, sent from container `origin`, is let through."""
+        """Return whether a message with these properties, sent from container `origin`, is let through."""
         if self.no_local is not None and self.no_local == origin:
             return False
         return self._filter is None or self._filter.matches(lookup)

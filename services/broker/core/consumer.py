@@ -64,8 +64,8 @@ class Consumer:
         return self.selector is not None or bool(self.priority)
 
     def closed(self, condition: str, description: str) -> None:
-        """The queue ends the consumer: its link is to be detached with this error."""
+        """Detach the link with this error: the queue ends the consumer."""
 
     def blocked(self) -> bool:
-        """Whether the peer does not read at the moment."""
+        """Return whether the peer does not read at the moment."""
         return False

@@ -133,7 +133,7 @@ class Contents(QueueTotals, ABC):
         self.exclusions.forget(message.id)
 
     def rename(self, message: int, new: int) -> None:
-        """The message has another id from now on."""
+        """Note that the message has another id from now on."""
         if message in self.attempts:
             self.attempts[new] = self.attempts.pop(message)
         self.exclusions.rename(message, new)

@@ -34,8 +34,8 @@ class DeadLetters:
         self._removed = removed
 
     def expire(self, queue: Queue, message: StoredMessage) -> bool:
-        """A message, already out of the queue's order, has expired: to the expiry address, or gone. False: it could
-        not be read, is back in its place, and the queue stands still."""
+        """Move an expired message, already out of the queue's order, to the expiry address, or remove it. Return False
+        if it could not be read: it is back in its place, and the queue stops sending until it can be read."""
         settings = queue.address.settings
         target = queue.address.expiry_address
         if target is not None and settings.auto_create_expiry:
@@ -46,8 +46,8 @@ class DeadLetters:
         return done
 
     def kill(self, queue: Queue, message: StoredMessage) -> bool:
-        """A message, already out of the queue's order, cannot be delivered: to the dead-letter address, or gone. False
-        as for `expire`."""
+        """Move a message that cannot be delivered, already out of the queue's order, to the dead-letter address, or
+        remove it. Return False as `expire` does."""
         settings = queue.address.settings
         target = queue.address.dead_letter_address
         if target is not None and settings.auto_create_dead_letter:
@@ -103,7 +103,8 @@ class DeadLetters:
     def move_copy(
         self, queue: Queue, message: StoredMessage, payload: bytes, target: str, annotations: dict[str, Any]
     ) -> bool:
-        """A copy at another address, with annotations that name where it came from. False: nothing there took it."""
+        """Put a copy at another address, with annotations that name the message's origin. Return False if no queue
+        there took it."""
         # If a dead-letter or expiry address is named but does not exist, making it beats losing the message.
         if self._catalogue.route(target, None) is None and not self._make_queue(target, queue):
             queue.count_lost()

@@ -68,7 +68,7 @@ class Dispatcher(Generic[C]):
 
     # -- the mode ------------------------------------------------------------------------------------------------------
     def settle_mode(self) -> None:
-        """Find out whether simple dispatching is possible, after a change of what decides about it."""
+        """Recompute whether dispatching is `simple`, after a change of a condition for it."""
         self._order.settle()
         self.simple = (
             self._order.levels is None
@@ -117,7 +117,7 @@ class Dispatcher(Generic[C]):
         return [message for message in messages if not self.has_taker(message)]
 
     def has_taker(self, message: StoredMessage) -> bool:
-        """Whether one of the consumers may get the message."""
+        """Return whether one of the consumers may get the message."""
         consumers = self.turns.consumers
         return self.selection.has_taker(consumers[:1] if self.exclusive else consumers, message)
 
@@ -137,7 +137,7 @@ class Dispatcher(Generic[C]):
             self.dispatch()
 
     def take_in_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> None:
-        """`take_in` of messages with consecutive ids and the same flags, without expiry."""
+        """Take in new messages with consecutive ids, equal flags and no expiry, as `take_in` does each."""
         if self.simple and messages[0].flags >> PRIORITY_SHIFT == NORMAL:
             order, active = self._order, self.turns.active
             idle = order.empty
@@ -321,7 +321,7 @@ class Dispatcher(Generic[C]):
             self._broker.payloads.put_out(message)
 
     def _is_used_up(self, message: StoredMessage) -> bool:
-        """Whether it had its last delivery, and could not be moved to the dead letters then."""
+        """Return whether the message has had its last delivery, but could not be moved to the dead letters then."""
         most = self._queue.address.settings.max_delivery_attempts
         return 0 <= most <= self._attempts.get(message.id, -1)
 
@@ -357,7 +357,7 @@ class Dispatcher(Generic[C]):
         return payload
 
     def _stand_still(self, message: StoredMessage, error: OSError) -> None:
-        """Stall: send nothing before this message, which is in its place again, can be read."""
+        """Send nothing until this message, which is back in its place, can be read."""
         self.stalled = True
         self.simple = False
         self._broker.stall(self._queue, self._queue, message, error)

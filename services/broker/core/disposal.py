@@ -56,7 +56,7 @@ class Disposal(Generic[C]):
             yield MANY
 
     def _drop_some(self) -> bool:
-        """Whether more has to go."""
+        """Return whether more has to go."""
         queue = self._queue
         most, size = self.ring_size, queue.address.ring_bytes
         dropped = 0

@@ -53,10 +53,12 @@ class Diverts:
         routing_type: str = "STRIP",
         routing_name: str = "",
     ) -> Divert:
-        """Messages to addresses that `pattern` covers also go to where messages to `forwarding` go: each queue gets
-        them once, however many diverts lead there, and they count to the address they were sent to. It lasts as long as
-        the address `forwarding`, whatever addresses come and go under the pattern. A divert of this name that exists
-        stays unchanged. Raises BrokerError without a name."""
+        """Create a divert: messages to addresses that `pattern` covers also go where messages to `forwarding` go.
+
+        Each queue gets a message once, however many diverts lead there; the message counts to the address it was sent
+        to. The divert lasts as long as the address `forwarding`. An existing divert of this name stays unchanged.
+        Raises BrokerError without a name.
+        """
         if not name:
             raise errors.no_divert_name()
         existing = self.by_name.get(name)
@@ -81,10 +83,8 @@ class Diverts:
     def update(
         self, name: str, *, filter: str | None, forwarding: str | None = None, routing_type: str | None = None
     ) -> Divert:
-        """Another filter (None: none), and another destination and routing type if they are given: in one step.
-
-        Raises BrokerError if it does not exist.
-        """
+        """Change the filter (None: no filter), and destination and routing type if given, in one step. Raises
+        BrokerError if the divert does not exist."""
         divert = self.by_name.get(name)
         if divert is None:
             raise errors.no_such_divert(name)
@@ -106,12 +106,12 @@ class Diverts:
         self._remove(divert)
 
     def end_all_to(self, address: BrokerAddress) -> None:
-        """The address is about to go."""
+        """End all diverts to an address that is about to be deleted."""
         for divert in list(self._bindings.diverts_to(address)):
             self._remove(divert)
 
     def restore(self, divert: Divert) -> None:
-        """One found in the store at the start."""
+        """Restore a divert that was found in the store at the start."""
         self._bindings.add_divert(divert)
         self._table.changed(divert.pattern)
 

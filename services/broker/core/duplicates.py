@@ -17,7 +17,7 @@ class DuplicateIds:
         return ids is not None and key in ids
 
     def add(self, address: BrokerAddress, key: bytes) -> None:
-        """Remembers a key; the oldest beyond the address's `iDCacheSize` is forgotten."""
+        """Remember a key; the oldest beyond the address's `iDCacheSize` is forgotten."""
         ids = self._seen.setdefault(address.name, {})
         ids[key] = None
         while len(ids) > address.settings.id_cache_size:

@@ -14,11 +14,11 @@ class Exclusions:
         self._consumers: dict[int, list[Consumer]] = {}  # by message id
 
     def __len__(self) -> int:
-        """Number of messages that are excluded from a consumer."""
+        """Return number of messages that are excluded from a consumer."""
         return len(self._consumers)
 
     def ids(self) -> set[int]:
-        """Messages that are excluded from a consumer."""
+        """Return messages that are excluded from a consumer."""
         return set(self._consumers)
 
     def add(self, message: int, consumer: Consumer) -> None:
@@ -30,7 +30,7 @@ class Exclusions:
         return consumer in self._consumers.get(message, ())
 
     def rename(self, message: int, new: int) -> None:
-        """The message has another id from now on."""
+        """Note that the message has another id from now on."""
         if message in self._consumers:
             self._consumers[new] = self._consumers.pop(message)
 
@@ -43,7 +43,7 @@ class Exclusions:
         self._lift([id for id, consumers in self._consumers.items() if consumer in consumers], consumer)
 
     def lift_relays(self, message: int) -> bool:
-        """Routers' links may have the message again. False: it is excluded from none."""
+        """Let routers' links have the message again. Return False if it is not excluded from one."""
         relays = [consumer for consumer in self._consumers.get(message, ()) if consumer.relay]
         for consumer in relays:
             self._lift([message], consumer)

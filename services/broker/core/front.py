@@ -272,7 +272,8 @@ def _short_key(key: bytes) -> bytes:
 
 
 def destination_type(payload: bytes) -> int | None:
-    """The annotation `x-opt-jms-dest` of a message to the anonymous relay: 0 queue, 1 topic, 2 and 3 temporary ones."""
+    """Return the annotation `x-opt-jms-dest` of a message to the anonymous relay: 0 queue, 1 topic, 2 and 3 temporary
+    ones."""
     if not may_hold(payload, (b"x-opt-jms-dest",)):
         return None
     annotations = sections_of(payload).decoded(MESSAGE_ANNOTATIONS)
@@ -282,7 +283,7 @@ def destination_type(payload: bytes) -> int | None:
 
 @lru_cache(maxsize=256)
 def header(durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes:
-    """An encoded header section; ttl -1 = absent. first-acquirer is set if this is not the first delivery."""
+    """Return an encoded header section; ttl -1 = absent. first-acquirer is set if this is not the first delivery."""
     fields = [
         durable,
         UByte(priority) if priority != 4 else None,
@@ -294,14 +295,14 @@ def header(durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes
 
 
 def outgoing(payload: bytes, durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes:
-    """The payload with a header of what holds now, and without delivery annotations. Raises AmqpError if what
-    stands there cannot be read (which `read_front` does not let in)."""
+    """Return the payload with its present header, and without delivery annotations. Raises AmqpError if these sections
+    cannot be decoded (which `read_front` does not let in)."""
     return header(durable, priority, ttl, delivery_count) + payload[sections_of(payload).begin(MESSAGE_ANNOTATIONS) :]
 
 
 def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]) -> bytes:
-    """A copy for a dead-letter or expiry address: a new header, no expiry, annotations with where it came from. One
-    that cannot be read is kept whole in the body (data) of such a copy."""
+    """Return a copy for a dead-letter or expiry address: with a new header, no expiry, and annotations that name its
+    origin. A message that cannot be decoded is kept whole in the body (data) of the copy."""
     try:
         sections = sections_of(payload)
         for section in range(HEADER, DATA):
@@ -321,9 +322,9 @@ def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]
 
 
 def annotated(payload: bytes, annotations: Mapping[str, Any], limit: int = 0) -> bytes:
-    """The payload with these message annotations, which take the place of those of the same keys. Raises AmqpError if
-    what stands there cannot be read (which `read_front` does not let in), or if all annotations together have more
-    bytes than `limit` (0 = no limit)."""
+    """Return the payload with these message annotations, which replace those of the same keys. Raises AmqpError if the
+    existing ones cannot be decoded (which `read_front` does not let in), or if all annotations together have more bytes
+    than `limit` (0 = no limit)."""
     sections = sections_of(payload)
     start, after = sections.begin(MESSAGE_ANNOTATIONS), sections.begin(PROPERTIES)
     known = _of_type(dict, sections, MESSAGE_ANNOTATIONS) if after > start else {}

@@ -105,7 +105,7 @@ class Jobs:
             self.wake()
 
     def _step(self, job: _Job) -> int | None:
-        """One portion: how many messages it was; None: the job is finished."""
+        """Do one portion of a job. Return how many messages it was; None: the job is finished."""
         try:
             return next(job.work)
         except StopIteration as end:

@@ -80,8 +80,8 @@ class MessageOrder:
         self.backlog.restore(some)
 
     def merge(self, messages: list[StoredMessage]) -> int:
-        """Messages taken out are back in their places. The lowest id of those that were not behind the head; 0: all
-        were."""
+        """Put messages that were taken out back in their places. Return the lowest id of those that did not belong
+        behind the head; 0: all did."""
         messages.sort(key=_by_id)
         if messages and self.backlog is not None:
             messages = self.backlog.merge(messages)
@@ -123,7 +123,7 @@ class MessageOrder:
 
     # -- from message to message over several turns ------------------------------------------------------------------
     def start(self) -> Cursor:
-        """A cursor before all messages that wait now."""
+        """Return a cursor before all messages that wait now."""
         if self.backlog is not None:
             self.backlog.seal()
         ends = [level[-1].id for level in self.levels or (self.ready,) if level]
@@ -145,7 +145,7 @@ class MessageOrder:
         return []
 
     def _behind(self, cursor: Cursor, count: int, worth: Callable[[Slice], bool]) -> list[StoredMessage]:
-        """Messages behind the cursor that have its priority."""
+        """Return messages behind the cursor that have its priority."""
         found: list[StoredMessage] = []
         level = self._level(cursor.priority)
         if level and level[-1].id > cursor.seen:
@@ -165,7 +165,7 @@ class MessageOrder:
         return self.ready if priority == NORMAL else None
 
     def take(self, messages: Collection[StoredMessage]) -> list[StoredMessage]:
-        """Takes out messages that `look` has just returned, or some of them: what a queue is to end or to move."""
+        """Take out messages that `look` has just returned, or some of them: what a queue is to end or to move."""
         if not messages:
             return []
         ids = {message.id for message in messages}
@@ -193,7 +193,7 @@ class MessageOrder:
         return taken
 
     def find(self, id: int) -> StoredMessage | None:
-        """The waiting message with this id."""
+        """Return the waiting message with this id."""
         if self.backlog is not None:
             self.backlog.seal()
         return next(iter(self.look(Cursor(id - 1, id), 1)), None)
@@ -234,7 +234,7 @@ def _light(messages: list[StoredMessage]) -> list[StoredMessage]:
 
 
 def _merge(level: deque[StoredMessage], messages: list[StoredMessage]) -> None:
-    """Puts messages (sorted by id) back where they belong, which is nearly always the head."""
+    """Put messages (sorted by id) back where they belong, which is nearly always the head."""
     highest = messages[-1].id
     while level and level[0].id < highest:
         messages.append(level.popleft())

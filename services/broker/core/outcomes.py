@@ -170,8 +170,8 @@ class Outcomes(Generic[C]):
             store.update(message.id, self._queue.id, delivery_count=attempts, not_before=self._broker.to_wall(due))
 
     def _annotate(self, message: StoredMessage, annotations: Mapping[str, Any]) -> StoredMessage:
-        """The message with these annotations (AMQP 1.0, 3.4.5). A message that other queues hold as well is replaced by
-        one of this queue's own, behind all others."""
+        """Return the message with these annotations (AMQP 1.0, 3.4.5). A message that other queues also hold is
+        replaced by one of this queue's own, behind all others."""
         queue, broker = self._queue, self._broker
         payloads = broker.payloads
         try:

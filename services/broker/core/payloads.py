@@ -21,9 +21,9 @@ class Payloads:
         self._pager = pager
 
     def load(self, message: StoredMessage) -> bytes | None:
-        """The payload of a message, from disk if it is not in memory; None if it is gone for good: there is no such
-        record, or its checksum is wrong. Raises OSError if it cannot be read now, which states nothing of the message:
-        it stays where it is (see `Queue.read`)."""
+        """Return the payload of a message, from disk if it is not in memory; None if it is gone for good: there is no
+        such record, or its checksum is wrong. Raises OSError if it cannot be read now, which states nothing of the
+        message: it stays where it is (see `Queue.read`)."""
         if message.payload is not None:
             return message.payload
         try:
@@ -36,7 +36,7 @@ class Payloads:
         return None
 
     def put_out(self, message: StoredMessage) -> None:
-        """Gives up the payload in memory if it is, or can be put, on disk."""
+        """Remove the payload from memory if it is on disk or can be written there."""
         payload = message.payload
         if payload is None:
             return
@@ -52,14 +52,14 @@ class Payloads:
         self._ledger.put_out(message.size)
 
     def make_room(self, messages: Sequence[StoredMessage]) -> None:
-        """Puts out the payloads of messages of one owner that are still held, if there is too much in memory."""
+        """Put out the payloads of messages of one owner that are still held, if there is too much in memory."""
         if messages and self.pressed_by(messages[0]):
             for message in messages:
                 if message.refs:
                     self.put_out(message)
 
     def pressed_by(self, message: StoredMessage) -> bool:
-        """Whether payloads of messages such as this should leave memory."""
+        """Return whether payloads of messages such as this should leave memory."""
         ledger, owner = self._ledger, message.owner
         return ledger.resident > ledger.memory_limit or owner.size > owner.limit
 

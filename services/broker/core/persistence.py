@@ -72,7 +72,7 @@ class Found(Protocol):
         """How many references there are to ids whose definition is damaged."""
 
     def queues(self) -> Iterable[int]:
-        """Ids of those that hold at least one reference."""
+        """Return ids of those that hold at least one reference."""
 
     def count(self, queue: int) -> int:
         """Return the number of references from a queue."""
@@ -81,7 +81,7 @@ class Found(Protocol):
         """Yield the references, `count` at a time; as a run if all of them are of the usual kind."""
 
     def holders(self, message: int) -> int:
-        """How many queues refer to the message."""
+        """Return how many queues refer to the message."""
 
 
 class Losses(Protocol):
@@ -102,7 +102,7 @@ class Losses(Protocol):
         """Count a damaged place (`what`), and messages of a queue that are lost with it."""
 
     def report(self) -> str:
-        """A sentence for people; empty: nothing was lost."""
+        """Return a sentence for people; empty: nothing was lost."""
 
 
 class MessageStore(Protocol):
@@ -142,10 +142,10 @@ class MessageStore(Protocol):
         """Reserve `count` ids for definitions, or for messages that are not stored; return the first."""
 
     def define(self, id: int, value: bytes) -> None:
-        """Creates or replaces a definition. A queue is defined before the commit of its first reference."""
+        """Create or replace a definition. A queue is defined before the commit of its first reference."""
 
     def undefine(self, id: int) -> None:
-        """Deletes a definition, its references and its duplicate ids. `discard` follows for each reference held."""
+        """Delete a definition, its references and its duplicate ids. `discard` follows for each reference held."""
 
     def add(
         self,
@@ -157,7 +157,7 @@ class MessageStore(Protocol):
         not_before: int = 0,
         duplicate: tuple[int, bytes] | None = None,
     ) -> int:
-        """Stores one copy with a reference from each queue (one to MAX_HOLDERS); returns the message's id.
+        """Store one copy with a reference from each queue (one to MAX_HOLDERS); returns the message's id.
         `duplicate`: id of the definition whose cache it is, and the key to be remembered there."""
 
     def add_run(self, payloads: Sequence[bytes], queue: int, priority: int) -> int:
@@ -170,27 +170,27 @@ class MessageStore(Protocol):
         """Remove the references of a queue to these messages."""
 
     def discard(self, message: int, queue: int) -> None:
-        """Forgets a reference of a queue that is no longer defined."""
+        """Remove a reference of a queue that is no longer defined."""
 
     def update(self, message: int, queue: int, *, delivery_count: int, not_before: int = 0) -> None:
-        """Records deliveries made and the time before which there is to be no other."""
+        """Record deliveries made and the time before which there is to be no other."""
 
     def change(self, message: int, payload: bytes, *, priority: int, expiry: int) -> None:
         """Replace the payload of a message that is not delayed; its id, its references and their delivery counts
         stay."""
 
     def split(self, message: int, queue: int, payload: bytes, *, priority: int, expiry: int) -> int:
-        """The queue's reference becomes a message of its own, with another payload; its id."""
+        """Turn the queue's reference into a message of its own, with another payload. Return its id."""
 
     def load(self, message: int) -> bytes:
-        """The payload. Raises LookupError if it is gone for good (no such message, or damaged), OSError if it cannot be
-        read now."""
+        """Return the payload. Raises LookupError if it is gone for good (no such message, or damaged), OSError if it
+        cannot be read now."""
 
     def load_many(self, messages: Sequence[int]) -> dict[int, bytes]:
         """`load` of messages that were stored one after the other; those that cannot be read are left out."""
 
     def seen(self, cache: int, key: bytes) -> bool:
-        """Whether `add` was called with this duplicate key and the cache still has it."""
+        """Return whether `add` was called with this duplicate key and the cache still has it."""
 
     def limit_duplicates(self, cache: int, count: int) -> None:
         """How many keys the cache keeps."""
@@ -211,7 +211,7 @@ class PageStore(Protocol):
     """Payloads put out of memory that may die with the process. A place is an opaque positive integer."""
 
     def write(self, payload: bytes) -> int:
-        """Puts a payload out; returns its place. Raises OSError: nothing is kept of this payload."""
+        """Put a payload out of memory and return its place. Raises OSError: nothing is kept of this payload."""
 
     def read(self, place: int) -> bytes:
         """Return a payload. Raises LookupError (no such place), OSError."""

@@ -46,8 +46,8 @@ def marks_of(selector: Selector) -> tuple[bytes, ...] | None:
 
 
 def property_lookup(payload: bytes, message: StoredMessage, to_wall: Callable[[int], int], attempts: int = 0) -> Lookup:
-    """A lookup for Selector.matches; decodes the message's front at the first identifier that needs it. `to_wall`: from
-    the broker's clock to milliseconds since 1970. `attempts`: failed deliveries."""
+    """Return a lookup for Selector.matches; decodes the message's front at the first identifier that needs it.
+    `to_wall`: from the broker's clock to milliseconds since 1970. `attempts`: failed deliveries."""
     sections: Sections | None = None
     malformed = False
 

@@ -22,7 +22,7 @@ def publish(
     delivery_id: int,
     origin: str = "",
 ) -> Verdict:
-    """Stores and routes one message from container `origin`.
+    """Store and route one message from container `origin`.
 
     Raises BrokerError (the message is to be rejected) and AmqpError (the message cannot be decoded).
     """

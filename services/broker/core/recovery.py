@@ -27,7 +27,7 @@ _FLAGS = STORED | DURABLE | REWRITE  # of every message found; what stood in its
 def recover(
     catalogue: Catalogue, ledger: Ledger, store: MessageStore, from_wall: Callable[[int], int], progress: Progress
 ) -> set[int]:
-    """Makes again what the store holds: settings, addresses, queues with their messages (payloads stay on disk).
+    """Make again what the store holds: settings, addresses, queues with their messages (payloads stay on disk).
     `from_wall`: from milliseconds since 1970 to the broker's clock. Returns the ids of queues whose
     definitions are damaged.
 

@@ -106,7 +106,7 @@ class RouteTable:
         return Route(name, root, anycast, conditions, onward, diverted=is_diverted, always_diverted=always)
 
     def _end(self, address: BrokerAddress, kind: str | None) -> Queue | None:
-        """The one queue of an address, if that is where every message to it goes. None: look closer."""
+        """Return the one queue of an address, if that is where every message to it goes. None: look closer."""
         if MULTICAST in address.routing_types or kind == MULTICAST or self.bindings.is_diverted_by_name(address.name):
             return None
         queues = self._queues_of(address)
@@ -139,7 +139,8 @@ class RouteTable:
         self.changed(name + SEPARATOR + ANY)
 
     def _destinations(self, pattern: str) -> list[BrokerAddress]:
-        """The addresses covered by a pattern to which diverts lead. By wildcards only topics are: those are few."""
+        """Return the addresses to which diverts lead and which a pattern covers. Wildcards cover topics only, which
+        are few."""
         address = self._addresses.get(pattern)
         found = [address] if address is not None else []
         covering: PatternTrie[None] = PatternTrie()

@@ -102,23 +102,23 @@ class Route:
         self.sole = alone if self.guarded else None
 
     def usual(self, payload: bytes) -> bool:
-        """Whether the message goes to `targets` unchanged."""
+        """Return whether the message goes to `targets` unchanged."""
         return self.unmarked(payload) and (
             not self.always_diverted or payload.startswith(self._front) or self.names_it(payload)
         )
 
     def unmarked(self, payload: bytes) -> bool:
-        """Whether the message goes to `targets`: no condition can hold. Only if `guarded`."""
+        """Return whether the message goes to `targets`: no condition can hold. Only if `guarded`."""
         return not may_hold(payload, self._marks)
 
     def is_unnamed(self, payload: bytes) -> bool:
-        """Whether a message of a `diverted` route may arrive at another address, and does not name this one. Raises
-        AmqpError."""
+        """Return whether a message of a `diverted` route may arrive at another address, and does not name this one
+        in `to`. Raises AmqpError."""
         maybe = self.always_diverted or not self.guarded or not self.unmarked(payload)
         return maybe and not self.names_it(payload)
 
     def names_it(self, payload: bytes) -> bool:
-        """Whether `to` is the address. Raises AmqpError (amqp:decode-error)."""
+        """Return whether `to` is the address. Raises AmqpError (amqp:decode-error)."""
         if payload.startswith(self._front):
             return True
         start, end = span_of_to(payload)
@@ -129,8 +129,8 @@ class Route:
         return True
 
     def choose(self, lookup: Lookup, origin: str) -> tuple[list[Queue], list[int]]:
-        """The targets of one message with these properties sent from container `origin`, and the ids of the durable
-        ones."""
+        """Return the targets of one message with these properties sent from container `origin`, and the ids of the
+        durable ones."""
         chosen = self._choose(lookup, origin)
         return chosen, [queue.id for queue in chosen if queue.durable]
 

@@ -46,7 +46,7 @@ class Selection:
         return property_lookup(payload, message, self._to_wall, self._attempts.get(message.id, 0))
 
     def suits(self, consumer: Consumer, message: StoredMessage) -> bool:
-        """Whether the message is for this consumer. Raises UndecidedError."""
+        """Return whether the message is for this consumer. Raises UndecidedError."""
         if self._exclusions and self._exclusions.excludes(message.id, consumer):
             return False
         if consumer.selector is None:
@@ -60,8 +60,8 @@ class Selection:
         return consumer.selector.matches(self.lookup(payload, message))
 
     def has_taker(self, consumers: list[Consumer], message: StoredMessage) -> bool:
-        """Whether one of these consumers may have the message. The link of a router stands for consumers only while it
-        has credit, or messages that are not settled."""
+        """Return whether one of these consumers may have the message. The link of a router stands for consumers only
+        while it has credit, or messages that are not settled."""
         for consumer in consumers:
             if consumer.relay and consumer.outlet.credit <= 0 and not consumer.unsettled:
                 continue

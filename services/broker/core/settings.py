@@ -155,9 +155,9 @@ class AddressSettings:
     duplicates_by_message_id: bool
 
     def redelivery_after(self, attempts: int) -> int:
-        """Milliseconds to wait before the delivery that follows `attempts` failed ones (>= 1); 0 = at once. A message
-        that fails again and again, with neither a delay nor an end, waits all the same: it would keep the broker busy.
-        """
+        """Return milliseconds to wait before the delivery that follows `attempts` failed ones (>= 1); 0 = at once. A
+        message that fails again and again, with neither a delay nor an end, waits all the same: it would keep the
+        broker busy."""
         if self.redelivery_delay <= 0:
             if self.max_delivery_attempts >= 0 or attempts <= _QUICK_ATTEMPTS:
                 return 0
@@ -208,7 +208,7 @@ def _resolve(merged: dict[str, Value]) -> AddressSettings:
 
 
 def check(values: dict[str, Any]) -> dict[str, Value]:
-    """The settings in `values` (Artemis' names or their aliases) in canonical form; null leaves one out.
+    """Return the settings in `values` (Artemis' names or their aliases) in canonical form; null leaves one out.
 
     Raises SettingsError naming the first unknown key or wrong value.
     """
@@ -253,7 +253,7 @@ def _check_value(field: Field, value: Any) -> Value:
 
 
 def from_parameters(values: list[Any]) -> dict[str, Value]:
-    """The 57 values that follow the match in addAddressSettings, in their order. Raises SettingsError."""
+    """Return the 57 values that follow the match in addAddressSettings, in their order. Raises SettingsError."""
     if len(values) != len(FIELDS):
         raise SettingsError(f"{len(FIELDS)} address settings are needed, not {len(values)}")
     return check(dict(zip((field.name for field in FIELDS), values, strict=True)))
@@ -272,7 +272,7 @@ class SettingsRepository:
         self.version = 0
 
     def put(self, match: str, values: dict[str, Value]) -> None:
-        """Replaces what is set for `match`; `values` are canonical (see `check`)."""
+        """Replace what is set for `match`; `values` are canonical (see `check`)."""
         if is_pattern(match):
             self._patterns[match] = values
             self._tree.add(match, match)
@@ -294,7 +294,7 @@ class SettingsRepository:
         return [*self._patterns.items(), *self._exact.items()]
 
     def merged(self, address: str) -> dict[str, Value]:
-        """Every setting by name as it holds for `address` (which may itself be a match such as `#`)."""
+        """Return every setting by name as it holds for `address` (which may itself be a match such as `#`)."""
         merged = dict(self._defaults)
         patterns = self._tree.match(address)
         if address in self._patterns and address not in patterns:
@@ -305,7 +305,7 @@ class SettingsRepository:
         return merged
 
     def get(self, address: str) -> AddressSettings:
-        """The settings of one address; addresses with equal settings share one object."""
+        """Return the settings of one address; addresses with equal settings share one object."""
         merged = self.merged(address)
         key = tuple(merged.values())
         found = self._same.get(key)

@@ -36,7 +36,7 @@ class Standing(Protocol):
     """A queue or a browser that stands still."""
 
     def resume(self) -> None:
-        """The message can be read again, or will never be."""
+        """Continue: the message can be read again, or never will be."""
 
 
 class _Stall:
@@ -59,17 +59,17 @@ class Stalls:
         self._stalls: dict[Standing, _Stall] = {}
 
     def add(self, who: Standing, queue: Named, message: StoredMessage, error: OSError, now: int) -> int:
-        """`message` of `queue` could not be read for `who`. Returns when it is tried again."""
+        """Record that `message` of `queue` could not be read for `who`. Return when reading it is tried again."""
         stall = self._stalls[who] = _Stall(queue, message, error, FIRST, now + FIRST)
         return stall.due
 
     def drop(self, queue: Named) -> None:
-        """The queue is deleted."""
+        """Forget a deleted queue."""
         for who in [who for who, stall in self._stalls.items() if stall.queue is queue]:
             del self._stalls[who]
 
     def retry(self, now: int) -> None:
-        """Reads again what is due; those that can go on do."""
+        """Read the messages that are due again; the queues and browsers of those that can be read continue."""
         for who, stall in list(self._stalls.items()):
             if stall.due > now:
                 continue
@@ -89,7 +89,7 @@ class Stalls:
         return min((stall.due for stall in self._stalls.values()), default=0)
 
     def reasons(self) -> dict[str, str]:
-        """Name of the queue → why it, or a browser of it, stands still, and what to do."""
+        """Return name of the queue → why it, or a browser of it, stands still, and what to do."""
         return {
             stall.queue.name: f"a message cannot be read: {stall.error}; {remedy(stall.error)}, it is tried again"
             " by itself"

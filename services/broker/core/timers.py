@@ -18,12 +18,13 @@ class Timers:
         self._next_scan = 0
 
     def wake_at(self, queue: Queue, due: int) -> int:
-        """Messages of the queue become ready then. Returns when `run` is to be called."""
+        """Wake the queue at `due`, when messages become ready. Return when `run` is to be called."""
         heappush(self._wakes, (due, id(queue), queue))
         return due
 
     def watch_expiries(self, queue: Queue, now: int) -> int:
-        """The queue has messages that expire. Returns when `run` is to be called, 0 = that is known."""
+        """Watch a queue with messages that expire. Return when `run` is to be called; 0: it is being watched
+        already."""
         if queue in self._expiring:
             return 0
         self._expiring[queue] = None

@@ -24,7 +24,7 @@ class Schedule:
         return len(self._messages)
 
     def add(self, message: StoredMessage, due: int) -> bool:
-        """Whether it is the first whose time will come."""
+        """Return whether it is the first whose time will come."""
         heappush(self._heap, (due, message.id))
         self._messages[message.id] = message
         return self._heap[0][1] == message.id
@@ -35,7 +35,7 @@ class Schedule:
         return self._heap[0][0] if self._heap else 0
 
     def take_due(self, now: int, count: int) -> list[StoredMessage]:
-        """Takes out those whose time has come, up to `count`."""
+        """Take out those whose time has come, up to `count`."""
         due: list[StoredMessage] = []
         while self._heap and self._heap[0][0] <= now and len(due) < count:
             message = self._messages.pop(heappop(self._heap)[1], None)
@@ -52,7 +52,7 @@ class Schedule:
         return self._messages.get(id)
 
     def take(self, messages: Iterable[StoredMessage]) -> None:
-        """Takes out messages, all of which are there."""
+        """Take out messages, all of which are there."""
         for message in messages:
             del self._messages[message.id]
         if not self._messages:
@@ -94,7 +94,7 @@ class Expiries:
             self.handed[new] = None
 
     def has_expired(self, message: StoredMessage, now: int) -> bool:
-        """Whether a message may no longer be delivered."""
+        """Return whether a message may no longer be delivered."""
         return 0 < message.expires <= now and message.id not in self.handed
 
     def begin(self, now: int) -> None:
@@ -109,5 +109,5 @@ class Expiries:
         self.next = min(self.next, later) if self.watched else 0
 
     def due(self, now: int) -> bool:
-        """Whether a message may have expired."""
+        """Return whether a message may have expired."""
         return self.watched > 0 and self.next <= now

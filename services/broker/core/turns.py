@@ -64,7 +64,7 @@ class Turns:
         return None
 
     def by_priority(self) -> deque[Consumer]:
-        """The active ones, highest priority first; those of equal priority in turn."""
+        """Return the active ones, highest priority first; those of equal priority in turn."""
         return deque(sorted(self.active, key=lambda consumer: -consumer.priority))
 
     def pass_on(self, consumer: Consumer) -> None:

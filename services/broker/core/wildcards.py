@@ -8,14 +8,14 @@ from enmasse.tries import ANY, SEPARATOR, SINGLE
 
 
 def is_pattern(name: str) -> bool:
-    """Whether `name` has a wildcard level (a `+` or `#` inside a longer level is an ordinary character)."""
+    """Return whether `name` has a wildcard level (a `+` or `#` inside a longer level is an ordinary character)."""
     if SINGLE not in name and ANY not in name:
         return False
     return any(level in (SINGLE, ANY) for level in name.split(SEPARATOR))
 
 
 def specificity(pattern: str) -> tuple[int, int, int]:
-    """A key that sorts patterns from the most general to the most specific (exact names last)."""
+    """Return a key that sorts patterns from the most general to the most specific (exact names last)."""
     levels = pattern.split(SEPARATOR)
     any_count = levels.count(ANY)
     single_count = levels.count(SINGLE)

@@ -74,7 +74,7 @@ broker.add("createDivert", "SSSSBSSOS")(_create_9)
 
 
 def _configuration(given: str) -> dict[str, Any]:
-    """The JSON text of a DivertConfiguration."""
+    """Return the JSON text of a DivertConfiguration."""
     value = json_object(given, "divert configuration")
     for key, item in value.items():
         if key not in _KEYS:

@@ -44,7 +44,7 @@ def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMes
 
 
 def _load(broker: Broker, q: Queue, message: StoredMessage) -> bytes | None:
-    """The payload, None if it is gone for good. Raises BrokerError if it cannot be read now."""
+    """Return the payload, None if it is gone for good. Raises BrokerError if it cannot be read now."""
     try:
         return broker.payloads.load(message)
     except OSError as error:
@@ -55,7 +55,7 @@ def _load(broker: Broker, q: Queue, message: StoredMessage) -> bytes | None:
 
 
 def _finished(q: Queue, work: Work[T]) -> Work[T]:
-    """The result of work over the whole queue. Raises BrokerError if the queue was deleted meanwhile."""
+    """Return the result of work over the whole queue. Raises BrokerError if the queue was deleted meanwhile."""
     result = yield from work
     if q.deleted:
         raise errors.no_queue(q.name)
@@ -196,7 +196,7 @@ def _message_json(broker: Broker, q: Queue, message: StoredMessage) -> dict[str,
 
 
 def _listed(c: Context, q: Queue, filter: str | None, skip: int = 0, most: int = MAX_LISTED) -> Work[str]:
-    """The first `most` messages that pass the filter, behind `skip` others."""
+    """Return the first `most` messages that pass the filter, behind `skip` others."""
     chosen = _chosen(c.broker, q, filter)
     found: list[dict[str, Any]] = []
     for portion in q.look():

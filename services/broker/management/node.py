@@ -88,7 +88,7 @@ class ManagementNode:
         self.context = Context(broker, clients)
 
     def handle(self, payload: bytes, client: ConnectionInfo) -> None:
-        """Answers one request to its reply-to, if it has one. Raises AmqpError if the payload is no message."""
+        """Answer one request to its reply-to, if it has one. Raises AmqpError if the payload is no message."""
         request = _Request(Message.decode(payload), client)
         behind = self._behind.get(request.reply_to)
         if behind is None:

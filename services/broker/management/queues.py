@@ -58,7 +58,7 @@ def create_queue(
 
 
 def describe(queue: Queue) -> str:
-    """The text createQueue returns."""
+    """Return the text createQueue returns."""
     return (
         f"QueueImpl[name={queue.name}, address={queue.address.name}, routingType={queue.routing_type}, "
         f"durable={rows.text(queue.durable)}]"
@@ -103,7 +103,7 @@ _TYPES: dict[str, type] = {"filter-string": str, "user": str, "max-consumers": i
 
 
 def _configuration(given: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON text of a QueueConfiguration: name, address and routing-type unchanged, the rest as attributes."""
+    """Return a QueueConfiguration (JSON text): name, address and routing-type unchanged, the others as attributes."""
     value = json_object(given, "queue configuration")
     attributes: dict[str, Any] = {}
     for key, item in value.items():

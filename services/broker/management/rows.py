@@ -21,7 +21,7 @@ Row = Mapping[str, str]
 
 
 def text(value: object) -> str:
-    """List values are strings throughout: "true", "12", "" for nothing."""
+    """Return a value as a string, as all values of listings are: "true", "12", "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool):

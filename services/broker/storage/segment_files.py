@@ -21,7 +21,8 @@ class DamagedError(LookupError):
 
 
 class SegmentFiles:
-    """Offsets and sizes are bytes. All methods but `unlink` belong to the thread of the loop."""
+    """Segments of the journal on disk, and the files that are open for reading. Offsets and sizes are bytes. All
+    methods but `unlink` belong to the thread of the event loop."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self.directory = directory
