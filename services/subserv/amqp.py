@@ -54,14 +54,14 @@ class AmqpSubscriptions:
         self._turns = Turns()
 
     def put(self, record: AmqpRecord) -> AmqpSubscription:
-        """The subscription is now as this record says."""
+        """Take over this record as the state of its subscription."""
         id = self._identity.local(names.amqp_id(record.subscription), record.created)
         made = AmqpSubscription(id, record)
         self.by_id[made.id] = self._by_name[record.subscription] = made
         return made
 
     def of(self, subscription: str) -> AmqpSubscription | None:
-        """By the id that the client gave."""
+        """Return the subscription by the id that the client gave."""
         return self._by_name.get(subscription)
 
     async def subscribe(
@@ -120,8 +120,8 @@ class AmqpSubscriptions:
         return refused
 
     async def unsubscribe(self, subscription: str, filters: Iterable[str]) -> str:
-        """The queue stays until it is empty, or the subscription is closed. Why a broker has not done it yet, if so.
-        Raises StoreError."""
+        """Remove filters of a subscription. The queue stays until it is empty or the subscription is closed. Return the
+        reason if a broker has not done it yet. Raises StoreError."""
         async with self._turns.of(subscription):
             subscriber = self.of(subscription)
             if subscriber is None:

@@ -63,7 +63,7 @@ class Routed:
 
 
 async def serve(config: SubservSettings, stop: asyncio.Event) -> None:
-    """The service: runs until `stop` is set. Raises process.Fatal if a port cannot be had."""
+    """Run the service until `stop` is set. Raises process.Fatal if a port cannot be had."""
     gc.set_threshold(50_000, 20, 100)  # a collection looks at every session: rarely, because nothing here is circular
     credential = own(config)
     store = make_store(config.store)

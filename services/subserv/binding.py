@@ -54,7 +54,7 @@ class Binder:
         self._permits = permits
 
     async def bind(self, wanted: Sequence[Wanted], number: str) -> dict[str, str]:
-        """Name → why it could not be made, of those that could not. `number`: see RetainedMessages.give."""
+        """Return name → why it could not be made, of those that could not. `number`: see RetainedMessages.give."""
         places: dict[tuple[str, str], list[Wanted]] = {}
         refused: dict[str, str] = {}
         for each in wanted:
@@ -71,7 +71,8 @@ class Binder:
         return refused
 
     async def applied(self, id: str) -> str:
-        """Waits until the brokers that hold anything of a subscriber have what it is to have now. Why one has not."""
+        """Wait until every broker that holds anything of a subscriber has its desired state. Return the reason if
+        one has not."""
         holding = [broker for broker in self._brokers if id in broker.conversation.held]
         results = await asyncio.gather(*(self._bind_one(broker.name, id, (), "") for broker in holding))
         return next(filter(None, results), "")
@@ -146,7 +147,7 @@ class Binder:
         return found
 
     def matching(self, wanted: Wanted, broker: str) -> list[Retained]:
-        """The retained messages that a filter covers, of the addresses that a broker carries, in their order."""
+        """Return the retained messages that a filter covers, of the addresses that a broker carries, in their order."""
         index = self._retained.index
         patterns = self._desired.where(wanted.filter, amqp=wanted.amqp).get(broker, ())
         found = {entry.name: entry for pattern in patterns for entry in index.match(pattern)}

@@ -106,8 +106,8 @@ class Brokers:
         self._unasked(broker.name for broker in self if broker.is_unasked)
 
     async def depth(self, source: str) -> int:
-        """Messages in a subscriber's queue; 0: there is no such queue. Raises ControlError, ValueError, OSError: it is
-        not known."""
+        """Return the number of messages in a subscriber's queue; 0 without a queue. Raises ControlError, ValueError
+        or OSError if it is not known."""
         for broker in self:
             id = id_of(broker.name, source)
             if id is not None:

@@ -192,7 +192,7 @@ class Clients:
         return wire.CloseReply()
 
     async def lose(self, client: str, epoch: int) -> None:
-        """The gateway of this client is gone, or does not know it. Raises StoreError."""
+        """Disconnect a client whose gateway is lost or does not know it. Raises StoreError."""
         async with self._turns.of(client):
             session = self.sessions.by_client.get(client)
             if session is not None and session.record.connected and session.record.epoch == epoch:
@@ -264,7 +264,7 @@ class Clients:
                 await self._end(session)
 
     async def delete(self, client: str) -> int:
-        """Disconnects the client and ends its session."""
+        """Disconnect the client and end its session."""
         async with self._turns.of(client):
             session = self.sessions.by_client.get(client)
             if session is None:
@@ -275,7 +275,7 @@ class Clients:
             return 1
 
     def disconnect(self, client: str, reason: int) -> int:
-        """Has the gateway disconnect a client; 0 if it is not connected."""
+        """Have the gateway disconnect a client. Return 0 if it is not connected."""
         session = self.sessions.by_client.get(client)
         if session is None or not session.record.connected:
             return 0
@@ -302,7 +302,7 @@ class Clients:
         return wire.HelloReply(stale=stale, seal=base64.b64encode(self._retained.key).decode())
 
     async def gateway_gone(self, gateway: str) -> None:
-        """Disconnects all it had. Raises StoreError."""
+        """Disconnect all clients of a gateway. Raises StoreError."""
         await asyncio.gather(*(self.lose(s.record.client, s.record.epoch) for s in list(self.sessions.of(gateway))))
 
     async def packets(self, request: wire.Packets) -> wire.PacketsReply:
@@ -368,7 +368,7 @@ class Clients:
         return await self._binder.applied(session.id)
 
     def _within_limits(self, session: Session, asked: Iterable[Subscription]) -> Iterable[tuple[Subscription, str]]:
-        """Each with why it is too many; empty: it is not."""
+        """Yield each subscription with the reason why it exceeds a limit; empty: it is within all."""
         known, new = session.subscriptions, set[str]()
         for each in asked:
             reason = ""

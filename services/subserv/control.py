@@ -66,7 +66,7 @@ class SubscriptionControl:
         self._nodes = {ADDRESS: clients, wire.CONTROL: operators}
 
     async def attach(self, connection: ControlConnection, closed: Callable[[], None]) -> None:
-        """Serves on this connection; `closed` is called when it no longer can. Raises ControlError."""
+        """Serve requests on this connection. `closed` is called when that ends. Raises ControlError."""
         self._replies = connection.sender(None)
         links: list[ControlLink] = [self._replies]
         for node, operations in self._nodes.items():

@@ -84,7 +84,7 @@ class Owner(Protocol):
         """True if the desired state is complete: everything else may be deleted."""
 
     def want(self, broker: str, id: str, *, held: bool) -> Want | None:
-        """None: there is no such subscriber."""
+        """Return the desired state of a subscriber on a broker; None: there is no such subscriber."""
 
     @property
     def suite(self) -> str:
@@ -98,13 +98,13 @@ class Owner(Protocol):
         """Return the owner of a queue with this id and number; `created` None: a divert without a queue."""
 
     def is_known(self, created: int) -> bool:
-        """Whether this store has given the number out."""
+        """Return whether this store has given the number out."""
 
     def ids(self) -> Iterable[str]:
         """Return the ids of all subscribers."""
 
     def placement_changed(self, ids: Iterable[str]) -> None:
-        """The brokers that hold queues of these subscribers have changed."""
+        """Note that the brokers that hold queues of these subscribers have changed."""
 
 
 class BrokerConversation:
@@ -144,7 +144,7 @@ class BrokerConversation:
     # what the service asks for
 
     async def session(self, connection: ControlConnection) -> None:
-        """Works over this connection until it is gone (what keep_connected runs)."""
+        """Work over this connection until it is lost (run by `keep_connected`)."""
         self._connection = connection
         try:
             await self._reconciler.run()
@@ -157,13 +157,13 @@ class BrokerConversation:
         self._reconciler.queue(ids)
 
     def subscriber_ended(self, id: str) -> None:
-        """The subscriber has ended: its queue goes even if one of the same id comes."""
+        """Delete the queue of a subscriber that has ended, even if another one of the same id follows."""
         if id in self.held:
             self._ended.add(id)
         self._reconciler.queue((id,))
 
     def read_again(self) -> None:
-        """More is known of what may be deleted."""
+        """Read the broker again: more is known of what may be deleted."""
         self._reconciler.read_again()
 
     @property
@@ -172,7 +172,7 @@ class BrokerConversation:
         return len(self._reconciler.refused)
 
     async def bound(self, id: str) -> Bound:
-        """Waits until the broker has what this subscriber is to have now. Raises Refused."""
+        """Wait until the broker has the desired state of this subscriber. Raises Refused."""
         future: asyncio.Future[Bound] = self._loop.create_future()
         self._waiting.setdefault(id, []).append(future)
         self._reconciler.queue((id,))
@@ -189,7 +189,7 @@ class BrokerConversation:
         self._resuming.discard(id)
 
     async def has_live(self, id: str, name: str) -> bool:
-        """Whether a message that was published to this name as retained is in its queue. Raises ControlError."""
+        """Return whether a message that was published to this name as retained is in its queue. Raises ControlError."""
         return await self._management.live(id, name) > 0
 
     def leave_paused(self, id: str) -> None:
@@ -198,8 +198,8 @@ class BrokerConversation:
         self._reconciler.read_again()
 
     async def depth(self, id: str) -> int:
-        """Messages in its queue, those on their way to a consumer included; 0: there is no queue. Raises ControlError,
-        ValueError, OSError: it is not known."""
+        """Return the number of messages in a subscriber's queue, also those on their way to a consumer; 0 without a
+        queue. Raises ControlError, ValueError or OSError if it is not known."""
         if not self.connected:
             raise ControlError("amqp:not-found", f"no connection to broker {self.broker}")
         return await self._management.depth(id) if id in self.held else 0
@@ -211,11 +211,12 @@ class BrokerConversation:
         return await self._management.depth_of_queue(address)
 
     async def rows(self) -> list[Row]:
-        """Every queue of the broker. Raises ControlError, ValueError."""
+        """Return every queue of the broker. Raises ControlError, ValueError."""
         return (await self._management.listing()).queues
 
     async def delete_queue(self, name: str) -> None:
-        """Any queue, by its name, and the diverts that lead to it if it is unknown. Raises ControlError."""
+        """Delete a queue by its name, and the diverts that lead to it if the store does not know it. Raises
+        ControlError."""
         if name in self.unknown:
             diverts = (await self._management.listing()).diverts
             parts = [each for each in map(names.divert_parts, diverts) if each and each[0] == self.unknown[name]]
@@ -309,7 +310,7 @@ class BrokerConversation:
         return refused
 
     async def verify(self, keys: Collection[str]) -> Mapping[str, str]:
-        """Each operation was confirmed after it was stored; the sweep finds later losses."""
+        """Return nothing: each operation was confirmed after it was stored, and the sweep finds later losses."""
         return {}
 
     async def reread(self, keys: Collection[str]) -> Iterable[str]:
@@ -353,7 +354,7 @@ class BrokerConversation:
         return Held(held.created, set(want.patterns))
 
     def _is_old(self, key: str, want: Want | None, held: Held) -> bool:
-        """Whether the subscriber for which the queue was made has ended."""
+        """Return whether the subscriber for which the queue was made has ended."""
         if want is None or key in self._ended:
             return True
         return held.created < want.created and self._owner.is_known(held.created)
@@ -377,7 +378,7 @@ class BrokerConversation:
                     future.set_result(bound)
 
     async def _look(self) -> None:
-        """Lists everything, and queues what is not as it should be."""
+        """List everything, and queue the ids whose state differs from the desired one."""
         listing = await self._management.listing()
         found: dict[str, Held] = {}
         unknown: dict[str, str] = {}

@@ -67,9 +67,10 @@ def read(data: bytes, now: int, seal: Seal | None = None) -> Arrival | None:
 
 
 def copy_for(data: bytes, name: str, filter: str, duplicate_id: str, expires: int, now: int) -> bytes:
-    """The message as a new subscriber gets it: before all others, marked as retained and by the filter it is for.
+    """Return the copy of a retained message for a new subscriber: delivered before all others, marked as retained,
+    with the filter it is for.
 
-    Its properties, application properties and body are the publisher's, but for the duplicate id. Raises AmqpError.
+    Properties, application properties (except the duplicate id) and body are the publisher's. Raises AmqpError.
     """
     sections = Sections(data)
     ttl = min(max(1, expires - now), MAX_TTL) if expires else None

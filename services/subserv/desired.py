@@ -107,7 +107,7 @@ class Desired:
         self._changes.append(_Change(self._state, levels))
 
     def topic_names(self) -> list[str]:
-        """The names on AMQP of the topic addresses."""
+        """Return the names on AMQP of the topic addresses."""
         return [wire_name(name) for name in self._names]
 
     def targets(self, filter: str, *, amqp: bool = False) -> list[FilterTarget]:
@@ -138,7 +138,7 @@ class Desired:
         return [FilterTarget(owner.name, owner.type, name)]
 
     def where(self, filter: str, *, amqp: bool = False) -> dict[str, set[str]]:
-        """Broker → patterns, for the topic addresses that a filter covers and that a broker carries."""
+        """Return broker → patterns, for the topic addresses that a filter covers and that the broker carries."""
         found: dict[str, set[str]] = {}
         try:
             targets = self.targets(filter, amqp=amqp)
@@ -152,7 +152,7 @@ class Desired:
         return found
 
     def nowhere(self, filter: str, *, amqp: bool = False) -> str:
-        """Why `where` has found no broker."""
+        """Return why `where` has found no broker."""
         for target in self.targets(filter, amqp=amqp):
             for broker in self.carriers(target.name):
                 if broker in self._unasked:
@@ -162,7 +162,7 @@ class Desired:
         return f"no broker carries an address of {filter[:100]!r} yet"
 
     def carriers(self, name: AddressName, *, draining: bool = False) -> list[str]:
-        """The brokers that carry an address; `draining`: those that are being emptied of it, too."""
+        """Return the brokers that carry an address; `draining`: those that are being emptied of it, too."""
         placed = self.placements.addresses.get(name, ())
         return [each.broker for each in placed if draining or not each.draining]
 
@@ -183,7 +183,7 @@ class Desired:
         return found
 
     def brokers(self, subscriber: Subscriber) -> set[str]:
-        """The brokers on which a subscriber is to have a queue."""
+        """Return the brokers on which a subscriber is to have a queue."""
         return set(self._placed(subscriber))
 
     def _placed(self, subscriber: Subscriber) -> dict[str, set[str]]:

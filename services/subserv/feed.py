@@ -55,7 +55,7 @@ class RetainedFeed:
         self._task: asyncio.Task[None] | None = None
 
     async def attach(self, connection: ControlConnection, address: str) -> None:
-        """Begins on a connection. Raises LinkClosed, ConnectionLost."""
+        """Attach to the feed over a connection. Raises LinkClosed, ConnectionLost."""
         self._sender = connection.sender(address)
         self._receiver = connection.receiver(address, window=WINDOW)
         self._receiver.on_message = self._on_message
@@ -101,7 +101,8 @@ class RetainedFeed:
                 future.exception()
 
     def mark(self) -> asyncio.Future[int]:
-        """The position in the feed of a message that is sent now. In the future: ConnectionLost. Raises LinkClosed."""
+        """Return a future of the position in the feed of a message that is sent now; its exception is
+        ConnectionLost, if any. Raises LinkClosed."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         number = f"{self._own}:{next(self._numbers)}"
         message = proton.Message(subject=MARKER, correlation_id=number, body=None)

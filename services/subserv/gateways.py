@@ -78,7 +78,7 @@ class GatewayLinks:
     # the router
 
     def reachable(self) -> None:
-        """The router is connected: gateways can come."""
+        """Note that the router is connected: gateways can attach."""
         self._reachable = True
         for gateway in list(self._missing):
             self._await(gateway)
@@ -92,7 +92,7 @@ class GatewayLinks:
             self._missing[gateway] = None
 
     def attached(self, link: ControlLink) -> None:
-        """An attach that the router has passed on."""
+        """Answer an attach that the router has passed on."""
         address = link.remote_source if link.is_sender else link.remote_target
         if address != wire.ADDRESS:
             link.refuse(NOT_FOUND, f"there is no {address}: attach to {wire.ADDRESS}")
@@ -222,7 +222,7 @@ class GatewayLinks:
             channel.sender.send(messages.json_answer(subject, body, request.correlation), settled=True)
 
     def command(self, gateway: str, subject: str, body: Any) -> bool:
-        """Tells a gateway; False if it is not there."""
+        """Send a command to a gateway. Return False if it is not connected."""
         channel = self.by_gateway.get(gateway)
         if channel is None or channel.sender is None or channel.sender.closed:
             return False

@@ -50,7 +50,7 @@ class Given:
         return self._bytes.get(_ALL, 0)
 
     def has_room(self, client: str, size: int) -> bool:
-        """Whether a message may be held for this client."""
+        """Return whether a message may be held for this client."""
         held = self._bytes
         return held.get(client, 0) + size <= MOST_OF_SESSION and held.get(_ALL, 0) + size <= MOST
 
@@ -64,7 +64,7 @@ class Given:
                 del self._bytes[key]
 
     def is_taken(self, client: str, source: str, identity: str | None) -> bool:
-        """Whether another session has, or any session had, this message."""
+        """Return whether another session has, or any session had, this message."""
         if identity is None:
             return False
         message = source, identity
@@ -75,7 +75,7 @@ class Given:
         return [Change(records.ENDED, records.ended_key(*message), b"1") for message in messages]
 
     def over(self, client: str, messages: Iterable[Message]) -> None:
-        """The session has ended, of which these were; that is stored."""
+        """Note the messages of a session that has ended: they are completed, and that is stored."""
         self.hold(client, -self._bytes.get(client, 0), [])
         for message in messages:
             self.owners.pop(message, None)

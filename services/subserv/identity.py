@@ -50,7 +50,7 @@ class Identity:
         return bool(self._lives) and self._lives[0][0] == 0
 
     def begin(self, suite: str, lives: Iterable[Life], last: int, earlier_shares: Iterable[str], now: int) -> None:
-        """The service starts. `last`: the greatest number stored; `now`: microseconds since 1970."""
+        """Begin to give out numbers. `last`: the greatest number stored; `now`: microseconds since 1970."""
         self.suite = suite
         self._earlier_shares = frozenset(earlier_shares)
         self._lives = list(lives)

@@ -82,7 +82,7 @@ class BrokerManagement:
         self._node.close()
 
     async def configure(self) -> None:
-        """Settings of the session queues, and the feed of retained messages with all that leads to it.
+        """Apply the settings of session queues, and make the feed of retained messages with its divert.
 
         Raises RequestFailed.
         """
@@ -96,7 +96,7 @@ class BrokerManagement:
             raise RequestFailed(0, f"{feed} cannot be made: {next(iter(made.values()))}")
 
     def create(self, id: str, created: int) -> asyncio.Future[Reply]:
-        """A subscriber's queue; that of a shared subscription takes any number of consumers."""
+        """Create a subscriber's queue; that of a shared subscription takes any number of consumers."""
         name = names.queue_name(self._broker, id)
         configuration = {
             "name": name,
@@ -131,7 +131,7 @@ class BrokerManagement:
         return self._node.ask(f"queue.{names.queue_name(self._broker, id)}", "resume")
 
     async def depth(self, id: str) -> int:
-        """Messages in a subscriber's queue."""
+        """Return the number of messages in a subscriber's queue."""
         return await self.depth_of_queue(names.queue_name(self._broker, id))
 
     async def depth_of_queue(self, name: str) -> int:
@@ -139,7 +139,8 @@ class BrokerManagement:
         return int(await self._node.attribute(f"queue.{name}", "messageCount"))
 
     async def live(self, id: str, name: str) -> int:
-        """Messages in a subscriber's queue that were published as retained to this name, and are no copies."""
+        """Return the number of messages in a subscriber's queue that were published to this name as retained,
+        without copies of retained messages."""
         text = name.replace("'", "''")
         selector = f"(JMSDestination = '{text}' OR _AMQ_ORIG_ADDRESS = '{text}') AND {RETAINED_ONLY}"
         return int(await self._node.invoke(f"queue.{names.queue_name(self._broker, id)}", "countMessages", selector))
@@ -155,7 +156,7 @@ class BrokerManagement:
         return Listing(decode(queues, _Page).data, [str(name) for name in diverts])
 
     async def destroy_named(self, queue: str) -> None:
-        """Any queue, by its name."""
+        """Delete any queue by its name."""
         await self._node.invoke("broker", "destroyQueue", queue, True, True)
 
     def _ask(self, operation: str, *arguments: object) -> asyncio.Future[Reply]:
@@ -163,7 +164,7 @@ class BrokerManagement:
 
 
 async def outcomes(under_way: Sequence[tuple[K, asyncio.Future[Reply]]]) -> dict[K, str]:
-    """Waits for all; gives what was refused, and why. Raises ControlError, ValueError if the outcome of one is
+    """Wait for all replies. Return key → reason of each refusal. Raises ControlError or ValueError if an outcome is
     unknown."""
     replies = await asyncio.gather(*(work for _, work in under_way), return_exceptions=True)
     refused: dict[K, str] = {}

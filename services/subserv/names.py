@@ -30,13 +30,13 @@ def session_id(client: str) -> str:
 
 
 def share_id(group: str, filter: str) -> str:
-    """The id of the subscription that a group shares."""
+    """Return the id of the subscription that a group shares."""
     digest = hashlib.sha256(f"{group}/{filter}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return f"share.{_escaped(group)}.{digest}"
 
 
 def amqp_id(subscription: str) -> str:
-    """The id of an AMQP client's subscription; none of a session, a shared one, or of the feed."""
+    """Return the id of an AMQP client's subscription. No session, shared subscription or feed has the same id."""
     name = _escaped(subscription)
     return f"%{ord(name[0]):02X}{name[1:]}" if name.startswith(_TAKEN) else name
 
@@ -62,7 +62,7 @@ def queue_name(broker: str, id: str) -> str:
 
 
 def id_of(broker: str, queue: str) -> str | None:
-    """The id in the name of a queue on this broker; None if it is no subscriber's."""
+    """Return the id in the name of a queue on this broker; None if it is no subscriber's."""
     prefix = session_prefix(broker) + "/"
     return queue[len(prefix) :] if queue.startswith(prefix) and len(queue) > len(prefix) else None
 
@@ -73,7 +73,7 @@ def divert_name(id: str, pattern: str) -> str:
 
 
 def divert_parts(name: str) -> tuple[str, str] | None:
-    """Id and pattern; None if the name is not one of ours."""
+    """Return id and pattern; None if the name is not one of ours."""
     id, bar, pattern = name.partition("|")
     return (id, pattern) if bar and id and pattern else None
 

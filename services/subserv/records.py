@@ -113,7 +113,7 @@ def ended_key(source: str, identity: str) -> str:
 
 
 def ended_message(key: str) -> tuple[str, str]:
-    """Source and identity."""
+    """Return source and identity from a key."""
     identity, _, source = key.partition(" ")
     return source, identity
 
@@ -130,7 +130,7 @@ def client_of_filter(key: str) -> str:
 
 
 def packet_key(key: str) -> tuple[str, int, str]:
-    """`in` or `out`, packet id, client. Raises ValueError."""
+    """Return direction (`in` or `out`), packet id and client from a key. Raises ValueError."""
     kind, pid, client = key.split(" ", 2)
     return kind, int(pid), client
 
@@ -143,5 +143,5 @@ def packets_gone(client: str, received: Iterable[int], sent: Iterable[int]) -> l
 
 
 def end_of(expiry: int, now: float) -> float | None:
-    """When a session that is disconnected now ends."""
+    """Return when a session that is disconnected now ends."""
     return None if expiry == NEVER else now + expiry

@@ -65,7 +65,7 @@ class RetainedIndex:
         return node.entry if node is not None else None
 
     def put(self, entry: Retained) -> None:
-        """Replaces what there was under its name."""
+        """Store a retained message in place of the one of the same name."""
         node = self._by_name.get(entry.name)
         if node is None:
             node = self._root
@@ -88,7 +88,7 @@ class RetainedIndex:
                 heapq.heapify(self._ends)
 
     def remove(self, name: str) -> Retained | None:
-        """Forgets it; gives what there was."""
+        """Remove a retained message. Return it, or None if it is absent."""
         node = self._by_name.pop(name, None)
         if node is None or node.entry is None:
             return None

@@ -64,7 +64,8 @@ class RetainedMessages:
             self.index.put(Retained(name, record.broker, record.number, size, record.qos, *rest))
 
     async def take(self, broker: str, messages: Sequence[tuple[int, bytes]]) -> None:
-        """Messages of a broker's feed, each with its position: durable when this returns. Raises StoreError."""
+        """Store messages of a broker's feed, each with its position there. Returns when they are durable. Raises
+        StoreError."""
         async with self._turn:
             await self._take(broker, messages)
 
@@ -109,7 +110,7 @@ class RetainedMessages:
         return self._seal
 
     def _limit(self, name: str, size: int, entries: dict[str, Retained | None]) -> str:
-        """Why a message of this size cannot be retained; empty if it can."""
+        """Return why a message of this size cannot be retained; empty if it can."""
         index = self.index
         if size > MAX_MESSAGE:
             return f"it has {size} bytes, a retained message may have {MAX_MESSAGE}"
@@ -135,8 +136,8 @@ class RetainedMessages:
             raise
 
     async def clear(self, entries: Iterable[Retained]) -> int:
-        """Deletes these, unless they have been replaced; gives how many. Others are stored, and given to subscribers,
-        between two portions. Raises StoreError: a part may be deleted."""
+        """Delete these retained messages unless they have been replaced. Return how many were deleted. Other requests
+        are served between two portions. Raises StoreError: some may be deleted."""
         count = 0
         for some in _portions(entries):
             async with self._turn:
@@ -156,7 +157,7 @@ class RetainedMessages:
         filter: str,
         number: str,
     ) -> None:
-        """Puts copies of these into a subscriber's queue, in their order. `number` is that of this giving: when it is
+        """Put copies of these into a subscriber's queue, in their order. `number` is that of this giving: when it is
         repeated, the broker recognises what it has already. Raises NotRetained, StoreError, ControlError."""
         sender = connection.sender(names.queue_name(broker, id))
         try:
@@ -208,5 +209,5 @@ def _settled(done: asyncio.Future[Outcome], outcome: Outcome) -> None:
 
 
 def _now() -> int:
-    """Milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000

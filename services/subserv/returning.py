@@ -29,7 +29,8 @@ class Returning:
     """Sends the messages of `Given.returning` over the router; each is stored until its queue has accepted it."""
 
     def __init__(self, given: Given, store: Store, is_queue: Callable[[str], bool]) -> None:
-        """`is_queue(address)`: False only if this address is certainly no longer a queue; its messages are dropped."""
+        """`is_queue(address)` returns False only if the address is certainly not a queue any longer: its messages
+        are dropped."""
         self._given = given
         self._store = store
         self._is_queue = is_queue

@@ -53,10 +53,10 @@ SETTLE = 0.5
 
 
 class SubscriptionService:
-    """Everything but the connections to the router and to the configuration service."""
+    """The service without its connections to the router and the configuration service."""
 
     def __init__(self, store: Store, credential: AnyCredential | None = None) -> None:
-        """`credential`: that of this process, for brokers."""
+        """`credential`: credential by which this process connects to brokers; None: anonymously."""
         self.store = store
         self.desired = Desired()
         self.sessions = Sessions()
@@ -290,7 +290,7 @@ class SubscriptionService:
                 self._went_wrong("expire sessions and retained messages", error)
 
     def _went_wrong(self, task: str, error: Exception) -> None:
-        """Something that is tried again failed; an error that is not the store's is counted."""
+        """Handle a failure of work that is tried again; errors other than the store's are counted."""
         if isinstance(error, StoreError):
             log.get().warning("subserv.upkeep.postponed", task=task, reason=str(error))
         else:
@@ -304,7 +304,7 @@ class SubscriptionService:
     # health
 
     def healthy(self, routed: bool) -> tuple[bool, str]:
-        """Whether everything works, and if not, what is awaited. `routed`: the router passes requests on."""
+        """Return whether everything works, and if not, what is awaited. `routed`: the router passes requests on."""
         if not self.store.state.ready:
             return False, f"store: {self.store.state.detail}"
         if not self.loaded:

@@ -22,7 +22,7 @@ from services.subserv.records import OutgoingRecord, SessionRecord
 
 
 def undone(undo: list[Undo]) -> None:
-    """Brings back what was before."""
+    """Restore the former values."""
     for values, key, value in reversed(undo):
         if value is None:
             values.pop(key, None)
@@ -210,7 +210,8 @@ class Sessions:
         return Share(self.identity.share(names.share_id(parts.group, parts.filter)), parts.filter, filter)
 
     def put(self, record: SessionRecord) -> Session:
-        """The session is now as this record says. Gives it; a new one if the record's `created` is new."""
+        """Take over this record as the state of its session. Return the session; a new one if the record's `created`
+        is new."""
         session = self.by_client.get(record.client)
         if session is not None and session.created != record.created:
             self.remove(session)
@@ -232,7 +233,7 @@ class Sessions:
         return session
 
     def remove(self, session: Session) -> None:
-        """The session has ended."""
+        """Remove a session that has ended."""
         record = session.record
         self.by_client.pop(record.client, None)
         self.by_id.pop(session.id, None)
@@ -305,7 +306,7 @@ class Sessions:
         return found
 
     def of(self, gateway: str) -> Iterator[Session]:
-        """The connected ones of a gateway."""
+        """Return the connected sessions of a gateway."""
         for session in self.by_client.values():
             if session.record.connected and session.record.gateway == gateway:
                 yield session

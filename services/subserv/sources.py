@@ -46,7 +46,7 @@ class SessionSources:
         return sources
 
     def placement_changed(self, ids: Iterable[str]) -> None:
-        """Queues of these have come or gone: tells gateways what they do not know yet."""
+        """Notify gateways of queues of these sessions that were made or deleted."""
         clients: dict[str, None] = {}
         for id in ids:
             session = self._sessions.by_id.get(id)

@@ -14,7 +14,7 @@ class Turns:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def busy(self, name: str) -> bool:
-        """Whether something is being done for it."""
+        """Return whether something is being done for it."""
         return name in self._locks
 
     @contextlib.asynccontextmanager

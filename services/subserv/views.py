@@ -65,7 +65,7 @@ class Views:
         return wire.Done(count=1)
 
     async def _listed(self) -> tuple[dict[str, dict[str, int]], list[wire.SubscriptionRow]]:
-        """Id → broker → messages that wait; and the durable subscriptions of AMQP clients."""
+        """Return id → broker → number of waiting messages, and the durable subscriptions of AMQP clients."""
         depths: dict[str, dict[str, int]] = {}
         durable: list[wire.SubscriptionRow] = []
         brokers = [broker for broker in self._service.brokers if broker.conversation.connected]
