@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
-    """The gateway before the router. Raises process.Fatal."""
+    """Run a gateway. Raises process.Fatal."""
     credential = own(settings)
     backend = AmqpBackend(
         settings.name,
@@ -72,8 +72,8 @@ def _is_loopback(host: str) -> bool:
 
 
 async def run(settings: GatewaySettings, backend: Backend, stop: asyncio.Event) -> None:
-    """Until `stop`. Ports are open from the beginning: as long as the backend is not ready it refuses clients, who try
-    again. Raises process.Fatal for a port that cannot be had."""
+    """Run until `stop` is set. The ports are open from the beginning; clients are refused, and try again, until the
+    backend is ready. Raises process.Fatal for a port that cannot be opened."""
     gateway = Gateway(settings.limits, backend, settings.allowed_origins)
 
     def families() -> Iterator[Metric]:

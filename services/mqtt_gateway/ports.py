@@ -117,39 +117,39 @@ class Publications(Protocol):
     """Messages from a client, as its session answers them."""
 
     def published(self, packet_id: int, reason: int, text: str = "") -> None:
-        """The outcome of `Session.publish` with QoS 1 or 2: a reason code of PUBACK and PUBREC (below 0x80: what takes
-        the message has it), or UNKNOWN. In any order: the client gets acknowledgements in the order of its messages."""
+        """Handle the outcome of `Session.publish` with QoS 1 or 2: a reason code of PUBACK and PUBREC, or UNKNOWN.
+        Below 0x80 the message is stored, or its receiver has it. Outcomes come in any order: the connection
+        acknowledges in the order of the client's messages."""
 
     def released(self, packet_id: int) -> None:
-        """`Session.release` is durable: PUBCOMP."""
+        """Send PUBCOMP: `Session.release` is durable."""
 
     def hold(self) -> None:
         """Read no further: the session has no room for more messages. What was read already may still come, at most
         the packets of one read."""
 
     def proceed(self) -> None:
-        """There is room again."""
+        """Continue: there is room again."""
 
 
 class Deliveries(Protocol):
     """Messages to a client, as its session gives them."""
 
     def deliver(self, delivery: Delivery) -> None:
-        """A message for the client, in the order in which it is to get them. At most `Request.window` of a source are
-        unsettled, so what the client does not take yet is bounded."""
+        """Send a message to the client, in the order of the calls. At most `Request.window` messages of a source are
+        unsettled, so the number that waits for the client is bounded."""
 
     def assigned(self, packet_id: int) -> None:
-        """`Settlements.assign` is durable: PUBLISH."""
+        """Send PUBLISH: `Settlements.assign` is durable."""
 
     def withdrawn(self, packet_id: int) -> None:
-        """Instead of `assigned`: the message is another client's. Nothing is sent, the id is free."""
+        """Called instead of `assigned` if the message is another client's: nothing is sent, and the id is free."""
 
     def received(self, packet_id: int) -> None:
-        """`Settlements.received` is durable: PUBREL."""
+        """Send PUBREL: `Settlements.received` is durable."""
 
     def completed(self, packet_id: int) -> None:
-        """`Settlements.complete` is durable (or handed on in order before anything later of this id): the id is
-        free."""
+        """Free the id: `Settlements.complete` is durable, or will be before any later change of this id."""
 
     def unsettled(self) -> Sequence[Delivery]:
         """Return the deliveries of QoS 0 and 1 that are not settled."""
@@ -159,11 +159,11 @@ class Replies(Protocol):
     """Answers to SUBSCRIBE and UNSUBSCRIBE of a client."""
 
     def subscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
-        """The answer to `Session.subscribe`: a reason code of SUBACK for each filter, in order, whatever the version
-        is. `text` is why the first refused one was refused."""
+        """Answer `Session.subscribe`: a reason code of SUBACK for each filter, in order, whatever the version. `text`:
+        the reason of the first refusal."""
 
     def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
-        """The answer to `Session.unsubscribe`: a reason code of UNSUBACK for each filter."""
+        """Answer `Session.unsubscribe`: a reason code of UNSUBACK for each filter."""
 
 
 class Client(Protocol):
@@ -177,15 +177,15 @@ class Settlements(Protocol):
     """Messages to a client, as its connection settles them."""
 
     def settle(self, delivery: Delivery) -> None:
-        """The client has it (QoS 0: it was written; 1: PUBACK, whatever its reason), or can never get it, because it is
-        too large or has expired: accept it. QoS 2 only before `assign`."""
+        """Accept a message that the client has (QoS 0: written; QoS 1: PUBACK, whatever its reason), or can never get
+        because it is too large or has expired. QoS 2 only before `assign`."""
 
     def assign(self, delivery: Delivery, packet_id: int) -> None:
-        """Before the PUBLISH of QoS 2: store that this message has this packet id; `Deliveries.assigned` is called, or
-        `Deliveries.withdrawn`. Not for one that `Session.outgoing` has under this id."""
+        """Store that a message of QoS 2 has this packet id, before its PUBLISH. `Deliveries.assigned` or
+        `Deliveries.withdrawn` is called. Not for a message that `Session.outgoing` has under this id."""
 
     def received(self, delivery: Delivery, packet_id: int) -> None:
-        """PUBREC: store it, then accept the delivery; `Deliveries.received` is called once it is stored."""
+        """Handle PUBREC: store it, then accept the delivery. `Deliveries.received` is called once it is stored."""
 
     def complete(self, packet_id: int, delivery: Delivery | None) -> None:
         """PUBCOMP, or PUBREC with an error, or a message of `Session.outgoing` that has expired: the exchange has
@@ -221,7 +221,7 @@ class Session(Protocol):
         """What happens to the messages that this session delivers."""
 
     def start(self, publications: Publications, deliveries: Deliveries, replies: Replies) -> None:
-        """CONNACK was sent: receive messages for the client. Called once, unless `close` was called before."""
+        """Receive messages for the client: CONNACK was sent. Called once, unless `close` was called before."""
 
     # messages from the client
 
@@ -235,22 +235,22 @@ class Session(Protocol):
         """
 
     def release(self, packet_id: int) -> None:
-        """PUBREL for a message whose `published` was good, or for an id of `incoming`; `Publications.released` is
-        called."""
+        """Handle PUBREL for a message whose `published` was below 0x80, or for an id of `incoming`.
+        `Publications.released` is called."""
 
     # subscriptions
 
     def subscribe(self, subscribe: Subscribe) -> None:
-        """One at a time. `Replies.subscribed` is called."""
+        """Subscribe; one request at a time. `Replies.subscribed` is called."""
 
     def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
-        """One at a time with `subscribe`. `Replies.unsubscribed` is called."""
+        """Unsubscribe; one request at a time, `subscribe` included. `Replies.unsubscribed` is called."""
 
     # the connection
 
     def close(self, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
-        """The client's connection has ended. What it did not settle goes back. `expiry`: a new Session Expiry Interval
-        in seconds, None: unchanged. `sent`: QoS 1 messages that were sent and not acknowledged, in order."""
+        """Handle the end of the client's connection: unsettled messages are returned. `expiry`: a new Session Expiry
+        Interval in seconds, None: unchanged. `sent`: QoS 1 messages that were sent and not acknowledged, in order."""
 
 
 class Backend(Protocol):
@@ -262,14 +262,13 @@ class Backend(Protocol):
         ...
 
     async def open(self, request: Request, client: Client) -> Session:
-        """The session of a client that was admitted; its will is stored when this returns. The client starts the
-        session before the task that awaits this gives up its turn, or closes it if it is gone by then. Raises
-        Refused."""
+        """Open the session of an admitted client; its will is stored when this returns. The client starts the session
+        in the same turn of the event loop, or closes it if it is lost by then. Raises Refused."""
         ...
 
     def state(self) -> tuple[bool, str]:
-        """Whether clients can be served (router, subscription service and configuration are reachable), and what a
-        person should know."""
+        """Return whether clients can be served (router, subscription service and configuration are reachable), and what
+        a person should know."""
         ...
 
     def families(self) -> Iterator[Metric]:
@@ -277,5 +276,5 @@ class Backend(Protocol):
         ...
 
     async def close(self) -> None:
-        """The gateway ends. All sessions were closed: what they have asked for is done before the connections go,
-        within a few seconds."""
+        """End the gateway, after all sessions were closed: finish their requests within a few seconds, then close
+        the connections."""

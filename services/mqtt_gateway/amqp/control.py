@@ -240,7 +240,7 @@ class Control(LinkUser):
     # requests
 
     async def request(self, subject: str, body: Any, kind: type[R], timeout: float = TIMEOUT) -> R:
-        """The answer. Raises RequestFailed."""
+        """Return the answer. Raises RequestFailed."""
         key = ""
         try:
             async with asyncio.timeout(timeout):
@@ -280,7 +280,7 @@ class Control(LinkUser):
         self._ask("close", body).add_done_callback(answered)
 
     def change(self, change: PacketChange, done: Callable[[Verdict], None] | None) -> None:
-        """Stores a change of a packet id; `done` is called when it is durable, or was refused."""
+        """Store a change of a packet id; `done` is called when it is durable, or was refused."""
         batch = self._batch
         batch.changes.append(change)
         batch.done.append(done)
@@ -449,7 +449,7 @@ class PacketIds:
 
 
 def _of_refusal(failure: Failure) -> int:
-    """Why a client is disconnected whose packet ids could not be stored (MQTT 5, 3.14.2.1)."""
+    """Return why a client is disconnected whose packet ids could not be stored (MQTT 5, 3.14.2.1)."""
     if failure.condition == STALE:
         return reasons.SESSION_TAKEN_OVER
     if failure.reason == reasons.SERVER_UNAVAILABLE or failure.reason not in reasons.DISCONNECT_OF_SERVER:

@@ -99,7 +99,7 @@ class Exchanges:
             self._repeats.settled(delivery)
 
     def _goes_on(self, delivery: Delivery) -> bool:
-        """Whether it is a message that the client has, or is getting, already: then this is done here."""
+        """Return whether it is a message that the client has, or is getting, already: then this is done here."""
         identity = delivery.identity
         if identity is None or (delivery.qos < 2 and not self._once and not self._ended):
             return False

@@ -145,7 +145,7 @@ class Lane(LinkUser):
     # sending
 
     def send(self, who: Publisher, packet_id: int, qos: int, payload: bytes) -> None:
-        """Sends a message now, or when there is credit. QoS 0 has no outcome."""
+        """Send a message now, or when there is credit. QoS 0 has no outcome."""
         link = self.link
         if link is not None and who not in self._lines and who not in self._resting:
             if qos:
@@ -240,7 +240,7 @@ class Lane(LinkUser):
     # the link
 
     def attach(self, session: AmqpSession) -> None:
-        """Attaches the link, on a new connection or again."""
+        """Attach the link, on a new connection or again."""
         self._error = None
         link = session.attach_sender(None, Source(), Target(address=self.address))
         link.context = self
@@ -253,7 +253,7 @@ class Lane(LinkUser):
         return self.link is not None or self._attaching is not None
 
     def close(self) -> None:
-        """Gives the link up; it is idle."""
+        """Detach the idle link."""
         if self.link is not None:
             self.link.detach()
             self.link = None
@@ -411,5 +411,5 @@ _REASONS: Final = {
 
 
 def reason_of(condition: str) -> int:
-    """The reason code of PUBACK and PUBREC (v5 3.4.2.1) for a condition of AMQP."""
+    """Return the reason code of PUBACK and PUBREC (v5 3.4.2.1) for a condition of AMQP."""
     return _REASONS.get(condition, reasons.IMPLEMENTATION_SPECIFIC_ERROR)

@@ -94,7 +94,7 @@ class Route:
         return self.link or self.to
 
     def plain(self, qos: int, retain: bool, payload: bytes) -> bytes:
-        """The message of a PUBLISH without properties, of QoS 0 or 1."""
+        """Return the message of a PUBLISH without properties, of QoS 0 or 1."""
         front = self._fronts[qos << 1 | retain]
         if front is None:
             front = self._fronts[qos << 1 | retain] = self._front(qos, retain)
@@ -125,7 +125,7 @@ class Route:
         subject: str | None = None,
         further: Mapping[Any, Any] | None = None,
     ) -> bytes:
-        """The message of any PUBLISH. `now`: seconds since the epoch, None if it expires after its sending only;
+        """Return the message of any PUBLISH. `now`: seconds since the epoch, None if it expires after its sending only;
         `publisher`: the client's id, if a subscription asks for it; `duplicate_id`: of QoS 2; `further`:
         annotations."""
         given = publish.properties
@@ -201,7 +201,7 @@ def _joined(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 
 def reply_address(topic: str) -> str | None:
-    """The AMQP address that a topic `$reply/…` stands for; None if clients may not send there."""
+    """Return the AMQP address that a topic `$reply/…` stands for; None if clients may not send there."""
     address = _without_scheme(unescape(topic[len(REPLY) :]))
     if not address or (address[0] in "$_" and not address.startswith("_topo/")) or _CONTROL.search(address):
         return None
@@ -259,7 +259,7 @@ class Front:
         self.again = False
 
     def expires_at(self, now: float) -> float:
-        """Seconds since the epoch, 0: never. `now`: when it came."""
+        """Return seconds since the epoch, 0: never. `now`: when it came."""
         if self.expires:
             return self.expires / 1000
         return 0.0 if self.ttl is None else now + self.ttl / 1000

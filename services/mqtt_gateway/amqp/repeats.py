@@ -30,7 +30,7 @@ class Repeats:
                 self._expected[source, delivery.identity] = delivery
 
     def goes_on(self, delivery: Delivery) -> bool:
-        """Whether it is one that was lost: then this is done here."""
+        """Return whether it is one that was lost: then this is done here."""
         if not self._expected or delivery.identity is None:
             return False
         key = delivery.source, delivery.identity

@@ -47,7 +47,7 @@ class Shared:
         self.publishing.set_topics(topics)
 
     def wall(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return time.time()
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:

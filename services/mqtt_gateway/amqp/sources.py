@@ -120,7 +120,7 @@ class SessionSource(LinkUser):
         self._decided: set[int] = set()  # accepted, and not settled by the broker yet
 
     def attach(self) -> None:
-        """Attaches the link, if there is a connection and there is no link."""
+        """Attach the link, if there is a connection and there is no link."""
         session = self._shared.receiving
         if self.closed or self.link is not None or session is None or session.ended:
             return
@@ -230,11 +230,11 @@ class SessionSource(LinkUser):
             self._exchanges.settled(self.address, delivery_ids)
 
     def holds(self, link: Receiver) -> bool:
-        """Whether this is the link: deliveries of an earlier one are lost."""
+        """Return whether this is the link: deliveries of an earlier one are lost."""
         return link is self.link
 
     def accept(self, link: Receiver, delivery_id: int) -> bool:
-        """The outcome of a delivery of this link. False: the link was replaced, the message will be redelivered."""
+        """Accept a delivery of this link. Return False if the link was replaced: the message will be redelivered."""
         if link is not self.link:
             return False
         if link.second:

@@ -29,13 +29,13 @@ class LinkUser:
     """Callbacks for the owner of a link (the link's `context`)."""
 
     def on_attached(self, link: Link) -> None:
-        """The peer has answered. A null terminus: a detach with the reason follows."""
+        """Handle the peer's answer. A null terminus announces a detach with the reason."""
 
     def on_detach(self, link: Link, error: AmqpError | None) -> None:
-        """The link has ended, possibly with the connection."""
+        """Handle the end of the link, possibly with the connection."""
 
     def on_flow(self, link: Sender) -> None:
-        """There may be credit."""
+        """Handle new credit."""
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
         """As Handler.on_outcomes."""
@@ -47,8 +47,8 @@ class LinkUser:
         """As Handler.on_drained."""
 
     def failed(self, error: Exception) -> None:
-        """A callback has raised this error. If it is raised again, the engine ends the link; the owner of a link that
-        serves one client ends that client's connection instead."""
+        """Handle an error that a callback has raised. If it is raised again, the engine ends the link; the owner of a
+        link that serves one client ends that client's connection instead."""
         raise error
 
 
@@ -179,12 +179,12 @@ class Uplink:
     # for the handler
 
     def opened(self) -> None:
-        """The router has opened the connection."""
+        """Handle the router's open."""
         if self._open is not None and not self._open.done():
             self._open.set_result(None)
 
     def closed(self, error: AmqpError | None) -> None:
-        """The connection has ended, or could not be opened."""
+        """Handle the end of the connection, also of one that could not be opened."""
         self.connected = False
         if self._gone is not None and not self._gone.done():
             self._gone.set_exception(error or AmqpError(CONNECTION_FORCED, "the connection is closed"))

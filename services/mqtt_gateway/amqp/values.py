@@ -39,8 +39,9 @@ def text_of(value: Any) -> str:
 
 
 def json_of(value: Any) -> str:
-    """A value as JSON: maps as objects (keys as by `text_of`), lists and arrays as arrays, binary in Base64, times as
-    ISO 8601, UUIDs as strings, decimals in Base64 of their bytes, numbers JSON has no form for (NaN) as null."""
+    """Return a value as JSON: maps as objects (keys as by `text_of`), lists and arrays as arrays, binary in Base64,
+    times as ISO 8601, UUIDs as strings, decimals in Base64 of their bytes, numbers JSON has no form for (NaN) as null.
+    """
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -88,7 +89,7 @@ def legal(text: str) -> bool:
 
 
 def correlation_id(data: bytes) -> Any:
-    """The correlation-id of correlation data."""
+    """Return the correlation-id of correlation data."""
     if data[:1] == b"\0" and len(data) > 1:
         kind, rest = data[1:2], data[2:]
         if kind == b"L" and rest.isdigit() and len(rest) <= 20:
@@ -103,8 +104,8 @@ def correlation_id(data: bytes) -> Any:
 
 
 def correlation_data(value: Any) -> bytes | None:
-    """The correlation data of a correlation-id of any type, of which `correlation_id` makes the same again; None if
-    MQTT cannot hold it."""
+    """Return the correlation data of a correlation-id of any type, of which `correlation_id` makes the same again; None
+    if MQTT cannot hold it."""
     if isinstance(value, str):
         data = value.encode("utf-8", "surrogatepass")
         if not _like_text(data):

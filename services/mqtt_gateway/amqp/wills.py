@@ -63,10 +63,13 @@ def will_message(
     author: Author | None = None,
     seal: Seal | None = None,
 ) -> bytes | None:
-    """The message of subject `will`; its delay ends with the session, which lasts `expiry` seconds. `author`: the
-    client's user, None if there are no users; `seal` states it in a retained message. Raises Refused if no address
-    takes its topic, or it is to be retained where that has no effect. None: the state of a mosquitto's bridge, which no
-    address takes. It is ignored, because a bridge with default options would not connect otherwise."""
+    """Return the message of subject `will`. Its delay ends with the session, which lasts `expiry` seconds. `author`:
+    the client's user, None if there are no users; `seal` states it in a retained message.
+
+    Returns None for the state of a Mosquitto bridge that no address takes: it is ignored, because a bridge with default
+    options would not connect otherwise. Raises Refused if no address takes the topic, or if the will is to be retained
+    where that has no effect.
+    """
     route = Route.find(will.topic, topics)
     if route is None:
         if will.topic.startswith(BRIDGE_STATE):
@@ -121,7 +124,7 @@ class Wills(LinkUser):
         return len(self._waiting)
 
     async def put(self, client: str, message: bytes, timeout: float) -> None:
-        """Stores a will, instead of the one before. Raises Refused."""
+        """Store a will in place of the client's former one. Raises Refused."""
         if self._bytes + len(message) > MOST:
             raise Refused(reasons.QUOTA_EXCEEDED, f"the wills of this gateway's clients have {MOST} bytes already")
         self._bytes += len(message)
@@ -152,16 +155,16 @@ class Wills(LinkUser):
                 self._tell(_Op(client, "will-clear", _about(client, "will-clear"), _nothing))
 
     def clear(self, client: str, done: Callable[[Refused | None], None] = _nothing) -> None:
-        """The will is dropped."""
+        """Drop the client's will."""
         self._drop(client)
         self._tell(_Op(client, "will-clear", _about(client, "will-clear"), done))
 
     def session_ended(self, client: str) -> None:
-        """An earlier session of the client has ended, and with it the delay of its will."""
+        """Report that a former session of the client has ended, and with it the delay of its will."""
         self._tell(_Op(client, "session-ended", _about(client, "session-ended"), _nothing))
 
     def publish(self, client: str, done: Callable[[Refused | None], None] = _nothing) -> None:
-        """The client is lost: the will is published, now or after its delay."""
+        """Publish the will of a lost client, now or after its delay."""
         self._drop(client)
         self._tell(_Op(client, "will-publish", _about(client, "will-publish"), done))
 
@@ -177,7 +180,7 @@ class Wills(LinkUser):
     # the link
 
     def up(self, connection: Connection) -> None:
-        """There is a new connection."""
+        """Use a new connection to the router."""
         self._session = connection.begin()
         self._attach()
 

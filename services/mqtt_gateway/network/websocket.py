@@ -130,7 +130,7 @@ class WebSocketServer:
         self._guests: dict[object, _Guest] = {}
 
     def guest(self, done: Callable[[], None]) -> tuple[asyncio.Protocol, Callable[[], None]]:
-        """The protocol for a socket, and what drops it. `done` is called once the client is known, or gone."""
+        """Return the protocol for a socket, and what drops it. `done` is called once the client is known, or gone."""
         protocol = _Protocol(
             self._server,
             loop=self._flusher.loop,

@@ -16,7 +16,7 @@ class AliasesIn:
         self._topics: dict[int, str] = {}
 
     def topic(self, topic: str, alias: int) -> str:
-        """The topic of a PUBLISH that has an alias. Raises ProtocolError."""
+        """Return the topic of a PUBLISH that has an alias. Raises ProtocolError."""
         if not 0 < alias <= self.most:
             raise ProtocolError(
                 f"PUBLISH: topic alias {alias}; 1 to {self.most} are possible",
@@ -43,7 +43,7 @@ class AliasesOut:
         self._missed = 0
 
     def number(self, topic: str) -> tuple[int, bool]:
-        """The alias of a topic, and whether the client has it already. 0: it gets none."""
+        """Return the alias of a topic, and whether the client has it already. 0: it gets none."""
         found = self._numbers.get(topic)
         if found is not None:
             return found, True
@@ -57,5 +57,5 @@ class AliasesOut:
         return number, False
 
     def forget(self, topic: str) -> None:
-        """The alias that was given last could not be sent."""
+        """Forget the alias given last: the packet could not be sent."""
         del self._numbers[topic]

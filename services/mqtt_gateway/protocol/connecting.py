@@ -89,7 +89,8 @@ def examine(connect: Connect, limits: Limits, peer: str, certificate: Certified 
 
 
 def answer(terms: Terms, limits: Limits) -> Properties:
-    """The properties of the CONNACK that accepts a client of MQTT 5: what differs from the specification's defaults."""
+    """Return the properties of the CONNACK that accepts a client of MQTT 5: what differs from the specification's
+    defaults."""
     values = Properties(
         receive_maximum=limits.receive_maximum if limits.receive_maximum != 65535 else None,
         maximum_packet_size=limits.max_packet,

@@ -105,7 +105,7 @@ class Connection:
     # --- the network's calls ------------------------------------------------------------------------------------------
 
     def set_blocked(self, blocked: bool) -> None:
-        """The client leaves much unread, or reads again."""
+        """Note that the client leaves much unread, or reads again."""
         if self.intake.closed:
             return
         self._unread = self._front.times.now if blocked else 0.0
@@ -123,7 +123,7 @@ class Connection:
             self.intake.release(intake.UNREAD)
 
     def lost(self) -> None:
-        """The socket has gone."""
+        """Handle the loss of the socket."""
         if not self.intake.closed:
             self._close(Ending.LOST, reasons.UNSPECIFIED_ERROR)
         self._front.times.forget(self)
@@ -288,8 +288,8 @@ class Connection:
         return Properties(auth_method=self._terms.request.auth_method, auth_data=data)
 
     def admitted(self, client_id: str, auth_data: bytes | None = None) -> None:
-        """The user of CONNECT is known, and this is the name of the client from now on: an older connection of the same
-        name that waits for its session gives way. `auth_data`: for CONNACK."""
+        """Handle the verified user of CONNECT. `client_id` is the client's name from now on: an older connection of the
+        same name that waits for its session is closed. `auth_data`: data for CONNACK."""
         self.client_id = client_id
         terms = self._terms
         if terms is not None and terms.request.auth_method is not None:
@@ -301,7 +301,7 @@ class Connection:
             older.disconnect(reasons.SESSION_TAKEN_OVER)
 
     def opened(self, session: Session) -> None:
-        """CONNECT is accepted, with this session."""
+        """Accept CONNECT, with this session."""
         self._no_longer_opening()
         terms = self._terms
         assert terms is not None
@@ -326,7 +326,7 @@ class Connection:
         self.intake.release(intake.OPENING)
 
     def refused(self, reason: int, text: str) -> None:
-        """CONNECT is answered with a refusal, as far as the version has one for it."""
+        """Answer CONNECT with a refusal, as far as the client's version has one."""
         self._no_longer_opening()
         if self.intake.closed:
             return
@@ -372,7 +372,7 @@ class Connection:
         return (0, 0) if self._session is None else (self._inbound.in_flight, self._outbound.in_flight)
 
     def broken(self, error: MqttError) -> None:
-        """The client broke the specification."""
+        """End the connection, because the client broke the specification."""
         if self.intake.closed:
             return
         if self._session is not None:
@@ -400,7 +400,7 @@ class Connection:
         self._wire.end()
 
     def _end(self, ending: Ending, reason: int, text: str) -> None:
-        """Closes from this side; a client of MQTT 5 gets the reason (v5 4.13)."""
+        """Close from this side; a client of MQTT 5 gets the reason (v5 4.13)."""
         if self.intake.closed:
             return
         log.debug(

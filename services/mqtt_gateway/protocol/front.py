@@ -20,10 +20,10 @@ class Wire(Protocol):
     """The socket of a connection, as the connection sees it."""
 
     def recognised(self) -> None:
-        """A good CONNECT has come."""
+        """Note that a valid CONNECT has arrived."""
 
     def has_output(self) -> None:
-        """There is output, where there was none: take it before the turn ends."""
+        """Note that there is output: take it before the turn ends."""
 
     def pause(self) -> None:
         """Stop reading."""
@@ -35,7 +35,7 @@ class Wire(Protocol):
         """Call `Intake.go_on` in the next turn of the loop."""
 
     def unsent(self) -> int:
-        """Bytes of output that the operating system has not taken."""
+        """Return bytes of output that the operating system has not taken."""
 
     def end(self) -> None:
         """Send the remaining output, then close."""

@@ -78,7 +78,7 @@ class Inbound:
         return len(self._states)
 
     def uses(self, packet_id: int) -> bool:
-        """The client has a message under way with this id."""
+        """Return whether the client has an unfinished message with this id."""
         return packet_id in self._states
 
     # packets
@@ -120,7 +120,8 @@ class Inbound:
             self._session.publish(packet)
 
     def _must_wait(self, packet: Publish) -> bool:
-        """Whether a SUBSCRIBE of any client that came before it matches it, and has no answer."""
+        """Return whether a SUBSCRIBE that came before this message, from any client, matches it and is not answered
+        yet."""
         unanswered, now = self._front.unanswered, self._front.times.now
         if not self._waits and now < self._rested:
             return False
@@ -159,7 +160,7 @@ class Inbound:
             )
 
     def _resolve(self, packet: Publish) -> None:
-        """Puts the topic in for which an alias stands, and looks at what QoS 0 cannot be answered."""
+        """Replace a topic alias by its topic, and check what cannot be answered at QoS 0."""
         values = packet.properties
         if values.subscription_ids:
             raise ProtocolError("PUBLISH: a subscription identifier from a client", "v5 MQTT-3.3.4-6")

@@ -153,7 +153,7 @@ class Intake:
             self._work()
 
     def go_on(self) -> None:
-        """The next turn has come."""
+        """Continue, in the next turn."""
         self.release(_TURN)
 
     def _work(self) -> None:

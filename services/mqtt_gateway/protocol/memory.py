@@ -62,5 +62,6 @@ class Memory:
 
 
 def _cost(holder: Connection) -> float:
-    """Bytes times seconds: of two that hold as much, the one that has held it for longer goes first."""
+    """Return bytes times seconds: of two connections that hold as much, the one that has held it longer is closed
+    first."""
     return holder.kept * (holder.waited() + STEP)

@@ -36,7 +36,7 @@ class InOrder(Generic[V]):
         return False
 
     def answer(self, packet_id: int, value: V) -> Iterator[tuple[int, V]]:
-        """The answers that can go out now, in order."""
+        """Return the answers that can be sent now, in order."""
         answers, waiting = self._answers, self._waiting
         answers[packet_id] = value
         while waiting and waiting[0] in answers:

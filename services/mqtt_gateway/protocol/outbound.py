@@ -147,7 +147,7 @@ class Outbound:
         return len(self._waiting) if self._waiting else 0
 
     def sent(self) -> list[Outgoing]:
-        """QoS 1, not acknowledged, in order, of this connection and of earlier ones."""
+        """Return the messages of QoS 1 that are not acknowledged, in order, of this connection and of earlier ones."""
         kept = [each for each in self._earlier.values() if each.qos == 1]
         return kept + [
             Outgoing(packet_id, 1, delivery.identity, delivery.source)
@@ -180,7 +180,7 @@ class Outbound:
             self._keep(len(delivery.payload))
 
     def go_on(self) -> None:
-        """There may be room for what waits."""
+        """Send waiting messages as far as there is room."""
         waiting = self._waiting
         while waiting and not self.blocked and not (self.subscribing and waiting[0].retain):
             delivery = waiting.popleft()
@@ -219,7 +219,7 @@ class Outbound:
                 self.go_on()
 
     def received(self, packet_id: int) -> None:
-        """As ports.Deliveries."""
+        """Continue the exchange with PUBREL: the PUBREC is stored (`ports.Deliveries`)."""
         for each, _ in self._rels.answer(packet_id, None):  # v5 MQTT-4.6.0-4, v3.1.1 MQTT-4.6.0-4
             exchange = self._two.get(each)
             if exchange is not None and exchange.state == _RECEIVED:
@@ -350,9 +350,11 @@ class Outbound:
             self._output.write(3, data)
 
     def _encoded(self, delivery: Delivery, flags: int, packet_id: int, alias: bool = False) -> bytes | None:
-        """The PUBLISH; None if the client can never get it. A repeated one (DUP) no longer expires. QoS 2
-        has a topic alias only if `alias` is set: what is sent at once must not build on one that waits. With `alias`,
-        None: not with one."""
+        """Return the encoded PUBLISH; None if the client can never get it.
+
+        A repeated one (DUP) no longer expires. QoS 2 uses a topic alias only if `alias` is set, because a message that
+        is sent at once must not depend on one that waits; with `alias`, None: the alias cannot be used.
+        """
         if delivery.retain:
             flags |= 1
         values = b""

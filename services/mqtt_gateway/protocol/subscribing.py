@@ -74,7 +74,7 @@ class Subscribing:
         self._full = False
 
     def _uses(self, packet_id: int) -> bool:
-        """A message or a request with this id has not been answered."""
+        """Return whether a message or request with this id has not been answered."""
         if self._inbound.uses(packet_id):
             return True
         if self._asked is not None and self._asked.packet_id == packet_id:
@@ -151,7 +151,7 @@ class Subscribing:
         self._session.subscribe(packet)
 
     def _examined(self, packet: Subscribe) -> list[int | None]:
-        """The reason codes of filters that are refused here; None for the others."""
+        """Return the reason codes of filters that are refused here; None for the others."""
         filters = self._session.filters
         new: set[str] = set()
         codes: list[int | None] = []

@@ -58,7 +58,7 @@ class Unanswered:
         return self._last
 
     def asked(self, client: object, filters: tuple[str, ...]) -> None:
-        """A SUBSCRIBE is on its way; one at a time of a client."""
+        """Record a SUBSCRIBE that is not answered yet; a client has one at a time."""
         if len(self._by_client) >= MOST or len(filters) > MOST_FILTERS:
             return
         self._last += 1
