@@ -1,4 +1,4 @@
-"""The process: settings in, sockets open, until a signal ends it."""
+"""The process of the router: reads the settings, opens the sockets, and runs until a signal ends it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class ParsedAddress(NamedTuple):
     name: str
 
     def key(self, phase: str = "0") -> str:
-        """The hash key: `M0queue`, `M1queue`, `Ltemp.x`, `Rother` …"""
+        """Return the hash key: `M0queue`, `M1queue`, `Ltemp.x`, `Rother` …"""
         return f"M{phase}{self.name}" if self.kind == MOBILE else self.kind + self.name
 
 

@@ -73,7 +73,8 @@ class PassingOn:
         self._turns: dict[RouterConnection, dict[RouterConnection, _Turns]] = {}  # by client and container
 
     def pair(self, connection: RouterConnection, link: Link, name: str, durable: bool = False) -> RoutedLink:
-        """The client's half of a routed link to the address `name`. Raises AmqpError if it has left too many."""
+        """Return a routed link to the address `name` that has only its client's half so far. Raises AmqpError if too
+        many links of the connection are still being ended."""
         if sum(len(turns.leaving) for turns in self._turns.get(connection, {}).values()) >= LEAVING_LINKS:
             text = f"{LEAVING_LINKS} links of this connection are still being ended at their brokers: wait a little"
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, text)
@@ -162,7 +163,7 @@ class PassingOn:
             container.connection.amqp.wake()
 
     def _half_over(self, half: RoutedHalf) -> None:
-        """One link of a pair has ended; the other one is to follow if it is open."""
+        """End the other half of a pair of which one has ended, if it is open."""
         half.connection.link_over(half)
         pair = half.pair
         if pair.client is half:
@@ -182,7 +183,8 @@ class PassingOn:
             self._answered(half)
 
     def _leaves(self, half: RoutedHalf) -> None:
-        """The client has left; the container, which has this half, has to answer yet."""
+        """Note that the client has left: the container, whose half this is, must answer before the name is used
+        again."""
         turns = self._turns_of(half.pair.client.connection, half.connection)
         turns.unanswered.discard(half)
         turns.leaving.add(half)
@@ -191,7 +193,7 @@ class PassingOn:
         return self._turns.setdefault(client, {}).setdefault(container, _Turns())
 
     def _answered(self, half: RoutedHalf) -> None:
-        """The container has answered the attach or the detach of this half, or is gone."""
+        """Note that the container has answered the attach or detach of this half, or is lost."""
         client = half.pair.client.connection
         by_container = self._turns.get(client, {})
         turns = by_container.get(half.connection)
@@ -207,7 +209,7 @@ class PassingOn:
                 self._turns.pop(client, None)
 
     def link_over(self, record: LinkRecord) -> None:
-        """A link has gone with its connection."""
+        """Handle a link that has ended with its connection."""
         if isinstance(record, RoutedHalf) and record.pair.container is record:
             record.open = False
             self._answered(record)

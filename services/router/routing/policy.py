@@ -37,7 +37,7 @@ class AllowedAddresses:
                 self._exact.add(name)
 
     def allow(self, address: str) -> bool:
-        """`address` is without decoration."""
+        """Return whether the address (without decoration) is allowed."""
         if self._tree:
             return self._tree.best(tokens(address)) is True
         return self._all or address in self._exact or any(address.startswith(p) for p in self._prefixes)

@@ -79,7 +79,7 @@ class RoutedHalf(LinkRecord):
         self.pair.detached(self, error, closed, lost)
 
     def gone(self) -> None:
-        """The pair knows it from `detached`."""
+        """Do nothing: `detached` has notified the pair."""
 
     # What management shows
 
@@ -186,7 +186,7 @@ class RoutedLink:
         self.accepted = self.rejected = self.released = self.modified = self.presettled = 0
 
     def join(self, client: RoutedHalf, container: RoutedHalf) -> None:
-        """Both links exist: from now on deliveries, credit and outcomes pass."""
+        """Connect the two links: from now on deliveries, credit and outcomes pass."""
         self.client = client
         self.container = container
         first, second = client.link, container.link
@@ -227,7 +227,7 @@ class RoutedLink:
             self.egress.send(payload, (self, delivery_id), tag=tag, message_format=message_format)
 
     def partial(self, partial: Partial) -> None:
-        """A delivery comes in pieces."""
+        """Pass on a delivery that arrives in pieces."""
         payload = partial.context = Stream(partial)
         payload.add(self, None)
         self.deliver(self.ingress, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
@@ -249,7 +249,7 @@ class RoutedLink:
         self.presettled += token is None
 
     def flow(self) -> None:
-        """The receiving end granted credit or asks for a drain: pass it to the sending end."""
+        """Pass on credit and drain of the receiving end to the sending end."""
         egress, ingress, queue = self.egress, self.ingress, self.queue
         if self.stream is not None:
             self.stream.resume(self)
@@ -269,7 +269,7 @@ class RoutedLink:
         ingress.session.connection.wake()
 
     def drained(self) -> None:
-        """The sending end has used up or given back its credit."""
+        """Answer the receiving end: the sending end has used or returned its credit."""
         self._answer_drain()
         self.egress.session.connection.wake()
 
@@ -299,7 +299,7 @@ class RoutedLink:
                 self.second.pop(delivery_id, None)
 
     def sender_settled(self, delivery_ids: Sequence[int]) -> None:
-        """The sending end settled: so does the router towards the receiving end."""
+        """Settle towards the receiving end what the sending end has settled."""
         if self.second:
             tokens = [self.second.pop(d) for d in delivery_ids if d in self.second]
             if tokens:
@@ -309,7 +309,7 @@ class RoutedLink:
     # Life
 
     def give_up(self, error: AmqpError) -> None:
-        """The link to the container is not made: the client's attach is refused."""
+        """Refuse the client's attach, because no link to the container is made."""
         client = self.client
         if client.open:
             client.open = False
@@ -318,14 +318,15 @@ class RoutedLink:
             self.half_over(client)
 
     def peer_of(self, link: Any) -> RoutedHalf:
-        """The half on the other side of `link`."""
+        """Return the half on the other side of `link`."""
         if self.client.link is not link:
             return self.client
         assert self.container is not None
         return self.container
 
     def attached(self) -> None:
-        """The container answered: the client gets its termini. Null termini stand for a refusal; its detach follows."""
+        """Answer the client with the termini of the container's answer. Null termini mean a refusal, whose detach
+        follows."""
         assert self.container is not None
         self.answered(self.container)
         link = self.container.link
@@ -378,8 +379,8 @@ class RoutedLink:
                 self.temporary = name
 
     def _offered(self, container: RoutedHalf) -> tuple[Symbol, ...] | None:
-        """Capabilities of the link: those that the container offers on it, and those asked for that all its links
-        have."""
+        """Return the capabilities of the link: those that the container offers on it, and requested ones that all
+        links of the container have."""
         opened, answer = container.connection.amqp.remote_open, container.link.remote_attach
         asked = self.client.link.remote_attach
         everywhere = (opened.offered_capabilities if opened is not None else None) or ()
@@ -388,7 +389,7 @@ class RoutedLink:
         return tuple(offered) or None
 
     def _as_asked(self, terminus: Any) -> Any:
-        """The container's terminus with the address by which the client knows it."""
+        """Return the container's terminus with the address by which the client knows it."""
         assert self.rewritten is not None
         asked, external = self.rewritten
         if terminus is None or getattr(terminus, "address", None) != external:
@@ -398,8 +399,8 @@ class RoutedLink:
         return terminus
 
     def detached(self, half: RoutedHalf, error: Any, closed: bool, lost: bool) -> None:
-        """One end is gone: the other gets the reason. `lost`: it went with its connection; a durable terminus is
-        kept."""
+        """End the other half, with the error of the one that has ended. `lost`: that one was lost with its
+        connection, so a durable terminus is kept."""
         half.open = False
         self._drop_waiting()
         other = self.client if half is self.container else self.container
@@ -460,7 +461,7 @@ class RoutedLink:
 
 
 def survives(terminus: Any) -> bool:
-    """Does this terminus outlive its link when the connection is lost (durable subscriptions)?"""
+    """Return whether this terminus (a durable subscription) outlives its link when the connection is lost."""
     if terminus is None:
         return False
     return terminus.expiry_policy == "never" or bool(getattr(terminus, "timeout", 0)) or bool(terminus.durable)
