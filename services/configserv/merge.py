@@ -57,7 +57,7 @@ class Merger:
         return [self._pieces[name] for name in order]
 
     def piece(self, name: AddressName) -> bytes | None:
-        """The JSON of one feeds.AddressStatus."""
+        """Return the JSON of one feeds.AddressStatus."""
         return self._pieces.get(name)
 
     def phase(self, name: AddressName) -> feeds.Phase | None:
@@ -76,7 +76,7 @@ class Merger:
         return self._readiness.reporters
 
     def configure(self, applied: Applied) -> set[AddressName]:
-        """Sets the configuration of the newest revision. Returns the addresses whose status changed."""
+        """Set the configuration of the newest revision. Returns the addresses whose status changed."""
         before, failed_before, notes_before = self._addresses, self._failed, self._notes
         changed = differing(before, applied.state.addresses)
         others = self._note_changes(applied, changed)
@@ -103,7 +103,7 @@ class Merger:
         return self._merge(touched)
 
     def _note_changes(self, applied: Applied, changed: Iterable[AddressName]) -> set[AddressName]:
-        """Records the revision of each change. Returns the addresses of which the flavor changed."""
+        """Record the revision of each change. Returns the addresses of which the flavor changed."""
         addresses = applied.state.addresses
         flavors, flavors_before = applied.state.flavors, self._flavors
         self._flavors = flavors
@@ -138,7 +138,7 @@ class Merger:
         return changed | self.review() if is_further else changed
 
     def forget(self, reporter: str) -> set[AddressName]:
-        """Drops a disconnected reporter and its reports. Returns the addresses whose status changed."""
+        """Drop a disconnected reporter and its reports. Returns the addresses whose status changed."""
         self.revisions.forget(reporter)
         return self._merge(self._readiness.forget(reporter))
 

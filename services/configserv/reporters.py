@@ -36,7 +36,7 @@ class ReporterLinks:
         return True
 
     def has_reported(self, link: ControlReceiver) -> bool:
-        """Whether a full report has come over this link, and it is the newest of its reporter."""
+        """Return whether a full report has come over this link, and it is the newest of its reporter."""
         return self._links.get(link.name) is link and self._reported.get(link.name) is link
 
     def check(self, link: ControlReceiver, instance: str, *, full: bool) -> None:

@@ -114,7 +114,7 @@ class StatusMaps:
             self._homes = {name: where for name, where in self._homes.items() if name in origins}
 
     async def _is_ours(self, name: str) -> bool:
-        """Whether a ConfigMap of this name is missing or a status of ours; a foreign one is not changed."""
+        """Return whether a ConfigMap of this name is missing or a status of ours; a foreign one is not changed."""
         found = await asyncio.to_thread(self._api.get, CONFIG_MAP, name)
         if found is None or STATUS_OF in (found["metadata"].get("labels") or {}):
             self._refused.discard(name)

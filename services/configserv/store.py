@@ -81,7 +81,7 @@ def decoded(data: bytes, kind: type[T], where: str) -> T:
 
 
 def has_its_flavors(state: AppliedState) -> bool:
-    """Whether all flavors that addresses name are there; if not, a part of the state was lost."""
+    """Return whether all flavors that addresses name are there; if not, a part of the state was lost."""
     return {address.flavor for address in state.addresses.values()} - {None} <= state.flavors.keys()
 
 

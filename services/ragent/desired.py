@@ -97,7 +97,7 @@ class Desired:
         return self._types.keys()
 
     def known_names(self) -> Iterable[AddressName]:
-        """Names of all addresses that routers must know: desired ones and those being drained."""
+        """Return names of all addresses that routers must know: desired ones and those being drained."""
         yield from self._types
         yield from (name for name in self._placed if name not in self._types)
 

@@ -1,4 +1,4 @@
-"""Puts the controller together: on one machine, or in a Kubernetes cluster, where it waits for its turn."""
+"""Starts the controller: with files on one machine, or in a Kubernetes cluster after it has become the leader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPONENT = "storage-controller"
 
 
 async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
-    """The service: runs until `stop` is set. Raises process.Fatal if it cannot begin."""
+    """Run the service until `stop` is set. Raises process.Fatal if it cannot begin."""
     if isinstance(config.driver, KubernetesSettings):
         await _in_cluster(config, config.driver, stop)
         return

@@ -56,7 +56,7 @@ _SHARED: dict[Holding, Holding] = {}
 
 
 def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Contents:
-    """Sums the rows up. Raises ValueError if a count is not a number."""
+    """Sum the rows up. Raises ValueError if a count is not a number."""
     held: dict[AddressName, Holding] = {}
     topics = {
         address_name(WireName(row.name))

@@ -70,7 +70,7 @@ class FilesDriver:
 
 
 def signature(path: Path) -> Signature:
-    """A value that differs after each change of the file; None if there is no file."""
+    """Return a value that differs after each change of the file; None if there is no file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

@@ -82,7 +82,7 @@ class KubernetesDriver:
         return self._view.problem
 
     def config_maps(self) -> list[ConfigMap]:
-        """The ConfigMaps with configuration, by name."""
+        """Return the ConfigMaps with configuration, by name."""
         found = self._view.objects()
         return [
             ConfigMap(name, str(item["metadata"]["uid"]), FILES[kind_of(name, item, self._made_for)])

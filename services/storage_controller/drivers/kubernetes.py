@@ -302,7 +302,7 @@ class KubernetesDriver:
         return Place(self._settings.release, self._settings.namespace, owner)
 
     async def _call(self, request: Callable[[], T]) -> T:
-        """A request in a thread. Raises DriverError."""
+        """Make a request in a thread and return its result. Raises DriverError."""
         try:
             return await asyncio.to_thread(request)
         except ApiError as error:
