@@ -43,7 +43,7 @@ def _entries(folder: Path, text: str) -> dict[str, Any]:
 
 
 def _running(offset: int, folder: Path) -> dict[str, dict[str, Any]]:
-    """The addresses in the status of the suite that runs on `folder`, by name; empty if none does."""
+    """Return the addresses in the status of the suite that runs on `folder`, by name; empty if none does."""
     from enmasse.cli.http import NotRunning, get_status, suite_info
 
     try:
@@ -55,7 +55,7 @@ def _running(offset: int, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _described(name: str, entry: Any, in_memory: set[str], phase: str = "not running") -> dict[str, Any]:
-    """An entry of the file in the shape of an entry of the status JSON, for an address that is not there.
+    """Return an entry of the file in the shape of an entry of the status JSON, for an address that is not there.
 
     `in_memory`: the flavors that keep messages there.
     """

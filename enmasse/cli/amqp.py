@@ -47,7 +47,7 @@ async def connected(
 
 
 def run(work: Coroutine[Any, Any, int], remote: RemoteAddress) -> int:
-    """The exit status of `work`; an exception becomes a line on stderr and a status."""
+    """Return the exit status of `work`; an exception becomes a line on stderr and a status."""
     try:
         return asyncio.run(work)
     except (AmqpError, OSError) as error:
@@ -82,7 +82,7 @@ def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
 
 
 def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:
-    """The error, the address, and a remedy."""
+    """Return the error, the address, and a remedy."""
     if isinstance(error, AmqpError):
         known = error.condition == NOT_FOUND and remote.offset is not None
         which = f"`enmasse address list{offset_option(remote.offset or 0)}` shows which addresses there are."

@@ -129,8 +129,8 @@ class Installation:
         return found
 
     def status(self) -> dict[str, Any]:
-        """The status JSON, in the shape that a suite on this machine gives it, and `omitted`: a line for each ConfigMap
-        whose status leaves something out."""
+        """Return the status JSON, in the shape that a suite on this machine gives it, and `omitted`: a line for each
+        ConfigMap whose status leaves something out."""
         from enmasse.kubernetes.labels import STATUS_KEY, STATUS_OF, status_name
         from enmasse.supervisor.status import merge
 
@@ -166,7 +166,7 @@ class Installation:
         return {file: value for file, value in found.items() if value is not None or file == BROKERS}
 
     def of_addresses(self) -> dict[str, dict[str, Any]]:
-        """The ConfigMaps with addresses, by name, in the order of their names."""
+        """Return the ConfigMaps with addresses, by name, in the order of their names."""
         from enmasse.kubernetes.configuration import of_addresses
 
         return of_addresses(self.configuration())
@@ -260,7 +260,7 @@ def _token(file: str) -> str:
 
 
 def entries(part: Part) -> dict[str, Any]:
-    """The entries of a part. Ends the command if it cannot be read."""
+    """Return the entries of a part. Ends the command if it cannot be read."""
     from enmasse.cli.jsonfile import parse
 
     try:
@@ -273,7 +273,8 @@ def entries(part: Part) -> dict[str, Any]:
 
 
 def rows(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
-    """The entries of all ConfigMaps; the addresses of the status by name; and the phase of those that are in none."""
+    """Return the entries of all ConfigMaps; the addresses of the status by name; and the phase of those that are in
+    none."""
     try:
         there = Installation(place)
         wanted: dict[str, Any] = {}

@@ -119,7 +119,7 @@ def _name_source(error: click.ClickException) -> None:
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Whether writing to standard output raised it; writing to stderr does not raise (`common.report`)."""
+    """Return whether writing to standard output raised it; writing to stderr does not raise (`common.report`)."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

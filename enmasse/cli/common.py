@@ -111,5 +111,5 @@ def end(id: str, message: str, status: int = FAILED) -> NoReturn:
 
 
 def shows_colors() -> bool:
-    """Whether colours may be written to a terminal (https://no-color.org)."""
+    """Return whether colours may be written to a terminal (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

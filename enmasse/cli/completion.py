@@ -17,14 +17,14 @@ PATIENCE = 1.0
 
 
 def addresses(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of addresses, each with its type. None after -a, which names a server's address itself."""
+    """Return names of addresses, each with its type. None after -a, which names a server's address itself."""
     if context.params.get("url") is not None:
         return []
     return _items({name: entry.get("type") for name, entry in _addresses(context).items()}, incomplete)
 
 
 def flavors(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of flavors; if the type of the address is known, only those of that type."""
+    """Return names of flavors; if the type of the address is known, only those of that type."""
     type_ = context.params.get("type_")
     found = _entries(_folder(context) / "flavors.json")
     known = {name: flavor.get("type") for name, flavor in found.items()}
@@ -32,13 +32,13 @@ def flavors(context: click.Context, _: click.Parameter, incomplete: str) -> list
 
 
 def users(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of the users and groups in users.json."""
+    """Return names of the users and groups in users.json."""
     found = _entries(_folder(context) / "users.json")
     return _items({name: "group" if name.startswith("@") else "user" for name in found}, incomplete)
 
 
 def subscriptions(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ids of subscriptions of the running suite, each with its kind."""
+    """Return ids of subscriptions of the running suite, each with its kind."""
     from enmasse.cli.subctrl import NoAnswer, Refused, request
     from enmasse.model.sessions import SubscriptionsReply
 

@@ -27,7 +27,7 @@ def data_folder(offset: int) -> Path:
 
 
 def edited_folder(config: Path | None, offset: int, patience: float = ANSWER_SECONDS) -> Path:
-    """The folder whose addresses.json `enmasse address` works on. `patience`: seconds to wait for the suite."""
+    """Return the folder whose addresses.json `enmasse address` works on. `patience`: seconds to wait for the suite."""
     if config is not None:
         return config
     try:

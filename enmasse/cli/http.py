@@ -92,7 +92,7 @@ def _exchange(
 
 
 def get_status(offset: int, timeout: float = ANSWER_SECONDS, *, brief: bool = False) -> dict[str, Any]:
-    """The status JSON; `brief`: only schema, ready and config of it. Raises NotRunning."""
+    """Return the status JSON; `brief`: only schema, ready and config of it. Raises NotRunning."""
     _, status = request(offset, "GET", "/api/ready" if brief else "/api/status", timeout=timeout)
     if not isinstance(status, dict) or status.get("schema") != 1:
         raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{HTTP_PORT + offset}")

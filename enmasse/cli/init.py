@@ -129,7 +129,7 @@ def command(folder: Path) -> None:
 
 
 def existing(folder: Path) -> list[str]:
-    """Names of the files that are in `folder` already."""
+    """Return names of the files that are in `folder` already."""
     return [name for name in FILES if os.path.lexists(folder / name)]
 
 

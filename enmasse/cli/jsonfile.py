@@ -98,7 +98,7 @@ def remove(text: str, key: str) -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keeps other `enmasse address` commands on this folder waiting. Raises OSError."""
+    """Keep other `enmasse address` commands on this folder waiting. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -63,7 +63,7 @@ class Expiry(Seconds):
 
 
 def server_from(url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> Server:
-    """The server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
+    """Return the server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
     if url is None:
         return logged_in(Server(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset))
     try:
@@ -78,7 +78,7 @@ def server_from(url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> Serve
 def will_from(
     topic: str | None, message: str, qos: int, retain: bool, delay: float | None, version: str
 ) -> Will | None:
-    """The will of the options. Ends the command (wrong usage) if they contradict each other."""
+    """Return the will of the options. Ends the command (wrong usage) if they contradict each other."""
     from enmasse.mqtt.packets import NONE, Properties, Will
     from enmasse.mqtt.topics import fault_of_topic
 
@@ -187,7 +187,7 @@ def _client_for(server: Server, version: str, client_id: str | None, will: Will 
 
 
 def run(work: Coroutine[Any, Any, int], server: Server) -> int:
-    """The exit status of `work`; an exception becomes a line on stderr and a status."""
+    """Return the exit status of `work`; an exception becomes a line on stderr and a status."""
     from enmasse.aio.mqtt import Refused
     from enmasse.mqtt import reasons
 
@@ -230,7 +230,7 @@ def failure(error: OSError, server: Server) -> str:
 
 
 def explain(error: OSError, server: Server) -> str:
-    """The error, the server, and a remedy."""
+    """Return the error, the server, and a remedy."""
     from enmasse.aio.mqtt import Disconnected
 
     if isinstance(error, Disconnected) or (isinstance(error, TimeoutError) and error.errno is None):

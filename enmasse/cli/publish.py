@@ -152,7 +152,7 @@ class _Publisher:
         self._denied = False
 
     async def run(self, bodies: AsyncIterator[Any], rate: float | None, server: Server) -> int:
-        """The exit status. Raises OSError if it cannot connect, or the connection was lost."""
+        """Return the exit status. Raises OSError if it cannot connect, or the connection was lost."""
         client, tally = self._client, self._tally
         try:
             async with self._session:

@@ -99,7 +99,7 @@ class ReceiveLoop:
         """Whether the subscription that --unsubscribe deletes exists."""
 
     async def run(self) -> int:
-        """The exit status. Raises AmqpError or OSError if it cannot receive, Unprinted."""
+        """Return the exit status. Raises AmqpError or OSError if it cannot receive, Unprinted."""
         from enmasse.amqp.errors import AmqpError
 
         return await self._attempts.run(self._once, (AmqpError, OSError), _is_final)
@@ -193,7 +193,7 @@ class ReceiveLoop:
 
 
 def _is_final(error: AmqpError | OSError) -> bool:
-    """Whether to connect again would not help."""
+    """Return whether to connect again would not help."""
     from enmasse.amqp import errors
 
     if isinstance(error, errors.LoginError):

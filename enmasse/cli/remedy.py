@@ -9,8 +9,8 @@ from enmasse.text import offset_option
 
 
 def remedy(error: OSError, offset: int | None, not_tls: str) -> str:
-    """A sentence. `offset`: of the suite on this machine, None for a server that the user named. `not_tls`: what to say
-    if the server does not speak TLS."""
+    """Return a sentence. `offset`: of the suite on this machine, None for a server that the user named. `not_tls`: what
+    to say if the server does not speak TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "Name the file of its authority with --ca FILE, and use the host name of the certificate."
     if isinstance(error, ssl.SSLError):

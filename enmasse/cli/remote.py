@@ -26,13 +26,13 @@ class RemoteAddress(Server):
 
 
 def at_suite(address: str, offset: int) -> RemoteAddress:
-    """An address of the suite on this machine."""
+    """Return an address of the suite on this machine."""
     name = wire_name(AddressName(address))
     return RemoteAddress(scheme="amqp", host=LOCAL, port=AMQP_PORT + offset, address=name, offset=offset)
 
 
 def at_operators(node: str, offset: int) -> RemoteAddress:
-    """A node of the suite on this machine that only operators reach."""
+    """Return a node of the suite on this machine that only operators reach."""
     return RemoteAddress(scheme="amqp", host=LOCAL, port=OPERATORS_PORT + offset, address=node, offset=offset)
 
 
@@ -51,7 +51,8 @@ def parse(text: str, offset: int) -> RemoteAddress:
 
 
 def choose(address: str | None, url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> RemoteAddress:
-    """The remote address from a command's ADDRESS and -a. Ends the command (wrong usage) unless exactly one was given.
+    """Return the remote address from a command's ADDRESS and -a. Ends the command (wrong usage) unless exactly one was
+    given.
 
     An ADDRESS on the command line wins over a URL of the environment.
     """
@@ -79,7 +80,7 @@ def refuse_url(name: str, option: str) -> None:
 
 
 def is_from_environment(parameter: str) -> bool:
-    """Whether the running command has this parameter from its environment variable."""
+    """Return whether the running command has this parameter from its environment variable."""
     import click
 
     return click.get_current_context().get_parameter_source(parameter) is click.core.ParameterSource.ENVIRONMENT

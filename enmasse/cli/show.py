@@ -16,7 +16,7 @@ _PROPERTIES = (
 
 
 def as_json(message: Message) -> str:
-    """One line: body, durable, ttl …; what is not set is left out."""
+    """Return one line: body, durable, ttl …; what is not set is left out."""
     found: dict[str, Any] = {"body": plain(message.body), "durable": message.durable, "id": plain(message.message_id)}
     found |= {name: plain(value) for name in _PROPERTIES if (value := getattr(message, name)) is not None}
     if message.ttl is not None:
@@ -38,7 +38,7 @@ def as_text(message: Message) -> str:
 
 
 def plain(value: Any) -> Any:
-    """An AMQP value as JSON: binary as text if it is UTF-8, else {"base64": …}; unknown types as text."""
+    """Return an AMQP value as JSON: binary as text if it is UTF-8, else {"base64": …}; unknown types as text."""
     if isinstance(value, AmqpValue):
         return plain(value.value)
     if isinstance(value, AmqpSequence):

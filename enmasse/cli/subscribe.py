@@ -122,7 +122,7 @@ class SubscribeLoop:
         self._attempts = Attempts(server, options.timeout)
 
     async def run(self) -> int:
-        """The exit status. Raises Refused or OSError if it cannot subscribe, Unprinted."""
+        """Return the exit status. Raises Refused or OSError if it cannot subscribe, Unprinted."""
         return await self._attempts.run(self._once, (OSError,), _is_final)
 
     async def _once(self) -> int:
@@ -180,7 +180,7 @@ class SubscribeLoop:
 
 
 def as_json(message: Publish) -> str:
-    """One line: topic, body, qos, retain …; what is not set is left out."""
+    """Return one line: topic, body, qos, retain …; what is not set is left out."""
     from enmasse.cli.show import plain
 
     values = message.properties
@@ -205,7 +205,7 @@ def as_json(message: Publish) -> str:
 
 
 def _is_final(error: OSError) -> bool:
-    """Whether to connect again would not help."""
+    """Return whether to connect again would not help."""
     from enmasse.aio.mqtt import Disconnected
     from enmasse.mqtt import reasons
 

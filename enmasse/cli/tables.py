@@ -171,7 +171,7 @@ def printable(text: str) -> str:
 
 
 def age(since: str) -> str:
-    """How long ago a time was, in its two largest units: `2h5m`."""
+    """Return how long ago a time was, in its two largest units: `2h5m`."""
     try:
         seconds = max(0, int((datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()))
     except ValueError:

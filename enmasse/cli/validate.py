@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def type_of(entry: Any) -> str:
-    """The type that an entry of addresses.json has, in either notation; empty if it has none."""
+    """Return the type that an entry of addresses.json has, in either notation; empty if it has none."""
     if not isinstance(entry, dict):
         return ""
     if isinstance(entry.get("type"), str):
@@ -23,7 +23,7 @@ def type_of(entry: Any) -> str:
 
 
 def in_memory(folder: Path) -> set[str]:
-    """The flavors of flavors.json that keep messages in memory; none if the file cannot be used."""
+    """Return the flavors of flavors.json that keep messages in memory; none if the file cannot be used."""
     from enmasse.files import read_file
     from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import Unparsable, parse
@@ -36,7 +36,7 @@ def in_memory(folder: Path) -> set[str]:
 
 
 def new_problems(folder: Path, before: str, after: str) -> list[str]:
-    """One line for each thing wrong with `after` as content of addresses.json that was not wrong with `before`.
+    """Return one line for each thing wrong with `after` as content of addresses.json that was not wrong with `before`.
 
     Raises Unparsable if one of the files does not parse, OSError if flavors.json cannot be read.
     """
