@@ -28,8 +28,8 @@ _OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 async def listening(
     loop: asyncio.AbstractEventLoop, host: str, port: int, backlog: int, *, shared: bool = False
 ) -> list[socket.socket]:
-    """Sockets that listen on all addresses of `host` ("" or "*": on all there are). `shared`: other processes may
-    listen there too, each gets a part of those who connect. Raises OSError if that fails."""
+    """Return sockets that listen on all addresses of `host` ("" or "*": on all there are). `shared`: other processes
+    may listen there too, each gets a part of those who connect. Raises OSError if that fails."""
     found = await loop.getaddrinfo(
         None if host in ("", "*") else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )

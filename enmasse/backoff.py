@@ -59,5 +59,5 @@ class ReconnectBackoff(Backoff):
             self.reset()
 
     def wait_from(self, now: float) -> float:
-        """Seconds from now to the next try."""
+        """Return seconds from now to the next try."""
         return self._next(self._short if now - self._since < SOON else self._most)

@@ -23,19 +23,20 @@ Text = bytes | bytearray | memoryview | str
 
 
 def decode(data: Text, kind: type[T], *, most: int = MAX_BYTES) -> T:
-    """The JSON value in `data`, of the type `kind`. Raises msgspec.DecodeError with the reason."""
+    """Return the JSON value in `data`, of the type `kind`. Raises msgspec.DecodeError with the reason."""
     value: T = _bounded(msgspec.json.decode, data, kind, most)
     return value
 
 
 def unpack(data: bytes, kind: type[T], *, most: int = MAX_BYTES) -> T:
-    """The MessagePack value in `data`, of the type `kind`. Raises msgspec.DecodeError with the reason."""
+    """Return the MessagePack value in `data`, of the type `kind`. Raises msgspec.DecodeError with the reason."""
     value: T = _bounded(msgspec.msgpack.decode, data, kind, most)
     return value
 
 
 def decode_any(data: Text, *, most: int = MAX_BYTES) -> Any:
-    """The JSON value in `data`, of any type, nested MAX_NESTING deep at most: it can be compared, shown and encoded.
+    """Return the JSON value in `data`, of any type, nested MAX_NESTING deep at most: it can be compared, shown and
+    encoded.
 
     Raises msgspec.DecodeError with the reason.
     """

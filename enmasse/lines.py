@@ -53,7 +53,7 @@ class LineWriter:
             return self._changed.wait_for(lambda: self._waiting == 0, seconds)
 
     def _has_room(self, line: str) -> bool:
-        """Whether the line can be written without waiting: a pipe that is writable has room for PIPE_BUF bytes."""
+        """Return whether the line can be written without waiting: a writable pipe has room for PIPE_BUF bytes."""
         return len(line) < select.PIPE_BUF // 4 and bool(self._poll.poll(0))
 
     def _run(self) -> None:

@@ -90,7 +90,7 @@ def audit(event: str, **facts: Any) -> None:
 def setup(
     level: str = "warning", stream: Stream | None = None, audit_file: str | os.PathLike[str] | None = None, **ids: Any
 ) -> None:
-    """Sets the level, and the ids (`service=…`) of all events of this process; the library's logging joins in.
+    """Set the level, and the ids (`service=…`) of all events of this process; the library's logging joins in.
 
     `stream`: instead of stderr. `audit_file`: for audit events.
     """
@@ -124,7 +124,7 @@ def level() -> str:
 
 
 def set_level(level: str) -> None:
-    """Changes the level while the process runs."""
+    """Change the level while the process runs."""
     global _threshold
     _threshold = _LEVELS[level]
     logging.getLogger().setLevel(_threshold)

@@ -19,24 +19,25 @@ Samples = Iterable[tuple[dict[str, str], float]]
 
 
 def gauge(name: str, help_text: str, samples: Samples) -> Metric:
-    """A family of values that rise and fall."""
+    """Return a family of values that rise and fall."""
     return _family(name, name, help_text, "gauge", samples)
 
 
 def counter(name: str, help_text: str, samples: Samples) -> Metric:
-    """A family of values that only rise while the process lives. Raises ValueError if the name lacks `_total`."""
+    """Return a family of values that only rise while the process lives. Raises ValueError for a name without
+    `_total`."""
     if not name.endswith("_total"):
         raise ValueError(f"the counter {name} must be named {name}_total")
     return _family(name.removesuffix("_total"), name, help_text, "counter", samples)
 
 
 def single(value: float) -> Samples:
-    """The one series of a family without labels."""
+    """Return the one series of a family without labels."""
     return [({}, value)]
 
 
 def select(families: Iterable[Metric], names: Collection[str]) -> list[Metric]:
-    """The families of these names; those behind the last one of them are not made."""
+    """Return the families of these names. Families behind the last of them are not computed."""
     found: list[Metric] = []
     for family in families:
         if family.name in names:
@@ -47,14 +48,14 @@ def select(families: Iterable[Metric], names: Collection[str]) -> list[Metric]:
 
 
 def parse(data: bytes) -> list[Metric]:
-    """The families in a text format of Prometheus. Raises ValueError."""
+    """Return the families in a text format of Prometheus. Raises ValueError."""
     from prometheus_client.parser import text_string_to_metric_families
 
     return list(text_string_to_metric_families(data.decode()))
 
 
 def text(families: Iterable[Metric]) -> bytes:
-    """The families in Prometheus' text format."""
+    """Return the families in Prometheus' text format."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()

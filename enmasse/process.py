@@ -38,7 +38,7 @@ PORT_OFFSET = "ENMASSE_PORT_OFFSET"
 
 
 def command(words: str) -> str:
-    """An `enmasse` command to propose to people, for the suite of this process."""
+    """Return an `enmasse` command to propose to people, for the suite of this process."""
     return f"`enmasse {words}{offset_option(int(os.environ.get(PORT_OFFSET, '0')))}`"
 
 
@@ -82,7 +82,7 @@ def start(
 def main(
     run: Callable[[asyncio.Event], Awaitable[None]], *, use_uvloop: bool = False, guarded: bool = False
 ) -> NoReturn:
-    """Runs `run(stop)`; SIGTERM and SIGINT set `stop`. Ends the process: status 0, or 1 after an exception."""
+    """Run `run(stop)`; SIGTERM and SIGINT set `stop`. Ends the process: status 0, or 1 after an exception."""
     die_with_parent()
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     if guarded:

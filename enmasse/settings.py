@@ -57,7 +57,7 @@ S = TypeVar("S", bound=ServiceSettings)
 
 
 def read(path: str | Path, kind: type[T]) -> T:
-    """The settings in the file `path`. Raises ServiceSettingsError."""
+    """Return the settings in the file `path`. Raises ServiceSettingsError."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -88,7 +88,7 @@ def load(path: str | Path, kind: type[S]) -> S:
 
 
 def end(reason: str) -> NoReturn:
-    """Ends the process with status 2 and one line for the person who called it."""
+    """End the process with status 2 and one line for the person who called it."""
     sys.stderr.write(f"{reason}\n")
     raise SystemExit(2)
 

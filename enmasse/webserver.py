@@ -65,7 +65,7 @@ class Response(NamedTuple):
 
 
 def plain(status: int, text: str) -> Response:
-    """A line of text."""
+    """Return a line of text."""
     return Response(status, "text/plain; charset=utf-8", f"{text}\n".encode())
 
 
@@ -114,12 +114,12 @@ class WebServer:
         return len(self._open)
 
     def start(self) -> None:
-        """Begins to answer; returns at once."""
+        """Begin to answer, without waiting for a request."""
         self._listening.setblocking(True)
         threading.Thread(target=self._accept, name="http", daemon=True).start()
 
     def close(self) -> None:
-        """Ends the listener and every connection; does not wait for their threads."""
+        """End the listener and every connection; does not wait for their threads."""
         self._closed = True
         _shut(self._listening)
         self._listening.close()
@@ -276,7 +276,7 @@ class _Conversation(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def _body(self) -> bytes:
-        """The request's body. Raises _Refused."""
+        """Return the request's body. Raises _Refused."""
         length = self.headers.get("Content-Length", "0")
         if not length.isascii() or not length.isdigit():
             raise _Refused(400)
@@ -293,7 +293,7 @@ class _Conversation(BaseHTTPRequestHandler):
             raise _Refused(408) from None
 
     def _refuse(self, status: int) -> None:
-        """Answers without having read everything: what is still on its way is read, or the answer would be lost."""
+        """Answer without having read everything: what is still on its way is read, or the answer would be lost."""
         self._begin_answer()
         self.send_error(status)
         self.connection.shutdown(socket.SHUT_WR)
@@ -313,6 +313,6 @@ class _Conversation(BaseHTTPRequestHandler):
 
 
 def _shut(open_socket: socket.socket) -> None:
-    """Ends a socket that another thread may be waiting for."""
+    """End a socket that another thread may be waiting for."""
     with contextlib.suppress(OSError):
         open_socket.shutdown(socket.SHUT_RDWR)

@@ -308,7 +308,7 @@ def connect(
     desired_capabilities: tuple[str, ...] = (),
     limits: Limits | None = None,
 ) -> Client:
-    """A client, to be used as `async with connect(...) as c` or opened by `await connect(...).open()`.
+    """Return a client, to be used as `async with connect(...) as c` or opened by `await connect(...).open()`.
 
     `url` is "amqp://user:password@host:port" or "amqps://…", or just a host; times are seconds. `hostname` (default:
     the host) goes into open and SASL and names the virtual host. A `user` authenticates by SCRAM-SHA-512 or -256, or by

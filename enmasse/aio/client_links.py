@@ -277,7 +277,7 @@ class ClientReceiver(ClientLink):
         return len(self._queue)
 
     async def receive(self, timeout: float | None = None) -> Delivery:
-        """The next message. Raises TimeoutError, or AmqpError if the link is lost and nothing is left."""
+        """Return the next message. Raises TimeoutError, or AmqpError if the link is lost and nothing is left."""
         queue = self._queue
         while not queue:
             if self.closed or self._leaving:

@@ -200,7 +200,8 @@ class Client:
         return int(answer.reason)
 
     def room(self) -> int:
-        """How many QoS 1 and 2 publications may be sent now: the server's receive maximum, less those in flight."""
+        """Return how many QoS 1 and 2 publications may be sent now: the server's receive maximum less those in
+        flight."""
         return self._sent.room
 
     def publish_nowait(
@@ -243,7 +244,7 @@ class Client:
         return answer.codes
 
     async def unsubscribe(self, *filters: str, properties: Properties = NONE) -> tuple[int, ...]:
-        """The codes, one for each filter (3.1.1: none). Raises Disconnected, TimeoutError, ValueError."""
+        """Return the codes, one for each filter (3.1.1: none). Raises Disconnected, TimeoutError, ValueError."""
         answer: UnsubAck = await self._ask(Unsubscribe(self._sent.next_id(self._answers), filters, properties))
         return answer.codes
 

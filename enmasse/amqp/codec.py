@@ -76,7 +76,7 @@ def _unknown(code: int) -> Decoder:
 
 
 def constant(value: Any) -> Decoder:
-    """The decoder of an encoding without bytes of its own."""
+    """Return the decoder of an encoding without bytes of its own."""
 
     def decode_constant(buf: Buffer, pos: int, end: int, depth: int) -> tuple[Any, int]:
         return value, pos
@@ -85,7 +85,7 @@ def constant(value: Any) -> Decoder:
 
 
 def fixed(layout: str, make: Callable[[Any], Any] | None = None) -> Decoder:
-    """The decoder of a fixed-width encoding; `make` turns what struct gives into the value."""
+    """Return the decoder of a fixed-width encoding; `make` turns what struct gives into the value."""
     struct = Struct(layout)
     unpack, width = struct.unpack_from, struct.size
 
@@ -281,7 +281,8 @@ def _array32(buf: Buffer, pos: int, end: int, depth: int) -> tuple[Array, int]:
 
 
 def _array(buf: Buffer, pos: int, stop: int, count: int, depth: int) -> Array:
-    """An array's constructor and elements. A descriptor belongs to the constructor: it comes once, before them."""
+    """Return an array's constructor and elements. A descriptor is part of the constructor: it stands once, before
+    the elements."""
     if depth <= 0:
         raise malformed(f"nested deeper than {MAX_DEPTH} at byte {pos}")
     if pos >= stop:

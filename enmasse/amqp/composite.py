@@ -58,12 +58,12 @@ def checked(kind: Kind, check: Callable[[Any], bool], name: str) -> Kind:
 
 
 def at_most(kind: Kind, highest: int) -> Kind:
-    """A number with the choices 0 to `highest`."""
+    """Return a number with the choices 0 to `highest`."""
     return checked(kind, lambda value: value <= highest, f"a number of 0 to {highest}")
 
 
 def choice(kind: Kind, *values: str) -> Kind:
-    """A symbol out of `values`."""
+    """Return a symbol out of `values`."""
     return checked(kind, lambda value: value in values, f"one of {', '.join(values)}")
 
 
@@ -127,7 +127,7 @@ ADDRESS = STRING
 
 
 def field(kind: Kind, *, default: Any = None, mandatory: bool = False) -> Any:
-    """A field of a composite type. Those with several symbols and those with a map are never None."""
+    """Return a field of a composite type. Those with several symbols and those with a map are never None."""
     metadata = {"kind": kind, "mandatory": mandatory}
     if mandatory:
         return dataclasses.field(metadata=metadata)
@@ -240,7 +240,7 @@ def decode_composite(buf: Buffer, pos: int, end: int, depth: int = MAX_DEPTH) ->
 
 
 def decode_fields(table: Table, buf: Buffer, pos: int, stop: int, count: int, depth: int) -> Any:
-    """An instance from the `count` fields that fill the bytes from `pos` to `stop`.
+    """Return an instance from the `count` fields that fill the bytes from `pos` to `stop`.
 
     Raises AmqpError(amqp:decode-error).
     """
@@ -285,7 +285,7 @@ def instance(name: str, *classes: type) -> Kind:
 
 
 def map_of(key: Kind, value: Kind) -> Kind:
-    """A map whose keys and values (null allowed) are of these kinds."""
+    """Return a map whose keys and values (null allowed) are of these kinds."""
 
     def decode_map(buf: Buffer, pos: int, end: int, depth: int) -> tuple[dict[Any, Any], int]:
         if depth <= 0:

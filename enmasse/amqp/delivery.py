@@ -116,9 +116,9 @@ class Outgoing:
         return self._complete or self._bytes > 0
 
     def next_frame(self, handle: bytes, room: int) -> tuple[list[Piece], int, bool]:
-        """The next frame without its header: (buffers, size, last). `room` is what a frame may hold after its header.
-        `delivery_id` has been set before the first. Raises AmqpError if the peer's frames are too small for the head
-        of a transfer."""
+        """Return the next frame without its header: (buffers, size, last). `room` is what a frame may hold after its
+        header. `delivery_id` has been set before the first. Raises AmqpError if the peer's frames are too small for the
+        head of a transfer."""
         first = self.tag is not None
         size = 0
         buffers: list[Piece] = [b""]

@@ -79,8 +79,8 @@ def by_state(entries: list[tuple[int, Any]]) -> Iterator[tuple[bytes, list[int]]
 
 
 def usual_disposition(data: bytes, start: int, end: int) -> Disposition | None:
-    """The disposition from `start` to `end`, if it is of the form that `send_dispositions` writes, and without a state
-    or accepted. None: it is for the tables."""
+    """Return the disposition from `start` to `end`, if it is of the form that `send_dispositions` writes, and without a
+    state or accepted. None: it is for the tables."""
     if end - start not in _USUAL_SIZES:
         return None
     kind, size, count, role, first_code, first, last_code, last, settled = _USUAL(data, start)

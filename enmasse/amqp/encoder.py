@@ -60,12 +60,12 @@ _pack_compound32 = Struct(">BII").pack
 
 
 def encode(value: Any) -> bytes:
-    """The smallest usual encoding of `value`. Raises TypeError or ValueError for what has no AMQP form."""
+    """Return the smallest usual encoding of `value`. Raises TypeError or ValueError for what has no AMQP form."""
     return ENCODERS[type(value)](value)
 
 
 def packer(code: int, layout: str, name: str, take: Callable[[Any], Any] | None = None) -> Encoder:
-    """The encoder of a fixed-width encoding; `take` turns the value into what struct wants."""
+    """Return the encoder of a fixed-width encoding; `take` turns the value into what struct wants."""
     pack = Struct(">B" + layout).pack
 
     def encode_fixed(value: Any) -> bytes:
@@ -167,7 +167,7 @@ def _encode_map(value: dict[Any, Any]) -> bytes:
 
 
 def encoded_map(elements: list[bytes]) -> bytes:
-    """A map of keys and values, in turns, that are encoded already."""
+    """Return a map of keys and values, in turns, that are encoded already."""
     body = b"".join(elements)
     count = len(elements)
     if len(body) < 255 and count < 256:
@@ -205,7 +205,7 @@ def _encode_array(array: Array) -> bytes:
 
 
 def _array_parts(kind: type, values: tuple[Any, ...]) -> tuple[bytes, list[bytes]]:
-    """The constructor of an array's elements, and the elements without theirs."""
+    """Return the constructor of an array's elements, and the elements without theirs."""
     code = _ARRAY_CODES.get(kind)
     if code is not None:
         encoder = _WIDE_IN_ARRAY.get(kind) or ENCODERS[kind]
@@ -235,7 +235,7 @@ def _array_parts(kind: type, values: tuple[Any, ...]) -> tuple[bytes, list[bytes
 
 
 def _compound32(encoded: bytes) -> bytes:
-    """An encoded list, map or array in the encoding with four-byte sizes, without its code."""
+    """Return an encoded list, map or array in the encoding with four-byte sizes, without its code."""
     code = encoded[0]
     if code == 0x45:
         return _U32_PAIR.pack(4, 0)

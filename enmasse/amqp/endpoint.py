@@ -180,5 +180,5 @@ class Link:
 
 
 def from_error(error: Error | None) -> AmqpError | None:
-    """The exception for an error from the wire; None for none."""
+    """Return the exception for an error from the wire; None for none."""
     return None if error is None else error.exception()

@@ -20,7 +20,7 @@ def uint(value: int) -> bytes:
 
 
 def performative(code: int, fields: list[bytes]) -> bytes:
-    """A described list of encoded fields, list8 if it fits."""
+    """Return a described list of encoded fields, list8 if it fits."""
     body = b"".join(fields)
     if len(body) < 255 and len(fields) < 256:
         return b"\x00\x53" + bytes((code,)) + b"\xc0" + bytes((len(body) + 1, len(fields))) + body

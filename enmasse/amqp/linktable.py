@@ -95,7 +95,7 @@ class LinkTable:
         self._names.count += 1
 
     def answered(self, key: Key) -> Link | None:
-        """The link of ours that an attach of the peer answers."""
+        """Return the link of ours that an attach of the peer answers."""
         return self._awaiting.pop(key, None)
 
     def bind(self, link: Link, handle: int, size: int) -> None:
@@ -111,7 +111,7 @@ class LinkTable:
         return self._by_remote.get(handle)
 
     def remote(self, handle: int, what: str) -> Link:
-        """The link by the peer's handle. Raises SessionFault if none is attached."""
+        """Return the link by the peer's handle. Raises SessionFault if none is attached."""
         link = self._by_remote.get(handle)
         if link is None:
             raise SessionFault(errors.UNATTACHED_HANDLE, f"{what} handle {handle}, which is not attached")

@@ -75,7 +75,7 @@ class Message:
     footer: dict[Any, Any] = field(default_factory=dict, kw_only=True)
 
     def encode(self) -> bytes:
-        """The message's bytes. Raises TypeError or ValueError, naming the section, for what has no AMQP form."""
+        """Return the message's bytes. Raises TypeError or ValueError, naming the section, for what has no AMQP form."""
         parts = []
         header = _read_header(self)
         if header != _NO_HEADER:
@@ -157,7 +157,7 @@ _NO_LOCAL_NAME: Final = "apache.org:no-local-filter:list"
 
 
 def jms_selector(expression: str) -> dict[str, Any]:
-    """The entry of a filter map that selects by a JMS expression: `Source(filter={**jms_selector("x > 1")})`."""
+    """Return the entry of a filter map that selects by a JMS expression: `Source(filter={**jms_selector("x > 1")})`."""
     return {Symbol("jms-selector"): Described(ULong(_SELECTOR_CODE), expression)}
 
 
@@ -183,5 +183,5 @@ def selector_of(filters: Mapping[str, Any]) -> str | None:
 
 
 def is_no_local(filters: Mapping[str, Any]) -> bool:
-    """Whether a filter map has the no-local filter."""
+    """Return whether a filter map has the no-local filter."""
     return any(_is_filter(value, _NO_LOCAL_CODE, _NO_LOCAL_NAME) for value in filters.values())

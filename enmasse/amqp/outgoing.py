@@ -146,7 +146,7 @@ class OutgoingWindow:
             sender.outcomes(run, state, settled)
 
     def oldest_of(self, first: int, count: int) -> Sender | None:
-        """The sender of the first unsettled delivery of a range."""
+        """Return the sender of the first unsettled delivery of a range."""
         for delivery_id in known(self.unsettled, first, count):
             return self.unsettled[delivery_id][0]
         return None

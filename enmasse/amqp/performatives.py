@@ -411,7 +411,7 @@ class SaslOutcome:
 
 
 def encode_performative(performative: Any) -> bytes:
-    """A performative, terminus, state or error as a described list. Raises ValueError naming the wrong field."""
+    """Return a performative, terminus, state or error as a described list. Raises ValueError naming the wrong field."""
     return ENCODERS[type(performative)](performative)
 
 

@@ -176,7 +176,8 @@ def _decode_header(encoded: bytes) -> Header:
 
 @lru_cache(maxsize=1024)
 def encode_header(header: Header) -> bytes:
-    """The header section; nothing at all for one that has only defaults. Raises ValueError naming the wrong field."""
+    """Return the header section; nothing at all for one that has only defaults. Raises ValueError naming the wrong
+    field."""
     elements = [
         NULL if value == default else _encode_field("header", name, kind, value)
         for name, kind, value, default in zip(Header._fields, _HEADER_KINDS, header, NO_HEADER, strict=True)
@@ -194,7 +195,7 @@ def _encode_field(section: str, name: str, kind: Kind, value: Any) -> bytes:
 
 
 def encode_properties(values: tuple[Any, ...]) -> bytes:
-    """The properties section from its thirteen values; empty without any value.
+    """Return the properties section from its thirteen values; empty without any value.
 
     Raises ValueError or TypeError that names the property.
     """
@@ -213,7 +214,7 @@ def encode_properties(values: tuple[Any, ...]) -> bytes:
 
 
 def encode_annotations(section: int, annotations: Mapping[Any, Any]) -> bytes:
-    """A section of annotations (or the footer): keys are symbols, or ulongs; empty without annotations."""
+    """Return a section of annotations (or the footer): keys are symbols, or ulongs; empty without annotations."""
     return bytes((0x00, 0x53, section)) + encode_fields(annotations) if annotations else b""
 
 
@@ -244,7 +245,7 @@ class Sections:
         self._application_properties: dict[str, Any] | None = None
 
     def _walk(self, section: int) -> None:
-        """Walk on until `section`, a later one, or the end is come upon."""
+        """Find the sections up to `section`, or to the first later one if the message lacks it."""
         buf, last, begins, values = self.payload, self._last, self._begins, self._values
         end = len(buf)
         value = values.get(last, 0)
@@ -398,7 +399,7 @@ class Sections:
         return self._map(FOOTER)
 
     def body(self) -> tuple[int, list[Any]]:
-        """The kind of the body (DATA, AMQP_SEQUENCE, AMQP_VALUE; 0: none) and the values of its sections.
+        """Return the kind of the body (DATA, AMQP_SEQUENCE, AMQP_VALUE; 0: none) and the values of its sections.
 
         Raises AmqpError(amqp:decode-error).
         """
@@ -460,8 +461,8 @@ class Sections:
         return encode_header(self.header if header is None else header) + encoded
 
     def replace_annotations(self, annotations: Mapping[Any, Any]) -> bytes:
-        """The message with these message annotations instead of its own (none: without the section), the rest as it
-        came."""
+        """Return the message with these message annotations instead of its own (none: without the section), the rest as
+        it came."""
         start, rest = self.begin(MESSAGE_ANNOTATIONS), self.begin(PROPERTIES)
         encoded = encode_annotations(MESSAGE_ANNOTATIONS, annotations)
         return b"".join((self.payload[:start], encoded, self.payload[rest:]))

@@ -18,13 +18,13 @@ class Silence:
         self._close = -1
 
     def handshake_due(self, now_ms: int, timeout_ms: int) -> int:
-        """When the peer must have opened: `timeout_ms` after the first tick."""
+        """Return when the peer must have opened: `timeout_ms` after the first tick."""
         if self._handshake < 0:
             self._handshake = now_ms + timeout_ms
         return self._handshake
 
     def close_due(self, now_ms: int, timeout_ms: int) -> int:
-        """When the peer must have closed: `timeout_ms` after the first tick that asks."""
+        """Return when the peer must have closed: `timeout_ms` after the first tick that asks."""
         if self._close < 0:
             self._close = now_ms + timeout_ms
         return self._close

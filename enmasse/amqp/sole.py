@@ -16,7 +16,7 @@ _FAILED = Symbol("amqp:connection-establishment-failed")
 
 
 def wants_sole(peer: Open) -> bool:
-    """Whether the peer asks to be the only one of its container-id."""
+    """Return whether the peer asks to be the only one of its container-id."""
     return SOLE_CONNECTION in (peer.desired_capabilities or ())
 
 

@@ -34,7 +34,7 @@ def passed_on_parts(name: str) -> tuple[str, str] | None:
 
 
 def capabilities(terminus: Any) -> frozenset[str]:
-    """The capabilities of a source or target, in small letters; none for a coordinator, or for no terminus."""
+    """Return the capabilities of a source or target, in small letters; none for a coordinator, or for no terminus."""
     return frozenset(str(c).lower() for c in (getattr(terminus, "capabilities", None) or ()))
 
 
@@ -47,13 +47,13 @@ def subscription_kind(source: Any) -> str:
 
 
 def is_selector(key: Any, value: Any) -> bool:
-    """Whether an entry of a filter set is a JMS selector. Clients that describe nothing name it `jms-selector`."""
+    """Return whether an entry of a filter set is a JMS selector. Clients without descriptors call it `jms-selector`."""
     kind = _kind(key, value)
     return kind in SELECTOR or (kind not in NO_LOCAL and str(key) == "jms-selector")
 
 
 def is_no_local(key: Any, value: Any) -> bool:
-    """Whether an entry of a filter set keeps back what the same connection has sent."""
+    """Return whether an entry of a filter set keeps back what the same connection has sent."""
     return _kind(key, value) in NO_LOCAL or str(key) == "no-local"
 
 

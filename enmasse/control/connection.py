@@ -182,11 +182,11 @@ class ControlConnection(asyncio.Protocol):
         return [str(capability) for capability in found or ()]
 
     async def opened(self) -> None:
-        """Waits for the peer's open. Raises ConnectionLost."""
+        """Wait for the peer's open. Raises ConnectionLost."""
         await asyncio.shield(self._opened)
 
     async def wait_closed(self) -> None:
-        """Waits until the connection is gone; `error` has the reason."""
+        """Wait until the connection is gone; `error` has the reason."""
         await asyncio.shield(self._gone)
 
     @property
@@ -195,7 +195,7 @@ class ControlConnection(asyncio.Protocol):
         return self._gone.done()
 
     def sender(self, target: str | None, *, name: str | None = None, source: str | None = None) -> ControlSender:
-        """Attaches a sender (`target` None: the anonymous terminus); whether it may, `await sender.opened()` shows."""
+        """Attach a sender (`target` None: the anonymous terminus); whether it may, `await sender.opened()` shows."""
         link = self._own_session().sender(name or self._next_name())
         link.target.address = target
         link.source.address = source or link.name
@@ -215,7 +215,7 @@ class ControlConnection(asyncio.Protocol):
         settled: bool = False,
         configure: Callable[[Any], None] | None = None,
     ) -> ControlReceiver:
-        """Attaches a receiver with `window` credit. `dynamic`: the peer names an address for us (`remote_source`).
+        """Attach a receiver with `window` credit. `dynamic`: the peer names an address for us (`remote_source`).
 
         `settled` asks the sender to settle first. `configure` gets proton's link before it is opened (filters …).
         """
@@ -239,7 +239,7 @@ class ControlConnection(asyncio.Protocol):
         return receiver
 
     def close(self, condition: str = "", description: str = "") -> None:
-        """Closes the connection politely; `wait_closed` waits for it."""
+        """Close the connection politely; `wait_closed` waits for it."""
         if self._closing or self._gone.done():
             return
         self._closing = True
@@ -257,7 +257,7 @@ class ControlConnection(asyncio.Protocol):
         self.close(error.condition, error.description)
 
     def abort(self) -> None:
-        """Drops the socket."""
+        """Drop the socket."""
         if self._socket is not None:
             self._socket.abort()
 

@@ -166,7 +166,7 @@ class Listener:
         self._acceptor = Acceptor(self._loop, sockets, self._take)
 
     async def close(self) -> None:
-        """Stops listening and closes every connection, politely first."""
+        """Stop listening, and close every connection with a close that states the reason."""
         if self._following is not None:
             self._following.cancel()
         self._acceptor.close()

@@ -44,7 +44,7 @@ def decode(delivery: Delivery) -> tuple[str | None, bytes | memoryview]:
 
 
 def body(delivery: Delivery) -> bytes | memoryview:
-    """The JSON text of the body. Raises ControlError(amqp:decode-error) if that is no text."""
+    """Return the JSON text of the body. Raises ControlError(amqp:decode-error) if that is no text."""
     at = _long_text(delivery.data)
     return memoryview(delivery.data)[at + 5 :] if at else _text(delivery.message.body)
 

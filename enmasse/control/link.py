@@ -109,11 +109,11 @@ class ControlLink:
         return self._link
 
     async def opened(self) -> None:
-        """Waits until the peer has attached its end. Raises LinkClosed when it refuses."""
+        """Wait until the peer has attached its end. Raises LinkClosed when it refuses."""
         await asyncio.shield(self._attached)
 
     def accept(self) -> None:
-        """Answers the attach of a peer with the termini it asked for."""
+        """Answer the attach of a peer with the termini it asked for."""
         self._answered = True
         self._link.source.copy(self._link.remote_source)
         self._link.target.copy(self._link.remote_target)
@@ -125,7 +125,7 @@ class ControlLink:
         self.connection.wake()
 
     def refuse(self, condition: str, description: str) -> None:
-        """Answers the attach of a peer with a null terminus and a detach that gives the reason (part 2.6.3)."""
+        """Answer the attach of a peer with a null terminus and a detach that gives the reason (part 2.6.3)."""
         self._answered = True
         if self.is_sender:
             self._link.source.type = _NULL_TERMINUS
@@ -137,7 +137,7 @@ class ControlLink:
         self.close(condition, description)
 
     def close(self, condition: str = "", description: str = "") -> None:
-        """Detaches the link for good, with an error if a condition is given."""
+        """Detach the link for good, with an error if a condition is given."""
         if self.closed:
             return
         if condition:
@@ -203,7 +203,7 @@ class ControlSender(ControlLink):
     def send(
         self, message: proton.Message | bytes, on_outcome: OnOutcome | None = None, *, settled: bool = False
     ) -> None:
-        """Sends now, credit or not (proton keeps what has none). `on_outcome` is called once, also on loss.
+        """Send now, credit or not (proton keeps what has none). `on_outcome` is called once, also on loss.
 
         Raises LinkClosed.
         """
@@ -221,7 +221,7 @@ class ControlSender(ControlLink):
         self.connection.wake()
 
     async def deliver(self, message: proton.Message | bytes) -> Outcome:
-        """Waits for credit, sends, waits for the outcome. Raises LinkClosed."""
+        """Wait for credit, send, and wait for the outcome. Raises LinkClosed."""
         while self.credit <= 0:
             await self.has_credit()
         done: asyncio.Future[Outcome] = self.connection.loop.create_future()
@@ -237,7 +237,7 @@ class ControlSender(ControlLink):
         return outcome
 
     async def has_credit(self) -> None:
-        """Waits until the peer has granted credit. Raises LinkClosed."""
+        """Wait until the peer has granted credit. Raises LinkClosed."""
         if self.closed:
             raise LinkClosed("closed", f"the link {self.name} is closed")
         if self.credit > 0:
@@ -366,7 +366,7 @@ class ControlReceiver(ControlLink):
         self._waiter: asyncio.Future[None] | None = None
 
     def grant(self, credit: int) -> None:
-        """Gives the sender more credit."""
+        """Grant the sender more credit."""
         if not self.closed and credit > 0:
             pn_link_flow(self._impl, credit)
             self.connection.wake()
@@ -383,7 +383,7 @@ class ControlReceiver(ControlLink):
         return self
 
     async def __anext__(self) -> Delivery:
-        """The next delivery. Raises LinkClosed when the link ends; what arrived before is given first."""
+        """Return the next delivery. Raises LinkClosed when the link ends; what arrived before is given first."""
         while not self._queue:
             if self.closed:
                 raise self.error or LinkClosed("closed")
@@ -447,7 +447,7 @@ class ControlReceiver(ControlLink):
 
 
 def decode(data: bytes) -> Any:
-    """A proton.Message from its bytes. Raises ControlError(amqp:decode-error), whatever the bytes are."""
+    """Return a proton.Message from its bytes. Raises ControlError(amqp:decode-error), whatever the bytes are."""
     message = proton.Message()
     try:
         message.decode(data)

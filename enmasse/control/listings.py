@@ -73,7 +73,7 @@ class Listings:
 
 
 async def read_listings(node: Artemis) -> Listings:
-    """Reads both listings. Raises ControlError."""
+    """Read both listings. Raises ControlError."""
     return Listings(
         node,
         *await asyncio.gather(

@@ -269,23 +269,23 @@ class Artemis(Management):
 
     @staticmethod
     def is_at(connection: ControlConnection) -> bool:
-        """Whether the peer says that it is such a broker. Others are not asked: some make an address of what they are
-        asked for."""
+        """Return whether the peer says that it is such a broker. Others are not asked: some make an address of what
+        they are asked for."""
         return connection.remote_properties.get("product") == ARTEMIS
 
     async def invoke(self, resource: str, operation: str, *arguments: Any, timeout: float | None = None) -> Any:
-        """Calls an operation (`invoke("broker", "getQueueNames")`) and gives its result. Raises RequestFailed."""
+        """Call an operation (`invoke("broker", "getQueueNames")`) and return its result. Raises RequestFailed."""
         return self.result(await self.ask(resource, operation, *arguments, timeout=timeout))
 
     def ask(
         self, resource: str, operation: str, *arguments: Any, timeout: float | None = None
     ) -> asyncio.Future[Reply]:
-        """Calls an operation; `result` takes the reply apart."""
+        """Call an operation; `result` takes the reply apart."""
         properties = {"_AMQ_ResourceName": resource, "_AMQ_OperationName": operation}
         return self.request(properties, json.dumps(arguments), timeout)
 
     async def attribute(self, resource: str, name: str) -> Any:
-        """An attribute's value (`attribute("queue.q", "messageCount")`). Raises RequestFailed."""
+        """Return an attribute's value (`attribute("queue.q", "messageCount")`). Raises RequestFailed."""
         return self.result(await self.request({"_AMQ_ResourceName": resource, "_AMQ_Attribute": name}, "[]"))
 
     def digest(self, reply: Reply) -> int:
@@ -310,7 +310,8 @@ class Artemis(Management):
 
 
 def _encode(properties: list[str | None], application_properties: Mapping[str, Any], body: Any) -> bytes:
-    """A request (part 3.2). By our own codec: Proton's Python takes four times as long, and there are thousands."""
+    """Return a request (part 3.2), encoded by our codec: Proton's Python takes four times as long, and there are
+    thousands."""
     content = dict(body) if isinstance(body, Mapping) else body
     encode = codec.encode
     sections = (b"\x00\x53\x73", encode(properties), b"\x00\x53\x74", encode(dict(application_properties)))
@@ -318,7 +319,7 @@ def _encode(properties: list[str | None], application_properties: Mapping[str, A
 
 
 def _body(data: bytes) -> Any:
-    """The body of a reply. Raises ControlError(amqp:decode-error)."""
+    """Return the body of a reply. Raises ControlError(amqp:decode-error)."""
     position = 0
     try:
         while position < len(data):

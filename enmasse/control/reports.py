@@ -63,7 +63,7 @@ class ReadinessReporter:
         self._wake.set()
 
     def received(self, *feeds: str) -> bool:
-        """Whether each of these feeds has delivered on this connection."""
+        """Return whether each of these feeds has delivered on this connection."""
         return self._received.issuperset(feeds)
 
     def changed(self) -> None:

@@ -146,8 +146,8 @@ class PasswordChecks:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._compute, hash, password, checked)
 
     def _compute(self, hash: str | None, password: str, checked: bool) -> bool:
-        """A failure costs one check of each usual cost, whether or not there is a user, and whichever hash it has.
-        `checked`: the password is wrong, as was found before."""
+        """Return True if the password is right. A failure costs one check of each usual cost, whether or not the user
+        exists and whichever hash it has. `checked`: the password is known to be wrong."""
         text = _form(password)
         right = not checked and _is_right(hash, text)
         if not right:

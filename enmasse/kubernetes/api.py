@@ -184,7 +184,7 @@ class Api:
         content: str | None,
         timeout: tuple[float, float],
     ) -> Any:
-        """The urllib3 response of a request that succeeded."""
+        """Return the urllib3 response of a request that succeeded."""
         headers = {"Accept": "application/json"}
         if content is not None:
             headers["Content-Type"] = content
@@ -218,7 +218,7 @@ def _failures(url: str) -> Iterator[None]:
 
 
 def _short(error: BaseException) -> str:
-    """The innermost reason, without the names of objects of the libraries."""
+    """Return the innermost reason, without the names of objects of the libraries."""
     while isinstance(inner := getattr(error, "reason", None) or error.__cause__, BaseException):
         error = inner
     text = " ".join(str(error).rpartition("object at 0x")[2].split())

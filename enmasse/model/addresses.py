@@ -139,7 +139,7 @@ KEYS = (*_BASIC, *_STORED_ONLY)
 def parse_addresses(
     document: Document, flavors: Mapping[str, Flavor], keep: Mapping[AddressName, Address] = {}
 ) -> tuple[dict[AddressName, Address], list[Problem]]:
-    """The valid addresses, and what is wrong with the others.
+    """Return the valid addresses, and what is wrong with the others.
 
     `flavors` are those in force. `keep`: the addresses that were valid before; of two that exclude each other, these
     stay.
@@ -189,7 +189,7 @@ def _plain(entry: Any) -> tuple[str, str | None] | None:
 
 
 def parse_address(entry: Any, flavors: Mapping[str, Flavor]) -> Address:
-    """One entry in canonical form. Raises Wrong."""
+    """Return one entry in canonical form. Raises Wrong."""
     if not isinstance(entry, dict):
         raise Wrong(f'must be an object such as {{"type": "queue", "flavor": "…"}}, not {values.kind(entry)}')
     kind = _type(entry)
@@ -273,7 +273,7 @@ def _mqtt_default(value: Any, kind: AddressType) -> bool:
 
 
 def indistinct(document: Document, good: dict[AddressName, Address], keep: Collection[AddressName]) -> list[Problem]:
-    """Names that are equal once `.` is read as `/`."""
+    """Return names that are equal once `.` is read as `/`."""
     problems: list[Problem] = []
     seen: dict[str, AddressName] = {}
     dotted = any("." in name for name in good)

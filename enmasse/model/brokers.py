@@ -54,7 +54,7 @@ def unknown_names(
     addresses: Mapping[AddressName, str | None],
     flavors: Collection[str],
 ) -> list[Problem]:
-    """Names in brokers.json without effect. `addresses`: name → type, None if that is not known."""
+    """Return names in brokers.json without effect. `addresses`: name → type, None if that is not known."""
     problems = []
     for broker, entry in brokers.items():
         for address in entry.addresses:

@@ -69,7 +69,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of `apply`."""
+    """Outcome of `apply`: the configuration in force, entries without a valid version, and the problems found."""
 
     state: AppliedState
     failed: dict[AddressName, Failed] = {}

@@ -46,7 +46,7 @@ class AddressChanges(Addresses, frozen=True, kw_only=True):
     removed: list[AddressName] = []
 
     def complete(self, before: Addresses | None) -> Addresses:
-        """All addresses, given those `before` this message (not needed if it is full)."""
+        """Return all addresses, given those `before` this message (not needed if it is full)."""
         if self.full or before is None:
             return self
         found = {**before.addresses, **self.addresses}
@@ -154,7 +154,7 @@ class PlacementChanges(Placements, frozen=True, kw_only=True):
     removed: list[AddressName] = []
 
     def complete(self, before: Placements | None) -> Placements:
-        """All placements, given those `before` this message (not needed if it is full)."""
+        """Return all placements, given those `before` this message (not needed if it is full)."""
         found = self.addresses
         if not self.full and before is not None:
             found = {**before.addresses, **found}
@@ -173,7 +173,7 @@ class PlacementsReport(Placements, frozen=True, kw_only=True):
 
 
 def gone(body: Addresses | Placements, known: Iterable[AddressName]) -> list[AddressName]:
-    """The names that a message removes: those that it lists, or those of the known ones that a full one lacks."""
+    """Return the names that a message removes: those that it lists, or the known ones that a full message lacks."""
     if isinstance(body, AddressChanges | PlacementChanges) and not body.full:
         return body.removed
     return [name for name in known if name not in body.addresses]
@@ -186,11 +186,11 @@ class Changes(Protocol[W]):
     """Message of a feed of changes (AddressChanges, PlacementChanges)."""
 
     def complete(self, before: W | None) -> W:
-        """The complete content, given that `before` this message."""
+        """Return the complete content, given that `before` this message."""
 
 
 def completed(received: Callable[[W], None]) -> Callable[[Changes[W]], None]:
-    """A receiver of a feed of changes that passes the complete content on to `received`, after each message."""
+    """Return a receiver of a feed of changes that passes the complete content on to `received`, after each message."""
     content: W | None = None
 
     def on_changes(body: Changes[W]) -> None:

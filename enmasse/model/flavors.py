@@ -87,7 +87,7 @@ _BY_HAND = ("HOST", "PORT")
 
 
 def parse_flavors(document: Document) -> tuple[dict[str, Flavor], list[Problem]]:
-    """The valid flavors, and what is wrong with the others."""
+    """Return the valid flavors, and what is wrong with the others."""
     good: dict[str, Flavor] = {}
     problems = [document.repeated(*path) for path in document.duplicates]
     bad = {path[0] for path in document.duplicates}

@@ -64,7 +64,7 @@ class Document:
         self._lines: dict[tuple[str, ...], list[int]] | None = None
 
     def line(self, *path: str) -> int | None:
-        """The line of a key (of its second occurrence, if there are two); of the nearest one above it otherwise."""
+        """Return the line of a key (of the second one if it occurs twice), or of the nearest known key above it."""
         if self._lines is None:
             self._lines = locate(self._text)
         while path:
@@ -75,7 +75,7 @@ class Document:
         return None
 
     def problem(self, reason: str, *path: str) -> Problem:
-        """A problem with the entry, field … named by `path`."""
+        """Return a problem with the entry, field … named by `path`."""
         return Problem(
             file=self.file,
             entry=shown(path[0]) if path else None,
@@ -85,7 +85,7 @@ class Document:
         )
 
     def repeated(self, *path: str) -> Problem:
-        """The problem with a key that occurs twice (one of `duplicates`)."""
+        """Return the problem with a key that occurs twice (one of `duplicates`)."""
         return self.problem("occurs twice; remove one of the two", *path)
 
 
@@ -99,7 +99,7 @@ class _Repeated(dict[str, Any]):
 
 
 def parse(file: str, data: bytes) -> Document:
-    """The object in `data`. Raises Unparsable."""
+    """Return the object in `data`. Raises Unparsable."""
 
     def unparsable(reason: str, line: int | None = None) -> NoReturn:
         raise Unparsable(Problem(file=file, line=line, reason=reason))
@@ -190,7 +190,7 @@ def at_the_comma(error: JSONDecodeError) -> JSONDecodeError:
 
 
 def _line_of(pattern: re.Pattern[str], text: str) -> int | None:
-    """The line of the first match of the pattern's group."""
+    """Return the line of the first match of the pattern's group."""
     for match in pattern.finditer(text):
         if match.group(1) is not None:
             return text.count("\n", 0, match.start()) + 1

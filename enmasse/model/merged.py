@@ -54,7 +54,7 @@ class MergedDocument(Document):
         return bool(self.unreadable)
 
     def origin(self, name: str) -> str:
-        """The source of an entry."""
+        """Return the source of an entry."""
         return self._parts[name].file
 
     def line(self, *path: str) -> int | None:

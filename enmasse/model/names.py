@@ -23,7 +23,7 @@ _FORBIDDEN_START = ("$", "_", "!!", "/", ".")
 
 
 def address_error(name: str) -> str | None:
-    """Why `name` cannot be an address, None if it can."""
+    """Return why `name` cannot be an address, None if it can."""
     if _LEGAL_ADDRESS.fullmatch(name) and len(name) <= MAX_ADDRESS:
         return None
     if not name:
@@ -43,7 +43,8 @@ def address_error(name: str) -> str | None:
 
 
 def wire_name(name: AddressName) -> WireName:
-    """The name of the address on AMQP connections, routers and brokers. There is one address space: it is the name."""
+    """Return the name of the address on AMQP connections, routers and brokers. There is one address space: it is the
+    name."""
     return WireName(name)
 
 
@@ -65,12 +66,12 @@ def session_prefix(broker: str) -> WireName:
 
 
 def router_form(name: str) -> str:
-    """The name as routers compare it: they read `.` as `/`."""
+    """Return the name as routers compare it: they read `.` as `/`."""
     return name.replace(".", "/")
 
 
 def simple_error(name: str, what: str) -> str | None:
-    """Why `name` cannot name a flavor or a broker, None if it can."""
+    """Return why `name` cannot name a flavor or a broker, None if it can."""
     if _SIMPLE.fullmatch(name):
         return None
     return (

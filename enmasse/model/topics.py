@@ -58,14 +58,15 @@ class FilterRefused(ValueError):
 
 
 def escape(topic: str) -> str:
-    """The levels of a topic as levels of a name on AMQP."""
+    """Return the levels of a topic as levels of a name on AMQP."""
     if _PLAIN.fullmatch(topic):
         return topic
     return "/".join([_escape_level(level) for level in topic.split("/")])
 
 
 def unescape(name: str) -> str:
-    """The topic of levels that `escape` wrote. Of any other name too: what no topic can hold gets its percent form."""
+    """Return the topic of levels that `escape` wrote. Of any other name too: what no topic can hold gets its percent
+    form."""
     if "%" not in name and not _NO_TOPIC.search(name):
         return name
     return "/".join([_unescape_level(level) for level in name.split("/")])
@@ -184,7 +185,7 @@ class TopicMap:
         return name + "/" + unescape(wire[len(name) + 1 :])
 
     def _topic(self, wire: str) -> TopicOwner | None:
-        """The name of a topic: of the topic address above it that is nearest to it."""
+        """Return the topic address that owns a topic: the nearest one above it."""
         name = self._prefix(wire)
         if name is None or (self._dotted and self._prefix_of_wire(wire) != name):
             return None

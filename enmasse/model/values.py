@@ -89,7 +89,7 @@ def size(value: Any) -> int:
 
 
 def host(value: Any) -> str:
-    """The name or address of a host, without a port. Raises Wrong."""
+    """Return the name or address of a host, without a port. Raises Wrong."""
     if not isinstance(value, str) or not 0 < len(value) < 256 or not value.isprintable() or set(value) & set(" /@"):
         raise Wrong("must be the name or address of a host")
     if ":" in value:

@@ -47,12 +47,12 @@ PUBCOMP: Final = 0x70
 
 
 def ack(head: int, packet_id: int) -> bytes:
-    """A PUBACK, PUBREC, PUBREL or PUBCOMP (`head` is one of these names) that says success, in both versions."""
+    """Return a PUBACK, PUBREC, PUBREL or PUBCOMP (`head` is one of these names) that says success, in both versions."""
     return b"%c\2%c%c" % (head, packet_id >> 8, packet_id & 0xFF)
 
 
 def topic_field(topic: str) -> bytes:
-    """A topic as it stands in a PUBLISH: what callers keep for a topic they send to often. Raises ValueError."""
+    """Return a topic as it stands in a PUBLISH: what callers keep for a topic they send to often. Raises ValueError."""
     fault = fault_of_topic(topic)
     if fault is not None:
         raise ValueError(f"the topic {topic[:100]!r} {fault}")
@@ -65,8 +65,8 @@ _written: dict[Properties, bytes] = {}
 
 
 def publish_properties(values: Properties) -> bytes:
-    """The properties of a PUBLISH to a client of MQTT 5, encoded; those that come often are encoded once. For 3.1.1 it
-    is b"" instead."""
+    """Return the properties of a PUBLISH to a client of MQTT 5, encoded; those that come often are encoded once. For
+    3.1.1 it is b"" instead."""
     if values is NONE:
         return b"\0"
     found = _written.get(values)
@@ -80,9 +80,9 @@ def publish_properties(values: Properties) -> bytes:
 
 
 def publish(flags: int, topic: bytes, packet_id: int, values: bytes, payload: bytes) -> bytes:
-    """A PUBLISH from its encoded parts. `flags`: retain 1, QoS 1 is 2, QoS 2 is 4, DUP 8; `topic`: of topic_field;
-    `packet_id`: 0 at QoS 0; `values`: of publish_properties, b"" for 3.1.1. Nothing is checked. Raises ValueError only
-    if it would be longer than a packet can be."""
+    """Return a PUBLISH from its encoded parts. `flags`: retain 1, QoS 1 is 2, QoS 2 is 4, DUP 8; `topic`: of
+    topic_field; `packet_id`: 0 at QoS 0; `values`: of publish_properties, b"" for 3.1.1. Nothing is checked. Raises
+    ValueError only if it would be longer than a packet can be."""
     head, size = 0x30 | flags, len(topic) + len(values) + len(payload)
     if not flags & 6:
         if size < 0x80:

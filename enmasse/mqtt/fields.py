@@ -110,7 +110,7 @@ class Cursor:
 
 
 def text_of(raw: bytes, packet: str, what: str) -> str:
-    """A string, checked (v3.1.1 1.5.3, v5 1.5.4). Raises MalformedPacket."""
+    """Return a string, checked (v3.1.1 1.5.3, v5 1.5.4). Raises MalformedPacket."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -121,7 +121,7 @@ def text_of(raw: bytes, packet: str, what: str) -> str:
 
 
 def topic_of(raw: bytes, packet: str, what: str) -> str:
-    """A topic name, checked (4.7). Raises MalformedPacket."""
+    """Return a topic name, checked (4.7). Raises MalformedPacket."""
     known = topics.get(raw)
     if known is not None:
         return known

@@ -65,8 +65,8 @@ class Will(Struct, gc=False):
 
 
 class Connect(Struct, gc=False):
-    """`version` is V311 or V5; `clean` is Clean Session or Clean Start; `keep_alive` in seconds, 0 is off. `bridge`: a
-    3.1.1 client that has set the bridge bit of its protocol level, another broker."""
+    """CONNECT. `version`: V311 or V5; `clean`: Clean Session or Clean Start; `keep_alive`: seconds, 0 turns it off;
+    `bridge`: the client is a broker that has set the bridge bit in its protocol level (3.1.1)."""
 
     client_id: str = ""
     clean: bool = True

@@ -110,7 +110,7 @@ _ALL: Final = (
 
 
 def _getter(codes: Collection[int]) -> Callable[[Properties], tuple[Any, ...]]:
-    """Takes the values of these properties as a tuple."""
+    """Take the values of these properties as a tuple."""
     fields = [p.field for p in TABLE if p.code in codes]
     if len(fields) == 1:
         get = attrgetter(fields[0])
@@ -122,7 +122,8 @@ _GETTERS: Final = {id(a): (_getter(a), _getter([p.code for p in TABLE if p.code 
 
 
 def read(cursor: Cursor, allowed: Mapping[int, Property]) -> Properties:
-    """The properties at the cursor, which stands behind them afterwards. Raises MalformedPacket or ProtocolError."""
+    """Return the properties at the cursor, which stands behind them afterwards. Raises MalformedPacket or
+    ProtocolError."""
     if allowed is not PUBLISH_OF_CLIENT:
         return _read(cursor, allowed)
     begin = cursor.pos
@@ -233,8 +234,8 @@ def _not_allowed(code: int, packet: str) -> MalformedPacket | ProtocolError:
 
 
 def write(properties: Properties, allowed: Mapping[int, Property]) -> bytes:
-    """The properties with their length before them. Raises ValueError for one that the packet cannot carry or that has
-    no such value."""
+    """Return the properties with their length before them. Raises ValueError for one that the packet cannot carry or
+    that has no such value."""
     if properties is NONE:
         return b"\0"
     mine, others = _GETTERS[id(allowed)]
@@ -278,7 +279,8 @@ def _value(kind: int, value: Any, title: str) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """A variable byte integer (v5 1.5.5), also the remaining length (2.1.4). Raises ValueError beyond 268,435,455."""
+    """Return a variable byte integer (v5 1.5.5), also the remaining length (2.1.4). Raises ValueError beyond
+    268,435,455."""
     if 0 <= value < 0x80:
         return bytes((value,))
     if 0 <= value < 0x4000:

@@ -67,7 +67,8 @@ class Reader:
         return self._needed if self._held else 0
 
     def feed(self, data: bytes) -> list[Packet]:
-        """The packets that `data` completes, in order. However a stream is cut into `feed`s, its packets are the same.
+        """Return the packets that `data` completes, in order. However a stream is cut into `feed`s, its packets are the
+        same.
 
         Raises MalformedPacket or ProtocolError at the first fault; its `packets` are those that came before it in this
         call. The connection has to end then; further calls have no meaning.
@@ -94,7 +95,7 @@ class Reader:
         return packets
 
     def _read(self, data: bytes, packets: list[Packet]) -> int:
-        """Reads whole packets; returns where the unfinished one begins, and sets how much of it is needed."""
+        """Read whole packets. Return where the unfinished one begins, and set how much of it is needed."""
         append = packets.append
         topics = fields.topics
         blocks = properties.blocks
@@ -167,8 +168,8 @@ class Reader:
             pos = stop
 
     def _length(self, data: bytes, pos: int, end: int) -> tuple[int, int]:
-        """A remaining length of more than one byte (v3.1.1 2.2.3, v5 2.1.4), and where the body begins; (0, 0) if it is
-        not all there."""
+        """Return a remaining length of more than one byte (v3.1.1 2.2.3, v5 2.1.4), and where the body begins; (0, 0)
+        if it is not all there."""
         size = data[pos + 1] & 0x7F
         shift = 7
         for at in range(pos + 2, min(pos + 5, end)):

@@ -41,7 +41,7 @@ def fault_of_filter(filter: str) -> str | None:
 
 
 def levels(text: str) -> int:
-    """How many levels a topic or filter has: 1 more than slashes."""
+    """Return the number of levels of a topic or filter: one more than it has slashes."""
     return text.count("/") + 1
 
 
@@ -58,8 +58,8 @@ def is_shared(filter: str) -> bool:
 
 
 def parse_share(filter: str) -> Share | None:
-    """The parts of a shared subscription (v5 4.8.2), None for an ordinary filter. Raises ValueError, in a few words,
-    for an invalid one that begins with `$share`."""
+    """Return the parts of a shared subscription (v5 4.8.2), None for an ordinary filter. Raises ValueError, in a few
+    words, for an invalid one that begins with `$share`."""
     if not is_shared(filter):
         return None
     group, slash, rest = filter[7:].partition("/")
@@ -73,8 +73,8 @@ def parse_share(filter: str) -> Share | None:
 
 
 def matches(filter: str, topic: str) -> bool:
-    """Whether a valid filter (without `$share`) matches a valid topic. Wildcards at the first level match no topic that
-    begins with `$` (v3.1.1 MQTT-4.7.2-1, v5 MQTT-4.7.2-1)."""
+    """Return whether a valid filter (without `$share`) matches a valid topic. Wildcards at the first level match no
+    topic that begins with `$` (v3.1.1 MQTT-4.7.2-1, v5 MQTT-4.7.2-1)."""
     if "+" not in filter and "#" not in filter:
         return filter == topic
     if topic[:1] == "$" and filter[0] in "+#":

@@ -56,7 +56,7 @@ class Engine(Protocol):
         """Whether it can still be used."""
 
     async def commit(self, tables: Tables) -> None:
-        """Stores all of these changes or none. They are durable when it returns. Doing it twice changes nothing."""
+        """Store all of these changes or none. They are durable when it returns. Doing it twice changes nothing."""
 
     async def get(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values in the order of the keys; None for missing ones."""

@@ -141,7 +141,7 @@ class RedisEngine:
             raise EngineError(f"{self.place}: its keys have been deleted")
 
     async def _told(self, work: Awaitable[R]) -> R:
-        """The result; what goes wrong as an EngineError."""
+        """Return the result of `work`. Raises EngineError for every error of Redis."""
         try:
             return await work
         except (OutOfMemoryError, ReadOnlyError, ExecAbortError) as error:

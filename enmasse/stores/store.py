@@ -95,7 +95,7 @@ class Store:
         self._keeper = process.spawn(self._keep(), "store")
 
     async def ready(self) -> None:
-        """Waits until it can be used."""
+        """Wait until it can be used."""
         await self._usable.wait()
 
     @property
@@ -109,9 +109,10 @@ class Store:
         return len(self._waiting) + len(self._unfinished)
 
     def write(self, changes: Sequence[Change]) -> asyncio.Future[None]:
-        """All of these changes, or none; durable when the future is done. Its exception, if any, is StoreError.
+        """Write all of these changes or none; they are durable when the future is done. Its exception, if any, is
+        StoreError.
 
-        Raises ValueError: a key that is no text (a lone surrogate), a key or value too large.
+        Raises ValueError for a key that is no text (a lone surrogate), and for a key or value that is too large.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -156,7 +157,7 @@ class Store:
                 yield key.decode(), value
 
     async def close(self) -> None:
-        """Writes what waits, if the engine can be used, and closes it."""
+        """Write what waits, if the engine can be used, and close the engine."""
         if self._closed:
             return
         self._closed = True
@@ -292,7 +293,7 @@ class Store:
         return f"{self._engine.place}: unexpected error ({error!r:.200}); the service's log has the details"
 
     def _expire(self, before: float) -> None:
-        """Writes that have waited too long for an engine fail. They were not begun."""
+        """Fail writes that have waited too long for an engine; they were not begun."""
         late: list[_Write] = []
         while self._waiting and self._waiting[0].since <= before:
             late.append(self._waiting.popleft())

@@ -52,7 +52,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) -> WebServer:
-    """Serves HTTP on a socket that already listens; called in the event loop of the suite. See docs/contracts.md."""
+    """Serve HTTP on a socket that already listens; called in the event loop of the suite. See docs/contracts.md."""
     loop = asyncio.get_running_loop()
     heartbeat = Heartbeat(loop)
     routes = _routes(suite)

@@ -47,7 +47,7 @@ def ready() -> Ready:
 
 
 def home() -> Path:
-    """The unpacked distribution, fetched on first use; several processes may ask at once. Raises Unavailable."""
+    """Return the unpacked distribution, fetched on first use; several processes may ask at once. Raises Unavailable."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "enmasse"
     folder = cache / f"apache-artemis-{VERSION}"
     if (folder / "lib").is_dir():
@@ -62,7 +62,7 @@ def home() -> Path:
 
 
 def java() -> str:
-    """The Java to run it with: that of JAVA_HOME, otherwise that on PATH. Raises Unavailable."""
+    """Return the Java to run it with: that of JAVA_HOME, otherwise that on PATH. Raises Unavailable."""
     at_home = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else None
     found = str(at_home) if at_home is not None and os.access(at_home, os.X_OK) else shutil.which("java")
     if found is None:

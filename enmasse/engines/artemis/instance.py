@@ -57,7 +57,7 @@ class Instance(NamedTuple):
 
 
 def files(instance: Instance) -> dict[str, str]:
-    """Name → text of every file in `etc`. Raises ValueError for a setting that has no place in XML."""
+    """Return name → text of every file in `etc`. Raises ValueError for a setting that has no place in XML."""
     etc = escape(instance.etc)
     return {
         "broker.xml": _broker(instance),
@@ -101,7 +101,7 @@ def command(instance: Instance, home: str, java: str = "java", archive: str | No
 
 
 def heap(memory: int) -> int:
-    """Bytes of heap for a broker that keeps `memory` bytes of messages: each is there as bytes and as objects."""
+    """Return bytes of heap for a broker that keeps `memory` bytes of messages, each of them as bytes and as objects."""
     return max(HEAP_LEAST, HEAP_BASE + 2 * memory)
 
 
@@ -195,7 +195,7 @@ def _settings(given: Mapping[str, Any]) -> str:
 
 
 def xml_name(name: str) -> str:
-    """The element of an address setting in broker.xml: `maxDeliveryAttempts` → `max-delivery-attempts`."""
+    """Return the element of an address setting in broker.xml: `maxDeliveryAttempts` → `max-delivery-attempts`."""
     return _XML_NAMES.get(name) or re.sub(r"[A-Z]", lambda found: "-" + found[0].lower(), name)
 
 

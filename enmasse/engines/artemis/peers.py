@@ -28,7 +28,7 @@ _TEMPORARY = (*_SEND, *_RECEIVE, "deleteAddress")
 
 
 def files(peers: Mapping[str, PeerEntry]) -> dict[str, str]:
-    """Name → text of the files of users and roles."""
+    """Return name → text of the files of users and roles."""
     known = {name: entry for name, entry in peers.items() if entry.role in TABLE[Listener.BROKER]}
     members: dict[str, list[str]] = {}
     for name, entry in known.items():
