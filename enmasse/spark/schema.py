@@ -1,13 +1,16 @@
-"""The columns of a message, and messages as Arrow batches."""
+"""The columns of a message: which there are, and what one message has in them.
+
+`enmasse.spark.columns` makes the same of many messages at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import AmqpError, malformed
 from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
 from enmasse.spark.segment import SpoolRecord
 
@@ -37,7 +40,8 @@ ARROW = pa.schema(
         ("error", pa.string()),
     ]
 )
-BATCH_ROWS = 10_000
+TIMES = (-62_135_596_800_000, 253_402_300_799_999)
+"""Milliseconds since 1970: Spark's timestamps are of the years 1 to 9999."""
 
 
 def body_columns(body: Any) -> tuple[bytes | None, str | None]:
@@ -58,11 +62,24 @@ def body_columns(body: Any) -> tuple[bytes | None, str | None]:
     return text.encode(), text
 
 
+def texts(properties: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return application properties as texts."""
+    return [(str(key), str(value)) for key, value in (properties or {}).items()]
+
+
+def decoded_message(payload: bytes) -> Message:
+    """Return the message in `payload`. Raises AmqpError if it does not decode, or if no column can hold it."""
+    message = Message.decode(payload)
+    if not TIMES[0] <= (message.creation_time or 0) <= TIMES[1]:
+        raise malformed(f"properties: creation-time: {message.creation_time} ms is out of range")
+    return message
+
+
 def row(record: SpoolRecord) -> tuple[Any, ...]:
     """Return one record as the values of ARROW's columns. A message that does not decode is a row with `error`."""
     arrived = record.arrived_ms * 1000
     try:
-        m = Message.decode(record.message)
+        m = decoded_message(record.message)
     except AmqpError as error:
         return (record.offset, arrived, *[None] * 11, record.message, None, str(error))
     body, text = body_columns(m.body)
@@ -79,26 +96,14 @@ def row(record: SpoolRecord) -> tuple[Any, ...]:
         bool(m.durable),
         m.priority,
         m.delivery_count,
-        [(str(key), str(value)) for key, value in (m.application_properties or {}).items()],
+        texts(m.application_properties),
         body,
         text,
         None,
     )
 
 
-def batches(records: Iterable[SpoolRecord]) -> Iterator[pa.RecordBatch]:
-    """Yield the records as Arrow batches of at most BATCH_ROWS rows."""
-    rows: list[tuple[Any, ...]] = []
-    for record in records:
-        rows.append(row(record))
-        if len(rows) >= BATCH_ROWS:
-            yield batch(rows)
-            rows = []
-    if rows:
-        yield batch(rows)
-
-
 def batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     """Return rows as one Arrow batch."""
-    columns = zip(*rows, strict=True)
+    columns: Any = zip(*rows, strict=True) if rows else [[] for _ in ARROW]
     return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, ARROW, strict=True)], schema=ARROW)

@@ -46,10 +46,14 @@ class SpoolChunk(NamedTuple):
     ends: list[int]
     arrived_ms: list[int]
 
+    def record(self, index: int) -> SpoolRecord:
+        """Return the record that is number `index` of the chunk, from 0."""
+        message = self.data[self.begins[index] : self.ends[index]]
+        return SpoolRecord(self.first + index, self.arrived_ms[index], message)
+
     def records(self) -> Iterator[SpoolRecord]:
         """Yield the records one by one."""
-        for i, (begin, end, arrived) in enumerate(zip(self.begins, self.ends, self.arrived_ms, strict=True)):
-            yield SpoolRecord(self.first + i, arrived, self.data[begin:end])
+        return map(self.record, range(len(self.begins)))
 
 
 def segment_name(first: int) -> str:

@@ -23,10 +23,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from enmasse.spark.columns import decoded
 from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.options import MOST_CREDIT, number, required, shown, url_of
-from enmasse.spark.schema import batches
-from enmasse.spark.segment import SpoolError, read_spool, segments
+from enmasse.spark.segment import SpoolError, segments, spool_chunks
 from enmasse.spark.spool import MappedCount, head_of
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: SpoolRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range, in a task of Spark. Raises SpoolError if a record is missing."""
         with plainly():
-            yield from batches(read_spool(self.spool(), partition.start, partition.end))
+            yield from map(decoded, spool_chunks(self.spool(), partition.start, partition.end))
 
     @plainly()
     def commit(self, end: dict[str, int]) -> None:
