@@ -16,7 +16,7 @@ from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, end, port_offse
 
 POLL_SECONDS, CLUSTER_POLL_SECONDS = 0.05, 1.0
 BROKERS = "brokers.json"
-FILES = ("addresses.json", "flavors.json", BROKERS, "users.json")
+FILES = ("addresses.json", "flavors.json", BROKERS, "users.json", "issuers.json")
 MOST = 20
 """Lines about what is missing."""
 NOBODY_MAKES_BROKERS = (

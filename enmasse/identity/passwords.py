@@ -2,15 +2,12 @@
 
 argon2 takes 25 ms of a processor and 19 MiB for a check, so checks run in a few threads (argon2 releases the GIL).
 Those of generated passwords take less than the way to a thread and back, and run where they are. Successes are
-remembered: by an HMAC of user, hash and password with a key of this process, which is useless elsewhere. A changed hash
-is another key, so a changed password takes effect at once.
+remembered by user, hash and password: a changed hash is another key, so a changed password takes effect at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +17,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
 from scramp import ScramException
 
+from enmasse.identity.remembered import Remembered
 from enmasse.identity.scram import USER_ITERATIONS, USER_MECHANISMS, verifier
 from enmasse.model.users import Verifier, prepared
 
@@ -98,12 +96,9 @@ class PasswordChecks:
     """Checks of passwords in at most `threads` threads. `now`: a clock in seconds."""
 
     def __init__(self, now: Callable[[], float], threads: int = 2) -> None:
-        self._now = now
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
-        self._key = b""
-        self._remembered: dict[bytes, float] = {}
-        """Key of a success → when it expires, the oldest first."""
+        self._remembered: Remembered[bool] = Remembered(now, MAX_REMEMBERED)
         self._running: dict[bytes, asyncio.Future[bool]] = {}
         self._dummies: dict[Cost, str] = {}
         self.computed = 0
@@ -112,15 +107,13 @@ class PasswordChecks:
     async def check(self, user: str, hash: str | None, password: str) -> bool:
         """Return whether the password has this hash. None: the user is unknown or has none; the result is False after
         the same time as for a wrong password. Raises Busy."""
-        key = self._key_of(user, hash, password)
-        if key in self._remembered:
-            if self._remembered[key] > self._now():
-                return True
-            del self._remembered[key]
+        key = self._remembered.key(user, hash or "", password)
+        if self._remembered.get(key):
+            return True
         cheap = hash is not None and GENERATED.is_of(hash)
         if cheap and _is_right(hash, _form(password)):
             self.computed += 1
-            self._remember(key)
+            self._remembered.put(key, True, LIFETIME)
             return True
         running = self._running.get(key)
         if running is None:
@@ -131,7 +124,7 @@ class PasswordChecks:
             running.add_done_callback(lambda _: self._running.pop(key, None))
         right = await asyncio.shield(running)
         if right:
-            self._remember(key)
+            self._remembered.put(key, True, LIFETIME)
         return right
 
     def close(self) -> None:
@@ -157,19 +150,6 @@ class PasswordChecks:
                         self._dummies[cost] = cost.hasher().hash(secrets.token_bytes())
                     _matches(self._dummies[cost], text[:MAX_PASSWORD])
         return right
-
-    def _key_of(self, user: str, hash: str | None, password: str) -> bytes:
-        if not self._key:
-            self._key = secrets.token_bytes(32)  # not before: services are forked (docs/decisions/0033)
-        parts = [text.encode("utf-8", "surrogatepass") for text in (user, hash or "", password)]
-        return hmac.digest(self._key, b"".join([len(part).to_bytes(4) + part for part in parts]), hashlib.sha256)
-
-    def _remember(self, key: bytes) -> None:
-        remembered = self._remembered
-        remembered.pop(key, None)
-        if len(remembered) >= MAX_REMEMBERED:
-            del remembered[next(iter(remembered))]
-        remembered[key] = self._now() + LIFETIME
 
 
 def _form(password: str) -> bytes:

@@ -15,21 +15,31 @@ import msgspec
 from enmasse.model.addresses import STORED, TYPES, Address, AddressType, indistinct, parse_addresses, shadowed
 from enmasse.model.brokers import HandMade, parse_brokers, unknown_names
 from enmasse.model.flavors import Flavor, parse_flavors
+from enmasse.model.issuers import Issuer, parse_issuers
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse, shown
 from enmasse.model.merged import MergedDocument, Source, fingerprint, kept
 from enmasse.model.names import AddressName
 from enmasse.model.users import User, parse_users, unknown_groups
 
-ADDRESSES, FLAVORS, BROKERS, USERS = "addresses.json", "flavors.json", "brokers.json", "users.json"
-FILES = (ADDRESSES, FLAVORS, BROKERS, USERS)
+ADDRESSES, FLAVORS, BROKERS = "addresses.json", "flavors.json", "brokers.json"
+USERS, ISSUERS = "users.json", "issuers.json"
+FILES = (ADDRESSES, FLAVORS, BROKERS, USERS, ISSUERS)
 SCHEMA = 1
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
 
 
-_WITHOUT = {BROKERS: "placements go on without it", USERS: "no client is let in before it can be used"}
+_WITHOUT = {
+    BROKERS: "placements go on without it",
+    USERS: "no client is let in before it can be used",
+    ISSUERS: f"without {USERS} no client is let in before it can be used",
+}
 """File → consequence of the file being unusable, if no content of it has ever applied."""
-_NO_USERS = "Put it back; the entry 'anonymous' lets in clients without credentials"
+_PUT_BACK = {
+    USERS: "Put it back; the entry 'anonymous' lets in clients without credentials",
+    ISSUERS: "Put it back; {} in it means no issuers",
+}
+"""File → remedy if it is missing after it has applied: what it protected must not be open then."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -45,7 +55,7 @@ Content = bytes | Unreadable | tuple[Source, ...] | None
 
 class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration in force. `config`: file → SHA-256 (hex) of the content it comes from. `brokers` None: no
-    brokers.json. `users` None: there has never been a valid users.json."""
+    brokers.json. `users`, `issuers` None: there has never been a valid users.json or issuers.json."""
 
     schema: int = SCHEMA
     config: dict[str, str] = {}
@@ -53,6 +63,12 @@ class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
     flavors: dict[str, Flavor] = {}
     brokers: dict[str, HandMade] | None = None
     users: dict[str, User] | None = None
+    issuers: dict[str, Issuer] | None = None
+
+    @property
+    def anonymous(self) -> bool:
+        """There is nothing that proves users: clients need no credentials."""
+        return self.users is None and self.issuers is None
 
     @property
     def complete(self) -> bool:
@@ -76,7 +92,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     failed_brokers: list[str] = []
     """Entries of brokers.json that have no valid version."""
     users_known: bool = False
-    """Whether `state.users` may be published: None means no users.json, and not one that cannot be used."""
+    """Whether `state.users` and `state.issuers` may be published: None means no file, and not one that cannot be
+    used."""
     problems: list[Problem] = []
     origins: dict[AddressName, str] = {}
     """Address → the name of its source, if there are several sources."""
@@ -100,12 +117,16 @@ def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
     if brokers is not None:
         problems += _unplaced(brokers, flavors, documents[FLAVORS])
     users = _users(documents[USERS], last, problems)
-    state = AppliedState(config=config, addresses=addresses, flavors=flavors, brokers=brokers, users=users)
+    issuers = _issuers(documents[ISSUERS], last, problems)
+    state = AppliedState(
+        config=config, addresses=addresses, flavors=flavors, brokers=brokers, users=users, issuers=issuers
+    )
     return Applied(
         state=state,
         failed=failed,
         failed_brokers=failed_brokers,
-        users_known=users is not None or contents.get(USERS) is None,
+        users_known=(users is not None or contents.get(USERS) is None)
+        and (not state.anonymous or contents.get(ISSUERS) is None),
         problems=problems,
         origins=_origins(documents[ADDRESSES]),
     )
@@ -151,9 +172,9 @@ def _document(file: str, content: Content, config: dict[str, str], problems: lis
         return _merged(file, content, config, problems, missing)
     if isinstance(content, Unreadable):
         problems.append(Problem(file=file, reason=f"cannot be read: {content.reason}; {kept}"))
-    elif file == USERS:
+    elif file in _PUT_BACK:
         if file in config:
-            problems.append(Problem(file=file, reason=f"is missing; {kept}. {_NO_USERS}"))
+            problems.append(Problem(file=file, reason=f"is missing; {kept}. {_PUT_BACK[file]}"))
     elif file != BROKERS:
         problems.append(Problem(file=file, reason=f"is missing; {kept}"))
     return None
@@ -197,6 +218,17 @@ def _users(document: Document | None, last: AppliedState, problems: list[Problem
     found |= kept(document, before)
     problems += unknown_groups(document, found)
     return found
+
+
+def _issuers(document: Document | None, last: AppliedState, problems: list[Problem]) -> dict[str, Issuer] | None:
+    """Return the issuers in the order of the file; a file that is gone or cannot be used takes none away."""
+    if document is None:
+        return last.issuers
+    good, wrong = parse_issuers(document)
+    problems += wrong
+    before = last.issuers or {}
+    found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
+    return {**found, **kept(document, before)}
 
 
 def _unplaced(

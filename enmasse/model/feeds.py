@@ -10,6 +10,7 @@ import msgspec
 
 from enmasse.model.addresses import Address, AddressType
 from enmasse.model.flavors import Flavor
+from enmasse.model.issuers import Issuer
 from enmasse.model.names import AddressName
 from enmasse.model.users import Granted, User
 
@@ -65,12 +66,14 @@ class Flavors(msgspec.Struct, frozen=True, kw_only=True):
 
 class Users(msgspec.Struct, frozen=True, kw_only=True):
     """Feed `users`: entries of users.json with hashes; names of groups begin with `@`. Only the authentication service
-    may follow it. `anonymous`: there is no users.json, clients need no credentials."""
+    may follow it. `issuers`: those of issuers.json in their order, with the secrets of clients. `anonymous`: there is
+    neither file, clients need no credentials."""
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
     anonymous: bool = False
     users: dict[str, User] = {}
+    issuers: dict[str, Issuer] = {}
 
 
 class GrantedUser(Granted, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,7 +84,7 @@ class GrantedUser(Granted, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True):
-    """Feed `permissions`: the feed `users` without hashes. `anonymous`: there is no users.json, everything is
+    """Feed `permissions`: the feed `users` without hashes and issuers. `anonymous`: there are neither, everything is
     allowed."""
 
     schema: Literal[1] = SCHEMA

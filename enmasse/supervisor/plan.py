@@ -31,6 +31,9 @@ PARTS = (MQTT_PART,)
 """Parts that `--without` can leave out."""
 AUTHSERV = "authserv"
 USERS = "users.json"
+ISSUERS = "issuers.json"
+LOGINS = (USERS, ISSUERS)
+"""Files that prove users: with one of them clients need credentials."""
 SUPERVISOR = "enmasse"
 """The name of `enmasse up` itself among the components with a log."""
 LOG_LEVEL = "info"
@@ -322,17 +325,17 @@ def forget_router(ports: InternalPorts, name: str) -> None:
 
 
 def has_users(config: Path) -> bool:
-    """Return True if the configuration has users."""
-    return (config / USERS).exists()
+    """Return True if the configuration has users, or issuers that state them."""
+    return any((config / file).exists() for file in LOGINS)
 
 
 def kept_users(data: Path) -> bool:
-    """Return True if the configuration service has kept users in the data directory."""
+    """Return True if the configuration service has kept users or issuers in the data directory."""
     try:
         kept = msgspec.json.decode((data / "configserv" / "configuration.json").read_bytes(), type=_Kept)
     except (OSError, msgspec.DecodeError):  # the service reports it
         return False
-    return USERS in kept.config
+    return any(file in kept.config for file in LOGINS)
 
 
 def has_brokers_by_hand(config: Path) -> bool:

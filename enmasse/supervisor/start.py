@@ -24,7 +24,16 @@ from enmasse.supervisor import datadir, desired, limits, listening, logfile
 from enmasse.supervisor.child import Command, Service
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer
-from enmasse.supervisor.plan import OPERATORS, SUPERVISOR, USERS, Options, embedded_kinds, has_users, kept_users
+from enmasse.supervisor.plan import (
+    ISSUERS,
+    OPERATORS,
+    SUPERVISOR,
+    USERS,
+    Options,
+    embedded_kinds,
+    has_users,
+    kept_users,
+)
 from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
 from enmasse.supervisor.suite import StatusSource, Supervisor
 
@@ -202,7 +211,7 @@ def check_exposure(options: Options) -> None:
         raise StartError(
             "start.listen.anonymous",
             f"--listen {at}: clients of other machines could connect without a password, because {options.config} has "
-            f"no {USERS}. Make users with `enmasse user add NAME`, or start with --allow-anonymous.",
+            f"neither {USERS} nor {ISSUERS}. Make users with `enmasse user add NAME`, or start with --allow-anonymous.",
         )
     plain = [each.text for each in outside if each.protocol in listening.PLAIN or options.certificate is None]
     if plain and not options.allow_plaintext:

@@ -25,8 +25,8 @@ from enmasse.supervisor.launch import Launch
 from enmasse.supervisor.lines import NOT_ASKED, error_lines
 from enmasse.supervisor.plan import (
     GATEWAY,
+    LOGINS,
     ROUTER_KIND,
-    USERS,
     Options,
     asks_for_users,
     authserv,
@@ -344,7 +344,7 @@ class Supervisor:
                     self._print(f"{component['name']} is ready (pid {component['pid']})")
             if self._feed and self._feed.body:
                 self._log_configuration(self._feed.body)
-                if USERS in self._feed.body.get("config", {}):
+                if any(file in self._feed.body.get("config", {}) for file in LOGINS):
                     self._start_authserv()
                 for line in error_lines(self._feed.body.get("errors", ())):
                     self._say_once(line)

@@ -32,12 +32,11 @@ from enmasse.identity.roles import Listener
 from enmasse.identity.scram import USER_ITERATIONS, Unknown
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
-from enmasse.model.users import Verifier
-from services.authserv.issuer import TokenSource
+from enmasse.model.users import ANONYMOUS, Verifier, user_name_error
+from services.authserv.issuers import Issuers
 from services.authserv.login import BEARER, Login
 from services.authserv.proof import Proof
 from services.authserv.sources import Users
-from services.authserv.tokens import Issuer
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -66,8 +65,6 @@ class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forb
     relays: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
     threads: int = 2
     """Passwords that are checked at a time."""
-    issuers: tuple[Issuer, ...] = ()
-    """Issuers of bearer tokens, asked in this order."""
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
@@ -95,7 +92,7 @@ class AuthService:
         self._tasks: set[asyncio.Task[None]] = set()
         self.audit = LoginAudit(loop.time)
         self.users = Users(self._checks)
-        self.issuers = [TokenSource(issuer, time.time) for issuer in config.issuers]
+        self.issuers = Issuers(time.time)
 
     def connection(self, peer: Any) -> Connection:
         """Return the engine's side of a new connection."""
@@ -111,11 +108,17 @@ class AuthService:
             limits=LIMITS,
         )
 
-    def close(self) -> None:
+    def replace(self, body: feeds.Users) -> None:
+        """Put other users and issuers in force."""
+        self.issuers.replace(body.issuers)
+        self.users.replace(body)
+
+    async def close(self) -> None:
         """End what runs beside the connections."""
         for task in self._tasks:
             task.cancel()
         self._checks.close()
+        await self.issuers.close()
 
     def metrics(self) -> Iterator[Metric]:
         """Metrics of logins (docs/metrics.md)."""
@@ -123,14 +126,16 @@ class AuthService:
         yield counter("enmasse_logins", "Logins by mechanism and outcome.", counts)
         yield counter("enmasse_password_checks", "Passwords checked by argon2.", single(self._checks.computed))
         yield gauge("enmasse_users", "Users in users.json.", single(len(self.users)))
+        yield gauge("enmasse_issuers", "Issuers in issuers.json.", single(len(self.issuers)))
 
     def _offered(self, login: Login) -> dict[str, Any]:
         if not self.users.known:
             return login.unready(self._mechanisms)
-        if self.users.anonymous and not self.issuers:
+        if self.users.anonymous:
             return login.open_to_all()
-        names = [*(BEARER if self.issuers else ()), *self._mechanisms]
-        if not self.users.anonymous and self.users.allows_anonymous():
+        scram = self.users.scram or not self.issuers.check_passwords  # clients prefer it, and issuers cannot check it
+        names = [*(BEARER if self.issuers else ()), *[name for name in self._mechanisms if scram or name == "PLAIN"]]
+        if self.users.allows_anonymous():
             names.append("ANONYMOUS")
         return login.mechanisms(tuple(names), self._unknown)
 
@@ -190,24 +195,29 @@ class AuthService:
         if address is not None:
             self._failures.succeeded(user, address)
 
+    def undecided(self, mechanism: str) -> None:
+        """Count a login that could not be decided."""
+        self._counts[mechanism, "undecided"] += 1
+
     def verifier(self, user: str, mechanism: str) -> Verifier | None:
         """Return the verifier of a user for a SCRAM mechanism."""
         return self.users.verifier(user, mechanism)
 
     async def check(self, user: str, password: str) -> Proof | None:
-        """Return the identity of the user with this password, which may be a token. Raises Busy."""
+        """Return the identity of the user with this password, which may be a token. Issuers are asked about names that
+        have no entry in users.json. Raises Busy, Unavailable."""
         if self.issuers and password.startswith("eyJ") and password.count(".") == 2:  # {" in base64
             found = await self.check_token(password)
             return found if found is not None and found.principal.name == user else None
+        if self.users.knows(user) or user == ANONYMOUS or user_name_error(user) is not None:
+            return await self.users.check(user, password)
+        if self.issuers.check_passwords:
+            return await self.issuers.check_password(user, password)
         return await self.users.check(user, password)
 
     async def check_token(self, token: str) -> Proof | None:
-        """Return the identity that a token proves, by the first issuer that accepts it."""
-        for source in self.issuers:
-            found = await source.check(token)
-            if found is not None:
-                return found
-        return None
+        """Return the identity that a token proves. Raises Unavailable."""
+        return await self.issuers.check_token(token)
 
     def principal(self, user: str) -> Principal | None:
         """Return the identity of a user, after the proof by SCRAM."""
@@ -236,7 +246,7 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if its port or certificate cannot be used."""
     loop = asyncio.get_running_loop()
     service = AuthService(config, loop)
-    users: FollowedFeed[feeds.Users] = FollowedFeed("users", feeds.Users, service.users.replace)
+    users: FollowedFeed[feeds.Users] = FollowedFeed("users", feeds.Users, service.replace)
     client = FeedsClient(*settings.host_port(config.configserv), config.name, [users], credential=own(config))
     health = Health(
         config.health,
@@ -255,7 +265,6 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     health.endpoints = lambda: {"amqp" if context is None else "amqps": f"{host}:{listener.port}"}
     following = [process.spawn(client.run(), "feed of users")]
     following.append(process.spawn(service.audit.run(), "audit"))
-    following += [process.spawn(source.run(), "keys of an issuer") for source in service.issuers]
     await stop.wait()
     health.check = None
     health.set(False, "stopping")
@@ -264,7 +273,7 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     await asyncio.gather(*following, return_exceptions=True)
     listener.close()
     service.audit.write_repeated()
-    service.close()
+    await service.close()
     await health.close()
 
 
@@ -272,13 +281,11 @@ def _state(service: AuthService, client: FeedsClient) -> tuple[bool, str]:
     users = service.users
     if not users.known:
         return False, "the configuration service has not delivered users yet"
-    notes = [f"keys of {source.issuer.issuer}: {source.problem}" for source in service.issuers if source.problem]
+    notes = service.issuers.problems()
     if not client.connected:
-        notes.append("the configuration service cannot be reached: changes of users.json have no effect meanwhile")
-    if users.anonymous and service.issuers:
-        notes.append("there is no users.json, so that every permission is granted: add one with permissions of groups")
-    elif users.anonymous:
-        notes.append("anonymous: there is no users.json, every client is let in")
+        notes.append("the configuration service cannot be reached: changes of users have no effect meanwhile")
+    if users.anonymous:
+        notes.append("anonymous: there are no users, every client is let in")
     return True, "; ".join(notes)
 
 

@@ -1,121 +1,124 @@
-"""An issuer of tokens: its keys, fetched and refreshed over HTTPS. The issuer away: the newest keys stay in force."""
+"""An issuer of tokens: its keys and passwords. The issuer away: tokens are checked with the newest keys, and
+passwords cannot be checked."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import ssl
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from collections.abc import Callable
+from typing import Any
 
-from enmasse import log
-from enmasse.decoding import decode_any
-from services.authserv.proof import Proof
-from services.authserv.tokens import Issuer, Tokens, UnknownKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aiohttp import ClientSession
+from enmasse import log, process
+from enmasse.model.issuers import Issuer, url_error
+from services.authserv.documents import Documents, IssuerError
+from services.authserv.grant import PasswordGrant
+from services.authserv.proof import Proof, Unavailable
+from services.authserv.tokens import Tokens, UnknownKey
 
 REFRESH = 300.0
 """Seconds between two looks at the keys."""
 RETRY = 10.0
-"""Seconds until keys are fetched again after a failure, and between fetches that tokens with unknown keys cause."""
-TIMEOUT = 10.0
-MAX_DOCUMENT = 1 << 20
-
-
-class IssuerError(Exception):
-    """The keys cannot be fetched; the message has the reason."""
+"""Seconds until keys are fetched again after a failure."""
+APART = 10.0
+"""Seconds between fetches that tokens with unknown keys cause."""
+PATIENCE = 5.0
+"""Seconds that a token waits for keys."""
 
 
 class TokenSource:
-    """Tokens of one issuer, with keys that are kept up to date by `run`. `now`: seconds since 1970."""
+    """Users of one issuer, whose keys `run` keeps up to date. `now`: seconds since 1970."""
 
     def __init__(self, issuer: Issuer, now: Callable[[], float]) -> None:
+        clock = asyncio.get_running_loop().time
         self.issuer = issuer
-        self.problem = "the keys have not been fetched yet"
-        """Reason for which the keys are not up to date; empty if they are."""
+        self.passwords: PasswordGrant | None = None
+        """Check of passwords; None: the issuer has no client for that."""
+        self._documents = Documents(issuer.ca)
         self._tokens = Tokens(issuer, now)
-        self._fetched = -RETRY
-        self._fetching = asyncio.Lock()
-        self._session: ClientSession | None = None
+        self._clock = clock
+        self._problem = "they have not been fetched yet"
+        """Reason for which the keys are not up to date; empty if they are."""
+        self._fetched = -APART
+        self._fetching: asyncio.Task[None] | None = None
+        if issuer.client_id is not None:
+            self.passwords = PasswordGrant(issuer, self._documents, self.check, clock, now)
+
+    @property
+    def problem(self) -> str:
+        """Return what does not work, empty if everything does."""
+        found = [f"keys: {self._problem}"] if self._problem else []
+        if self.passwords is not None and self.passwords.problem:
+            found.append(f"passwords: {self.passwords.problem}")
+        return "; ".join(found)
 
     async def check(self, token: str) -> Proof | None:
         """Return the identity that a token proves; for an unknown key fetch the keys first, if that was not tried just
-        now."""
+        now. Raises Unavailable if the key is unknown because keys cannot be fetched."""
         try:
             return self._tokens.check(token)
         except UnknownKey:
             pass
-        async with self._fetching:
-            if asyncio.get_running_loop().time() - self._fetched >= RETRY:
-                await self._fetch()
+        if self._fetching is not None or self._clock() - self._fetched >= APART:
+            await asyncio.wait([self._fetch()], timeout=PATIENCE)
         try:
             return self._tokens.check(token)
         except UnknownKey:
+            if self._problem:
+                raise Unavailable(
+                    f"the key of a token is not known, and keys cannot be fetched: {self._problem}"
+                ) from None
             return None
 
     async def run(self) -> None:
         """Keep the keys up to date until cancelled."""
         try:
             while True:
-                async with self._fetching:
-                    await self._fetch()
-                await asyncio.sleep(RETRY if self.problem else REFRESH)
+                await asyncio.wait([self._fetch()])
+                await asyncio.sleep(RETRY if self._problem else REFRESH)
         finally:
-            if self._session is not None:
-                await self._session.close()
+            if self._fetching is not None:
+                self._fetching.cancel()
+            await self._documents.close()
 
-    async def _fetch(self) -> None:
-        self._fetched = asyncio.get_running_loop().time()
+    def _fetch(self) -> asyncio.Task[None]:
+        """Return the fetch that is under way, or a new one."""
+        if self._fetching is None:
+            self._fetched = self._clock()
+            self._fetching = process.spawn(self._fetch_documents(), "keys of an issuer")
+            self._fetching.add_done_callback(self._done)
+        return self._fetching
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._fetching = None
+
+    async def _fetch_documents(self) -> None:
+        issuer = self.issuer
         try:
-            url = self.issuer.jwks_url or await self._discover()
-            self._tokens.replace_keys(await self._get(url))
+            document: dict[str, Any] = {}
+            if issuer.jwks_url is None or self.passwords is not None:
+                document = await self._discovered()
+            endpoint = _url(document, "token_endpoint") if self.passwords is not None else ""
+            self._tokens.replace_keys(await self._documents.get(issuer.jwks_url or _url(document, "jwks_uri")))
+            if self.passwords is not None:
+                self.passwords.endpoint = endpoint
         except (IssuerError, ValueError) as error:
-            if str(error) != self.problem:
-                log.get().warning("authserv.keys.not-fetched", issuer=self.issuer.issuer, reason=str(error))
-            self.problem = str(error)
+            if str(error) != self._problem:
+                log.get().warning("authserv.keys.not-fetched", issuer=issuer.issuer, reason=str(error))
+            self._problem = str(error)
         else:
-            self.problem = ""
+            self._problem = ""
 
-    async def _discover(self) -> str:
-        document = await self._get(self.issuer.issuer.rstrip("/") + "/.well-known/openid-configuration")
+    async def _discovered(self) -> dict[str, Any]:
+        url = self.issuer.issuer.rstrip("/") + "/.well-known/openid-configuration"
+        document = await self._documents.get(url)
         if document.get("issuer") != self.issuer.issuer:
-            raise IssuerError(f"the discovery document is of {str(document.get('issuer'))[:200]!r}")
-        return str(document.get("jwks_uri"))
-
-    async def _get(self, url: str) -> dict[str, Any]:
-        import aiohttp
-
-        _check_url(url)
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(TIMEOUT))
-        try:
-            trust = ssl.create_default_context(cafile=self.issuer.ca) if url.startswith("https:") else True
-            async with self._session.get(url, ssl=trust, allow_redirects=False) as answer:
-                if answer.status != 200:
-                    raise IssuerError(f"{url}: HTTP status {answer.status}")
-                data = await answer.content.read(MAX_DOCUMENT + 1)
-                while len(data) <= MAX_DOCUMENT and (more := await answer.content.read(MAX_DOCUMENT)):
-                    data += more
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise IssuerError(f"{url}: {error or type(error).__name__}") from None
-        found = decode_any(data) if len(data) <= MAX_DOCUMENT else None
-        if not isinstance(found, dict):
-            raise IssuerError(f"{url}: is not a JSON object of at most {MAX_DOCUMENT} bytes")
-        return found
+            raise IssuerError(f"{url}: is of the issuer {str(document.get('issuer'))[:200]!r}")
+        return document
 
 
-def _check_url(url: str) -> None:
-    """Raise IssuerError unless keys can be fetched there without being changed on the way: HTTPS, or loopback."""
-    parts = urlsplit(url)
-    if parts.scheme == "https":
-        return
-    try:
-        local = parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        local = False
-    if parts.scheme != "http" or not local:
-        raise IssuerError(f"{url}: must be https://")
+def _url(document: dict[str, Any], name: str) -> str:
+    found = document.get(name)
+    if not isinstance(found, str):
+        raise IssuerError(f"the discovery document has no {name}")
+    if (reason := url_error(found)) is not None:
+        raise IssuerError(f"{name} of the discovery document: {found[:200]!r} {reason}")
+    return found

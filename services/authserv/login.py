@@ -17,7 +17,7 @@ from enmasse.identity.scram import Unknown, scram
 from enmasse.model.users import ANONYMOUS, Verifier, prepared
 from services.authserv.authz import address_authz
 from services.authserv.bearer import oauthbearer, xoauth2
-from services.authserv.proof import Proof
+from services.authserv.proof import Proof, Unavailable
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
@@ -49,11 +49,14 @@ class Outcomes(Protocol):
     def verifier(self, user: str, mechanism: str) -> Verifier | None:
         """Return the verifier of a user for a SCRAM mechanism."""
 
+    def undecided(self, mechanism: str) -> None:
+        """Count a login that could not be decided."""
+
     async def check(self, user: str, password: str) -> Proof | None:
-        """Return the identity of the user with this password. Raises Busy."""
+        """Return the identity of the user with this password. Raises Busy, Unavailable."""
 
     async def check_token(self, token: str) -> Proof | None:
-        """Return the identity that a token proves."""
+        """Return the identity that a token proves. Raises Unavailable."""
 
     def principal(self, user: str) -> Principal | None:
         """Return the identity of a user, after the proof by SCRAM."""
@@ -172,8 +175,7 @@ class Login(Handler):
     async def _checked(self, exchange: Exchange, user: str, password: str) -> None:
         try:
             proof = await self._outcomes.check(user, password)
-        except Busy:
-            self._end()
+        except (Busy, Unavailable):
             exchange.fail(TEMPORARY)
             return
         if proof is None:
@@ -190,7 +192,11 @@ class Login(Handler):
             exchange.fail()
 
     async def _checked_token(self, exchange: Exchange, user: str, token: str) -> None:
-        found = await self._outcomes.check_token(token)
+        try:
+            found = await self._outcomes.check_token(token)
+        except Unavailable:
+            exchange.fail(TEMPORARY)
+            return
         if found is None or user not in ("", found.principal.name):
             exchange.fail()
         else:
@@ -214,6 +220,11 @@ class Login(Handler):
             self._principal = self._outcomes.principal(user)
         self._outcomes.succeeded(mechanism, user, self._address)
         answer()
+
+    def undecided(self, mechanism: str) -> None:
+        """End an attempt that cannot be decided now, which is no failure of the client."""
+        self._end()
+        self._outcomes.undecided(mechanism)
 
 
 class _Unready:
@@ -266,4 +277,5 @@ class _Answer(Exchange):
         if code == SASL_AUTH:
             self._login.ended(self.mechanism, None, self._exchange.fail)
         else:
+            self._login.undecided(self.mechanism)
             self._exchange.fail(code)

@@ -1,4 +1,4 @@
-"""Proof: what a login has shown."""
+"""Proof: what a login has shown; Unavailable: it could not be decided."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from enmasse.identity.principal import Principal
 
 
 class Proof(NamedTuple):
-    """The user of a login. `expires`: seconds since 1970 from which the proof counts no longer; None: it is a password,
-    which counts until it is changed."""
+    """The user of a login. `expires`: seconds since 1970 from which the proof counts no longer; None: it is a password
+    of users.json, which counts until it is changed."""
 
     principal: Principal
     expires: int | None = None
+
+
+class Unavailable(Exception):
+    """A source of users cannot decide now; the message has the reason, and no secret."""

@@ -35,7 +35,9 @@ class Users:
         self.known = False
         """The configuration service has delivered users."""
         self.anonymous = False
-        """There is no users.json: clients need no credentials."""
+        """There are neither users nor issuers: clients need no credentials."""
+        self.scram = False
+        """There is a user with a password for SCRAM."""
         self._checks = checks
         self._users: dict[str, User] = {}
         self._permissions = Permissions({})
@@ -46,6 +48,7 @@ class Users:
     def replace(self, body: feeds.Users) -> None:
         """Put other users in force."""
         self._users, self.anonymous, self.known = body.users, body.anonymous, True
+        self.scram = any(user.scram for user in body.users.values())
         granted = {name: user.granted for name, user in body.users.items()}
         self._permissions = Permissions(granted, anonymous=body.anonymous)
 

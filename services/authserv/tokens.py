@@ -7,15 +7,15 @@ issuers, for other audiences, expired or without an expiry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
 from enmasse.identity.principal import Principal
+from enmasse.model.issuers import Issuer
 from enmasse.model.users import ANONYMOUS, GROUP, name_error, user_name_error
 from services.authserv.proof import Proof
 
@@ -24,28 +24,6 @@ MAX_TOKEN = 12 * 1024
 MAX_GROUPS = 1000
 LATEST = 253_402_300_799
 """End of the year 9999, in seconds since 1970: later expiries count as this one."""
-Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519"]
-
-
-class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of an issuer. `issuer`, `audience`: what the claims `iss` and `aud` must have. `jwks_url`: its keys;
-    None: where its discovery document says. `ca`: file in PEM with the authority of its certificate; None: those of the
-    system. `skew`: seconds that clocks may differ. `user_claim`, `groups_claim`: claims with the names."""
-
-    issuer: str
-    audience: str
-    jwks_url: str | None = None
-    ca: str | None = None
-    algorithms: tuple[Algorithm, ...] = ("RS256", "PS256", "ES256")
-    user_claim: str = "preferred_username"
-    groups_claim: str = "groups"
-    skew: int = 30
-
-    def __post_init__(self) -> None:
-        if not self.algorithms:
-            raise ValueError("algorithms must not be empty")
-        if not self.issuer or not self.audience:
-            raise ValueError("issuer and audience must not be empty")
 
 
 class UnknownKey(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from enmasse import log
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, USERS, AppliedState, differing
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, ISSUERS, USERS, AppliedState, differing
 
 MAX_NAMES = 100
 """Names in one list of an event at most; `more` counts the others of all lists."""
@@ -60,6 +60,7 @@ def _files(was: AppliedState, now: AppliedState) -> Iterator[tuple[str, Mapping[
     yield FLAVORS, was.flavors, now.flavors
     yield BROKERS, was.brokers or {}, now.brokers or {}
     yield USERS, was.users or {}, now.users or {}
+    yield ISSUERS, was.issuers or {}, now.issuers or {}
 
 
 def _counted(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[str, int]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Mapping
 
-from enmasse.model.configuration import ADDRESSES, BROKERS, FILES, FLAVORS, USERS
+from enmasse.model.configuration import ADDRESSES, BROKERS, FILES, FLAVORS, ISSUERS, USERS
 
 EVERYTHING = sys.maxsize
 ABSENT = -1
-_FEEDS = {ADDRESSES: "addresses", FLAVORS: "flavors", BROKERS: "placements", USERS: "users"}
+_FEEDS = {ADDRESSES: "addresses", FLAVORS: "flavors", BROKERS: "placements", USERS: "users", ISSUERS: "users"}
 """File → the feed made from it. (A change of a flavor may change other feeds too, later.)"""
 
 

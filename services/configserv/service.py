@@ -267,19 +267,23 @@ class ConfigService:
         applied = self._applied.now
         if not applied.users_known:
             return None
-        users = applied.state.users
-        revision = self._revisions.of(USERS)
-        return msgspec.json.encode(feeds.Users(revision=revision, anonymous=users is None, users=users or {}))
+        state = applied.state
+        body = feeds.Users(
+            revision=self._revisions.of(USERS),
+            anonymous=state.anonymous,
+            users=state.users or {},
+            issuers=state.issuers or {},
+        )
+        return msgspec.json.encode(body)
 
     def _permissions(self) -> bytes | None:
         applied = self._applied.now
         if not applied.users_known:
             return None
-        users = applied.state.users
         body = feeds.Permissions(
             revision=self._revisions.of("permissions"),
-            anonymous=users is None,
-            users={name: feeds.granted(user) for name, user in (users or {}).items()},
+            anonymous=applied.state.anonymous,
+            users={name: feeds.granted(user) for name, user in (applied.state.users or {}).items()},
         )
         return msgspec.json.encode(body)
 
@@ -364,9 +368,11 @@ class ConfigService:
         if first or now.flavors != was.flavors:
             revised.append("flavors")
             self._changed("flavors")
-        if self._applied.now.users_known and (not before.users_known or now.users != was.users):
-            revised += [USERS, "permissions"]
-            self._changed(USERS, "permissions")
+        if self._applied.now.users_known:
+            other = not before.users_known or now.users != was.users or now.anonymous != was.anonymous
+            changes = (USERS, "permissions") if other else (USERS,) if now.issuers != was.issuers else ()
+            revised += changes
+            self._changed(*changes)
         placed, moved = self._placed.now, Moves([], [])
         if self._placed.configure(self._applied.now, before):
             revised.append("placements")

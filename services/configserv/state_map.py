@@ -22,6 +22,7 @@ from enmasse.kubernetes.api import CONFIG_MAP, SECRET, Api, ApiError, Kind, Obje
 from enmasse.kubernetes.forced import Order
 from enmasse.kubernetes.labels import MANAGED_BY
 from enmasse.model.configuration import AppliedState
+from enmasse.model.issuers import Issuer
 from enmasse.model.jsonfile import Problem
 from enmasse.model.names import AddressName
 from enmasse.model.users import User
@@ -38,14 +39,15 @@ T = TypeVar("T")
 
 
 class _SavedUsers(msgspec.Struct):
-    users: dict[str, User] | None
+    users: dict[str, User] | None = None
+    issuers: dict[str, Issuer] | None = None
 
 
 class StateMap:
     """The ConfigMap `name` (a Store)."""
 
     def __init__(self, api: Api, name: str, labels: dict[str, str], *, users: bool = False) -> None:
-        """`users`: there is a Secret of the same name, for the hashes of passwords."""
+        """`users`: there is a Secret of the same name, for the hashes of passwords, and issuers with their secrets."""
         self._api = api
         self._users = users
         self._users_data: str | None = None
@@ -87,9 +89,10 @@ class StateMap:
         """Save this; a failure is added to the problems."""
         if state != self._state or self._problem:
             self._state = state
-            if self._users and (data := _packed(msgspec.json.encode(_SavedUsers(state.users)))) != self._users_data:
-                self._users_data, self._users_changed = data, True
-            self._put(CONFIGURATION, msgspec.json.encode(msgspec.structs.replace(state, users=None)))
+            saved = _packed(msgspec.json.encode(_SavedUsers(state.users, state.issuers)))
+            if self._users and saved != self._users_data:
+                self._users_data, self._users_changed = saved, True
+            self._put(CONFIGURATION, msgspec.json.encode(msgspec.structs.replace(state, users=None, issuers=None)))
         if self._writing is not None:
             await asyncio.wait([self._writing])
 
@@ -104,18 +107,19 @@ class StateMap:
             state = None
         state = state or AppliedState()
         if self._users_data is not None:
-            state = msgspec.structs.replace(state, users=self._saved_users(self._users_data))
+            saved = self._saved_users(self._users_data)
+            state = msgspec.structs.replace(state, users=saved.users, issuers=saved.issuers)
         self._state = state
         return state
 
-    def _saved_users(self, text: str) -> dict[str, User] | None:
+    def _saved_users(self, text: str) -> _SavedUsers:
         """Return the saved users; damaged ones are lost, and no client is let in before there is a valid users.json."""
         try:
-            return decode(_unpacked(text), _SavedUsers).users
+            return decode(_unpacked(text), _SavedUsers)
         except (ValueError, zlib.error, binascii.Error) as error:
             where = f"secret/{self._name}/{USERS}"
             log.get().error("configserv.data.set-aside", file=where, reason=str(error), kept="")
-            return None
+            return _SavedUsers()
 
     def forced(self) -> list[AddressName]:
         """Return the forced addresses as saved."""

@@ -26,6 +26,7 @@ from enmasse.amqp.sasl import ClientMechanism, SaslClient
 from enmasse.amqp.types import Symbol
 from enmasse.identity.passwords import hashed
 from enmasse.model import feeds
+from enmasse.model.issuers import Issuer
 from enmasse.model.users import User
 from services.authserv import app
 from services.authserv.app import AuthService, AuthservSettings
@@ -65,11 +66,16 @@ class Running:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE)
 
     async def _replace(self, body: feeds.Users) -> None:
-        self.service.users.replace(body)
+        self.service.replace(body)
 
-    def users(self, entries: dict[str, User] | None = None) -> None:
-        """Put these entries in force; None: there is no users.json."""
-        self._run(self._replace(feeds.Users(anonymous=entries is None, users=entries or {})))
+    def users(self, entries: dict[str, User] | None = None, *issuers: Issuer) -> None:
+        """Put these entries and issuers in force; None: there is no users.json."""
+        body = feeds.Users(
+            anonymous=entries is None and not issuers,
+            users=entries or {},
+            issuers={f"issuer-{number}": each for number, each in enumerate(issuers)},
+        )
+        self._run(self._replace(body))
 
     async def _start(self) -> None:
         self.service = AuthService(self._settings, asyncio.get_running_loop())
@@ -78,7 +84,7 @@ class Running:
 
     async def _stop(self) -> None:
         self._listener.close()
-        self.service.close()
+        await self.service.close()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 

@@ -16,17 +16,16 @@ from enmasse.amqp.handshake import AMQP_HEADER, SASL_HEADER
 from enmasse.amqp.performatives import Open, SaslInit, SaslOutcome, SaslResponse, encode_performative
 from enmasse.amqp.types import Symbol
 from enmasse.model import feeds
+from enmasse.model.issuers import Issuer
 from services.authserv import app
 from services.authserv.app import AuthService, AuthservSettings
-from services.authserv.tokens import Issuer
+from services.authserv.documents import IssuerError
 from tests.authserv.running import user
 
 NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "XOAUTH2", "ANONYMOUS", "EXTERNAL", "")
-USERS = feeds.Users(users={"alice": user("right")})
-SETTINGS = AuthservSettings(
-    name="authserv", health="127.0.0.1:1", listen="127.0.0.1:1", configserv="127.0.0.1:1",
-    issuers=(Issuer(issuer="http://127.0.0.1:1", audience="a"),),
-)  # fmt: skip
+ISSUER = Issuer(issuer="http://127.0.0.1:1", audience="a", client_id="c")
+USERS = feeds.Users(users={"alice": user("right")}, issuers={"one": ISSUER})
+SETTINGS = AuthservSettings(name="authserv", health="127.0.0.1:1", listen="127.0.0.1:1", configserv="127.0.0.1:1")
 
 
 def frame(performative: Any, kind: int) -> bytes:
@@ -59,7 +58,7 @@ frames = st.one_of(
 async def opened(data: list[bytes]) -> Connection:
     """Return the service's side of a connection after a client has sent this."""
     service = AuthService(SETTINGS, asyncio.get_running_loop())
-    service.users.replace(USERS)
+    service.replace(USERS)
     connection = service.connection(SimpleNamespace(address="192.0.2.1:1"))
     for each in data:
         if connection.finished:
@@ -67,7 +66,7 @@ async def opened(data: list[bytes]) -> Connection:
         connection.receive(each)
         while service._tasks:
             await asyncio.wait(service._tasks)
-    service.close()
+    await service.close()
     return connection
 
 
@@ -77,14 +76,14 @@ def test_no_sequence_of_frames_is_a_login(data: list[bytes], begun: bool) -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app, "DELAY", 0.0)
         patch.setattr("enmasse.identity.passwords.PasswordChecks._compute", lambda *_: False)
-        patch.setattr("services.authserv.issuer.TokenSource._fetch", nothing)
+        patch.setattr("services.authserv.documents.Documents._request", away)
         connection = asyncio.run(opened([SASL_HEADER, *data] if begun else data))
     assert connection.state != "open"
     assert connection.user is None
 
 
-async def nothing(*_: Any) -> None:
-    pass
+async def away(*_: Any, **__: Any) -> None:
+    raise IssuerError("away")
 
 
 def test_an_endless_exchange_ends() -> None:

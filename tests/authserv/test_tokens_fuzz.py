@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from joserfc.jwk import ECKey, RSAKey
 
 from enmasse.identity.principal import Principal
+from enmasse.model.issuers import Issuer
 from services.authserv.bearer import read_oauthbearer, read_xoauth2
-from services.authserv.tokens import MAX_TOKEN, Issuer, Tokens, UnknownKey
-from tests.authserv.test_tokens import AUDIENCE, EC, ISSUER, NOW, RSA, claims, public
+from services.authserv.tokens import MAX_TOKEN, Tokens, UnknownKey
+from tests.authserv.published import AUDIENCE, EC, ISSUER, NOW, RSA, claims, public
 
 OTHER = RSAKey.generate_key(2048, {"kid": "other"})
 OTHER_EC = ECKey.generate_key("P-256", {"kid": "ec"})

@@ -126,8 +126,10 @@ def test_other_machines_are_refused_without_users(given: tuple[str, ...], id: st
     with pytest.raises(StartError, match=rf"enmasse user add.*\[{id}\]"):
         check_exposure(options(tmp_path, *given))
     check_exposure(options(tmp_path, *given, allow="anonymous"))
-    (tmp_path / "users.json").write_text("{}")
-    check_exposure(options(tmp_path, *given))
+    for file in ("users.json", "issuers.json"):
+        (tmp_path / file).write_text("{}")
+        check_exposure(options(tmp_path, *given))
+        (tmp_path / file).unlink()
 
 
 def test_dispatch_asks_for_users_that_were_there_at_the_start(tmp_path: Path) -> None:
@@ -142,7 +144,8 @@ def test_users_that_are_kept_count(tmp_path: Path) -> None:
     assert not kept_users(tmp_path)
     (tmp_path / "configserv").mkdir()
     file = tmp_path / "configserv" / "configuration.json"
-    for content, kept in (("{", False), ('{"config": {"users.json": "x"}}', True), ('{"config": {}}', False)):
+    for content, kept in (("{", False), ('{"config": {"users.json": "x"}}', True), ('{"config": {}}', False),
+                          ('{"config": {"issuers.json": "x"}}', True)):  # fmt: skip
         file.write_text(content)
         assert kept_users(tmp_path) is kept
 

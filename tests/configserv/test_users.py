@@ -1,4 +1,4 @@
-"""users.json in the configuration service: the feeds `users` and `permissions`."""
+"""users.json and issuers.json in the configuration service: the feeds `users` and `permissions`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from proton.utils import LinkDetached
 
 from enmasse.identity.passwords import hashed
-from enmasse.model.configuration import USERS, Applied, AppliedState, Unreadable, apply
+from enmasse.model.configuration import ISSUERS, USERS, Applied, AppliedState, Unreadable, apply
 from enmasse.model.feeds import granted
 from enmasse.model.users import User
 from tests.configserv.running import Client, Configserv
@@ -101,3 +101,56 @@ def test_users_are_refused_to_peers_without_credentials(service: Configserv, con
     service.start()
     with pytest.raises(LinkDetached, match="amqp:unauthorized-access"):
         connect().next("users")
+
+
+# --- issuers.json -----------------------------------------------------------------------------------------------------
+
+SSO = {"issuer": "https://sso.example", "audience": "messaging", "client_id": "c", "client_secret": "hunter2"}
+
+
+def both(users: Any, issuers: Any, last: AppliedState | None = None) -> Applied:
+    contents = {USERS: users, ISSUERS: json.dumps(issuers).encode() if isinstance(issuers, dict) else issuers}
+    return apply(contents, last or AppliedState())
+
+
+def test_issuers_without_users_are_not_an_anonymous_suite() -> None:
+    now = both(None, {"b": SSO, "a": SSO})
+    assert (now.state.anonymous, now.users_known, now.problems[2:]) == (False, True, [])
+    assert list(now.state.issuers or ()) == ["b", "a"]  # as in the file
+    assert both(None, {}).state.anonymous is False
+    assert both(None, None).state.anonymous is True
+
+
+@pytest.mark.parametrize("content", [b"{", Unreadable("Permission denied")])
+def test_first_issuers_that_cannot_be_used_let_in_nobody_but_users(content: Any) -> None:
+    assert both(None, content).users_known is False
+    assert both(b"{}", content).users_known is True
+    assert both(content, {"sso": SSO}).users_known is False
+
+
+@pytest.mark.parametrize("content", [None, b"{", Unreadable("Permission denied"), {"sso": {"color": 1}}])
+def test_issuers_that_are_gone_or_wrong_stay_in_force(content: Any) -> None:
+    before = both(None, {"sso": SSO}).state
+    now = both(None, content, before)
+    assert (now.state.issuers, now.state.anonymous, now.users_known) == (before.issuers, False, True)
+    assert any(problem.file == ISSUERS for problem in now.problems)
+    assert both(None, {}, before).state.issuers == {}
+
+
+def test_issuers_are_published_live_and_only_to_the_authentication_service(
+    service: Configserv, connect: Callable[[], Client]
+) -> None:
+    service.start()
+    client = connect()
+    first = client.next("permissions")
+    assert first["anonymous"] is True
+    service.write(ISSUERS, {"sso": SSO})
+    now = client.find("permissions", lambda body: not body["anonymous"])
+    assert now["users"] == {}
+    service.write(ISSUERS, {"sso": {**SSO, "clientSecret": "hunter3"}})
+    status = client.find("status", lambda body: body["errors"])
+    error = status["errors"][0]
+    assert (error["file"], error["entry"], error["field"]) == (ISSUERS, "sso", "clientSecret")
+    seen = json.dumps([first, now, status]) + service.log.read_text()
+    assert "hunter" not in seen
+    assert (service.data / "configuration.json").stat().st_mode & 0o777 == 0o600

@@ -88,9 +88,10 @@ async def test_the_same_check_at_the_same_time_is_computed_once(checks: Password
 
 @runs
 async def test_remembered_successes_and_waiting_checks_are_bounded(
-    checks: PasswordChecks, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passwords, "MAX_REMEMBERED", 1)
+    checks = PasswordChecks(clock)
     assert await checks.check("alice", CHEAP, "right")
     assert await checks.check("bob", CHEAP, "right")
     assert await checks.check("alice", CHEAP, "right")
@@ -101,6 +102,7 @@ async def test_remembered_successes_and_waiting_checks_are_bounded(
     with pytest.raises(Busy):
         await checks.check("dave", HASH, "right")
     await first
+    checks.close()
 
 
 @pytest.mark.parametrize("hash", [None, HASH, CHEAP], ids=["unknown", "chosen", "generated"])

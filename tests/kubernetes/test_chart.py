@@ -61,6 +61,7 @@ EVERYTHING: dict[str, Any] = {
         "operators": [{"podSelector": {"matchLabels": {"who": "operator"}}}],
         "metrics": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
         "externalBrokers": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
+        "issuers": [{"ipBlock": {"cidr": "198.51.100.0/24"}}],
     },
     "broker": {
         "storageClass": "fast",

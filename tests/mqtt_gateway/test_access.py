@@ -16,16 +16,16 @@ from enmasse.identity.principal import Principal
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import GrantedUser
+from enmasse.model.issuers import Issuer
 from enmasse.model.names import AddressName
 from enmasse.model.topics import FilterRefused, TopicMap
 from enmasse.model.users import Permission
 from enmasse.mqtt import reasons
-from services.authserv.tokens import Issuer
 from services.mqtt_gateway.amqp.access import NOBODY, Access, may_receive, may_send
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.ports import Refused, Request
+from tests.authserv.published import AUDIENCE, Published
 from tests.authserv.running import Running, user
-from tests.authserv.test_tokens import AUDIENCE, Published
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
@@ -254,9 +254,6 @@ def test_a_client_is_disconnected_when_its_token_expires(router: Router, configs
             assert list(backend.sessions) == ["~alice/d5000"]
 
     issuer = Published()
-    with (
-        contextlib.closing(issuer),
-        Running(issuers=(Issuer(issuer=issuer.url, audience=AUDIENCE, skew=0),)) as service,
-    ):
-        service.users({})
+    with contextlib.closing(issuer), Running() as service:
+        service.users({}, Issuer(issuer=issuer.url, audience=AUDIENCE, skew=0))
         run()

@@ -16,7 +16,7 @@ from enmasse.kubernetes.api import CONFIG_MAP, Api
 from enmasse.kubernetes.configuration import FILES, SELECTOR, kind_of, merged, of_addresses
 from enmasse.kubernetes.forced import Order, order
 from enmasse.kubernetes.watch import View
-from enmasse.model.configuration import USERS, Content, Unreadable
+from enmasse.model.configuration import ISSUERS, USERS, Content, Unreadable
 from services.configserv.drivers.driver import Contents
 from services.configserv.drivers.files import Signature, content, signature
 
@@ -24,7 +24,8 @@ from services.configserv.drivers.files import Signature, content, signature
 class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`driver` in the settings. `release`: prefix of the names of the Lease and ConfigMaps of this service.
     `config_maps`: kind (the value of the label) → names of those that the release made for it. `users`: the file
-    users.json of a mounted Secret, without which no client is let in; None: clients need no credentials."""
+    users.json of a mounted Secret, without which no client is let in; None: clients need no credentials. issuers.json
+    of the same Secret is read too."""
 
     kind: Literal["kubernetes"]
     namespace: str
@@ -58,7 +59,7 @@ class KubernetesDriver:
         self._changed: Callable[[Contents], None] | None = None
         self._contents: Contents | None = None
         self._users = None if settings.users is None else Path(settings.users)
-        self._seen: Signature = None
+        self._seen: tuple[Signature, Signature] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.on_orders: Callable[[dict[str, Order]], None] = lambda _: None
         """Called with all orders, by ConfigMap, when they may have changed."""
@@ -98,7 +99,7 @@ class KubernetesDriver:
 
     def _look_at_users(self, file: Path) -> None:
         self._timer = asyncio.get_running_loop().call_later(POLL, self._look_at_users, file)
-        now = signature(file)
+        now = signature(file), signature(file.with_name(ISSUERS))
         if now != self._seen:
             self._seen = now
             self._look()
@@ -110,6 +111,7 @@ class KubernetesDriver:
         contents = merged(found, self._made_for)
         if self._users is not None:
             contents[USERS] = self._content_of_users(self._users)
+            contents[ISSUERS] = content(self._users.with_name(ISSUERS))
         if contents != self._contents:
             self._contents = contents
             self._changed(contents)

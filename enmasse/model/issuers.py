@@ -1,0 +1,171 @@
+"""issuers.json: issuers of tokens by OpenID Connect, which prove users beside users.json (docs/identity.md,
+"Issuers")."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Any, Final, Literal, get_args
+from urllib.parse import urlsplit
+
+import msgspec
+
+from enmasse.model import values
+from enmasse.model.jsonfile import Document, Problem
+from enmasse.model.names import simple_error
+from enmasse.model.values import Wrong
+
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519"]
+"""Signatures by public keys (RFC 7518, 3.1; RFC 9864)."""
+ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
+MAX_ISSUERS: Final = 32
+MAX_TEXT: Final = 1024
+"""Characters of a URL, and of the other texts."""
+MAX_CA: Final = 256 * 1024
+"""Characters of `ca`."""
+MAX_SKEW: Final = 600
+_EXAMPLE = '{"issuer": "https://sso.example.com/realms/main", "audience": "messaging"}'
+_CERTIFICATE = r"[^-]*-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*"
+_CERTIFICATES = re.compile(f"(?:{_CERTIFICATE})+")
+_SEQUENCE = b"\x30"
+"""The first byte of a certificate in DER."""
+
+
+class Issuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """An entry of issuers.json. `issuer`, `audience`: what the claims `iss` and `aud` must have. `jwks_url`: its keys;
+    None: where its discovery document says. `ca`: certificates in PEM of the authorities of its server; None: those of
+    the system. `skew`: seconds that clocks may differ. `user_claim`, `groups_claim`: claims with the names.
+    `client_id`, `client_secret`: of the client by which passwords are proved; None: they are not proved here, or the
+    client has no secret. The repr has no secret."""
+
+    issuer: str
+    audience: str
+    jwks_url: str | None = None
+    ca: str | None = None
+    algorithms: tuple[Algorithm, ...] = ("RS256", "PS256", "ES256")
+    user_claim: str = "preferred_username"
+    groups_claim: str = "groups"
+    skew: int = 30
+    client_id: str | None = None
+    client_secret: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Issuer(issuer={self.issuer!r}, audience={self.audience!r}, client_id={self.client_id!r})"
+
+
+def parse_issuers(document: Document) -> tuple[dict[str, Issuer], list[Problem]]:
+    """Return the valid entries of issuers.json in their order, and the problems of the others."""
+    good: dict[str, Issuer] = {}
+    problems = [document.repeated(*path) for path in document.duplicates]
+    bad = {path[0] for path in document.duplicates}
+    for number, (name, entry) in enumerate(document.entries.items()):
+        if name in bad:
+            continue
+        try:
+            if number >= MAX_ISSUERS:
+                raise Wrong(f"there may be {MAX_ISSUERS} issuers at most; remove some")
+            reason = simple_error(name, "issuer")
+            if reason is not None:
+                raise Wrong(reason)
+            good[name] = _issuer(entry)
+        except Wrong as wrong:
+            problems.append(document.problem(str(wrong), name, *wrong.path))
+    return good, problems
+
+
+def url_error(url: str) -> str | None:
+    """Return why documents are not fetched from `url`, None if they are: it must be https://, so that they cannot be
+    changed or read on the way, or http:// on loopback."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "is not a URL; write https://HOST/PATH"
+    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url or not host:
+        return "is not a URL; write https://HOST/PATH"
+    if parts.username is not None or parts.password is not None:
+        return "must not have a user or password; remove it"
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if parts.scheme == "https" or (parts.scheme == "http" and local):
+        return None
+    return "must be https://, or http:// on loopback"
+
+
+def _issuer(entry: Any) -> Issuer:
+    if not isinstance(entry, dict):
+        raise Wrong(f"must be an object such as {_EXAMPLE}, not {values.kind(entry)}")
+    found: dict[str, Any] = {}
+    for key, value in entry.items():
+        check = _CHECKS.get(key)
+        if check is None:
+            raise Wrong(f"unknown key; known are {', '.join(_CHECKS)}", key)
+        try:
+            found[key] = check(value)
+        except Wrong as wrong:
+            raise Wrong(str(wrong), key) from None
+    for key in ("issuer", "audience"):
+        if key not in found:
+            raise Wrong(f"is missing; write an object such as {_EXAMPLE}", key)
+    if "client_secret" in found and "client_id" not in found:
+        raise Wrong("needs client_id, the client that has this secret; add it, or remove the secret", "client_secret")
+    return Issuer(**found)
+
+
+def _text(value: Any) -> str:
+    found = values.text(value)
+    if len(found) > MAX_TEXT or not found.isprintable():
+        raise Wrong(f"must be a string of at most {MAX_TEXT} printable characters")
+    return found
+
+
+def _url(value: Any) -> str:
+    found = _text(value)
+    if (reason := url_error(found)) is not None:
+        raise Wrong(reason)
+    return found
+
+
+def _issuer_url(value: Any) -> str:
+    found = _url(value)
+    if "?" in found or "#" in found:
+        raise Wrong("must not have a query or fragment (OpenID Connect Discovery, 3); remove it")
+    return found
+
+
+def _ca(value: Any) -> str:
+    found = values.text(value)
+    if len(found) > MAX_CA or not _CERTIFICATES.fullmatch(found):
+        raise Wrong("must be the text of certificates in PEM, and nothing else: -----BEGIN CERTIFICATE-----…")
+    for body in re.findall(_CERTIFICATE, found):
+        try:
+            data = base64.b64decode("".join(body.split()), validate=True)
+        except ValueError:
+            data = b""
+        if not data.startswith(_SEQUENCE):
+            raise Wrong("has a certificate that cannot be read; copy it again")
+    return found
+
+
+def _algorithms(value: Any) -> tuple[Algorithm, ...]:
+    if not isinstance(value, list) or not value or any(each not in ALGORITHMS for each in value):
+        raise Wrong(f"must be an array of {', '.join(ALGORITHMS)}; others, and an empty one, would let anyone sign")
+    return tuple(dict.fromkeys(value))
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "issuer": _issuer_url,
+    "audience": _text,
+    "jwks_url": _url,
+    "ca": _ca,
+    "algorithms": _algorithms,
+    "user_claim": _text,
+    "groups_claim": _text,
+    "skew": lambda value: values.whole(value, 0, MAX_SKEW, " of seconds"),
+    "client_id": _text,
+    "client_secret": _text,
+}

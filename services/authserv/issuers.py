@@ -1,0 +1,99 @@
+"""All issuers, as the configuration has them: which of them is asked about a token or a password."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Mapping
+
+from enmasse import process
+from enmasse.decoding import decode_any
+from enmasse.model.issuers import Issuer
+from services.authserv.issuer import TokenSource
+from services.authserv.proof import Proof, Unavailable
+from services.authserv.tokens import MAX_TOKEN
+
+
+class Issuers:
+    """Sources of users beside users.json, in the order of issuers.json. `now`: seconds since 1970."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._sources: dict[str, TokenSource] = {}
+        self._running: dict[TokenSource, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    @property
+    def check_passwords(self) -> bool:
+        """Whether there is an issuer that checks passwords."""
+        return any(source.passwords is not None for source in self._sources.values())
+
+    def problems(self) -> list[str]:
+        """Return what does not work, by issuer."""
+        return [f"issuer {name}: {source.problem}" for name, source in self._sources.items() if source.problem]
+
+    def replace(self, issuers: Mapping[str, Issuer]) -> None:
+        """Put other issuers in force. Those that are unchanged keep their keys."""
+        before = self._sources
+        self._sources = {
+            name: before[name] if name in before and before[name].issuer == issuer else TokenSource(issuer, self._now)
+            for name, issuer in issuers.items()
+        }
+        kept = set(self._sources.values())
+        for source in before.values():
+            if source not in kept:
+                self._running.pop(source).cancel()
+        for source in kept - self._running.keys():
+            self._running[source] = process.spawn(source.run(), "keys of an issuer")
+
+    async def close(self) -> None:
+        """End the requests to all issuers."""
+        tasks = list(self._running.values())
+        self.replace({})
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def check_token(self, token: str) -> Proof | None:
+        """Return the identity that a token proves, by the first of the issuers that it names. Raises Unavailable if
+        none accepts it and one could not decide."""
+        stated = stated_issuer(token)
+        return await self._first(lambda source: source.check(token) if source.issuer.issuer == stated else None)
+
+    async def check_password(self, user: str, password: str) -> Proof | None:
+        """Return the identity that a password proves, by the first issuer that accepts it. Raises Unavailable if none
+        does and one could not decide, and Busy."""
+        return await self._first(
+            lambda source: source.passwords.check(user, password) if source.passwords is not None else None
+        )
+
+    async def _first(self, ask: Callable[[TokenSource], Awaitable[Proof | None] | None]) -> Proof | None:
+        undecided: Unavailable | None = None
+        for name, source in list(self._sources.items()):
+            answer = ask(source)
+            if answer is None:
+                continue
+            try:
+                found = await answer
+            except Unavailable as error:
+                undecided = error
+                continue
+            if found is not None and self._sources.get(name) is source:  # it may have been removed meanwhile
+                return found
+        if undecided is not None:
+            raise undecided
+        return None
+
+
+def stated_issuer(token: str) -> str | None:
+    """Return the issuer that a token names, None without one. Nothing is verified."""
+    parts = token.split(".")
+    if len(token) > MAX_TOKEN or len(parts) != 3:
+        return None
+    try:
+        claims = decode_any(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, binascii.Error):
+        return None
+    found = claims.get("iss") if isinstance(claims, dict) else None
+    return found if isinstance(found, str) else None
