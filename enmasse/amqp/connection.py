@@ -234,7 +234,10 @@ class Connection:
             if self._close_error is not None:
                 error = self._close_error
             elif not self._close_sent or error is not None:
-                error = error or AmqpError(errors.CONNECTION_FORCED, "the peer closed the socket without a word")
+                error = error or AmqpError(
+                    errors.CONNECTION_FORCED,
+                    "the peer closed the socket without a close of AMQP; it may not speak AMQP",
+                )
                 self.transport_error = error
             self._end_of_connection(error)
 

@@ -115,7 +115,7 @@ def show(name: str, config: Path | None, offset: int, place: cluster.Place | Non
         where, in_memory = str(folder / "addresses.json"), validate.in_memory(folder)
     running = found.get(name)
     if name not in wanted and running is None:
-        end("address.name.unknown", f"{where}: there is no address {name!r}.")
+        end("address.name.unknown", f"{where}: there is no address {name!r}; `enmasse address list` shows them.")
     shown = {"name": name, "configured": wanted.get(name), "status": running}
     if as_json:
         click.echo(json.dumps(shown))
@@ -164,7 +164,8 @@ def add(
         if name in _entries(folder, text):
             end(
                 "address.name.in-use",
-                f"{folder / 'addresses.json'}: there is an address {name!r} already; nothing was changed.",
+                f"{folder / 'addresses.json'}: there is an address {name!r} already; nothing was changed. "
+                "Choose another name, or remove it first.",
             )
         changed = jsonfile.add(text, name, entry)
         try:
@@ -213,7 +214,11 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
                 report(f"warning: {problem}")
             configfile.write(folder / FILE, changed)
     if not found and not (force and name in _running(offset, folder)):
-        end("address.name.unknown", f"{folder / 'addresses.json'}: there is no address {name!r}; nothing was changed.")
+        end(
+            "address.name.unknown",
+            f"{folder / 'addresses.json'}: there is no address {name!r}; nothing was changed. "
+            "`enmasse address list` shows them.",
+        )
     if found:
         click.echo(f"removed {name} from {folder / 'addresses.json'}")
     if force:

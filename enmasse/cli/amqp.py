@@ -12,7 +12,7 @@ from enmasse.amqp.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError, Login
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
 from enmasse.cli.login import HOW_TO_LOG_IN
 from enmasse.cli.opening import opened
-from enmasse.cli.remedy import remedy
+from enmasse.cli.remedy import cause, remedy
 from enmasse.cli.remote import RemoteAddress
 from enmasse.errors import marked
 from enmasse.identity.credentials import Credential
@@ -74,6 +74,8 @@ def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
         if remote.user is None and not remote.certified:
             return marked("server.login.missing", f"{text}. {HOW_TO_LOG_IN}")
         if error.offered is not None:
+            if remote.user is not None and list(error.offered) == ["ANONYMOUS"]:
+                text += ". The server has no users: leave the user out"
             return marked("server.login.unsuitable", text)
         return marked("server.login.refused", text)
     if isinstance(error, AmqpError) and error.condition == UNAUTHORIZED_ACCESS:
@@ -90,4 +92,4 @@ def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:
     if isinstance(error, TimeoutError) and error.errno is None:
         return f"{remote}: {error}"
     tip = remedy(error, remote.offset, "Is this an AMQPS port? AMQP without TLS is amqp://…")
-    return f"cannot connect to {remote.host}:{remote.port}: {error.strerror or error}. {tip}"
+    return f"cannot connect to {remote.host}:{remote.port}: {cause(error)}. {tip}"

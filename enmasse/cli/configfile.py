@@ -10,8 +10,9 @@ from typing import Any
 from enmasse.cli.common import end
 
 
-def read(path: Path, missing: str | None = None) -> str:
-    """Return the text of a file. `missing`: the text if there is no file; None: that ends the command."""
+def read(path: Path, missing: str | None = None, made_by: str = "init DIR") -> str:
+    """Return the text of a file. `missing`: the text if there is no file; None: that ends the command. `made_by`: the
+    command that makes such a file."""
     from enmasse.files import read_file
 
     try:
@@ -21,7 +22,7 @@ def read(path: Path, missing: str | None = None) -> str:
             return missing
         end(
             "configuration.file.missing",
-            f"{path}: no such file. Name the folder with --config DIR; `enmasse init DIR` makes one.",
+            f"{path}: no such file. Name the folder with --config DIR; `enmasse {made_by}` makes one.",
         )
     except OSError as error:
         end("configuration.file.not-readable", f"{path}: cannot be read: {error.strerror}")

@@ -11,7 +11,7 @@ import click
 from enmasse.cli.common import INTERRUPTED, MQTT_PORT, NO_FILES, UNREACHABLE, Seconds, TlsFiles, report, tls_options
 from enmasse.cli.login import HOW_TO_LOG_IN, logged_in
 from enmasse.cli.opening import opened
-from enmasse.cli.remedy import remedy
+from enmasse.cli.remedy import cause, remedy
 from enmasse.cli.server import LOCAL, Server, parse
 from enmasse.errors import marked
 
@@ -236,4 +236,4 @@ def explain(error: OSError, server: Server) -> str:
     if isinstance(error, Disconnected) or (isinstance(error, TimeoutError) and error.errno is None):
         return f"{server}: {error}"
     tip = remedy(error, server.offset, "Is this a port for MQTT over TLS? MQTT without TLS is mqtt://…")
-    return f"cannot connect to {server.host}:{server.port}: {error.strerror or error}. {tip}"
+    return f"cannot connect to {server.host}:{server.port}: {cause(error)}. {tip}"

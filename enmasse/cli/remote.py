@@ -76,7 +76,7 @@ def refuse_url(name: str, option: str) -> None:
     import click
 
     if _URL.match(name):
-        raise click.UsageError(f"this is no name of an address or topic; a URL belongs to {option}")
+        raise click.UsageError(f"an address or topic is expected here, not a URL: give the URL with {option}")
 
 
 def is_from_environment(parameter: str) -> bool:

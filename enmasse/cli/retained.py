@@ -63,6 +63,9 @@ def clear(filter_: str, force: bool, offset: int) -> None:
 
     if not force and filter_.endswith(_WILDCARDS) | any(f"{sign}/" in filter_ for sign in _WILDCARDS):
         total = ask(offset, "retained", ByFilter(filter=filter_, limit=1), RetainedReply).total
+        if not total:
+            click.echo(f"no retained message matches {filter_}")
+            return
         end(
             "retained.messages.kept",
             f"{filter_} matches {counted(total, 'retained message')}; nothing was cleared. --force clears them all.",

@@ -73,7 +73,8 @@ def add(
 
     without = no_password or name.startswith(GROUP) or name == ANONYMOUS
     if without and (new_password_file is not None or generate):
-        raise click.UsageError(f"{name} takes no password here.")
+        what = "a group has no password" if name.startswith(GROUP) else "these clients have no password"
+        raise click.UsageError(f"{name}: {what}; leave out --generate and --password-file.")
     path = edited_folder(config, offset) / FILE
     _absent(path, name)  # before a password is asked for
     entry: dict[str, Any] = {}
@@ -99,7 +100,7 @@ def password(
 ) -> None:
     """Set the password of a user, which is asked for twice. The old one is invalid at once."""
     path = edited_folder(config, offset) / FILE
-    _present(path, configfile.read(path), name)
+    _present(path, configfile.read(path, made_by="user add NAME"), name)
     hashes, shown = _new_password(new_password_file, generate, sha1=sha1)
     _change(path, name, lambda entry: {**entry, **hashes})
     _done(f"set the password of {name} in {path}", shown)
@@ -114,7 +115,7 @@ def remove(name: str, config: Path | None, offset: int) -> None:
 
     path = edited_folder(config, offset) / FILE
     with configfile.locked(path.parent):
-        text = configfile.read(path)
+        text = configfile.read(path, made_by="user add NAME")
         _present(path, text, name)
         changed = jsonfile.remove(text, name)
         for problem in _new_problems(text, changed):  # users who belong to a group that was removed
@@ -131,7 +132,10 @@ def list_(as_json: bool, config: Path | None, offset: int) -> None:
     from enmasse.cli.tables import print_table
 
     path = edited_folder(config, offset) / FILE
-    rows = [_described(name, entry) for name, entry in configfile.entries(path, configfile.read(path)).items()]
+    rows = [
+        _described(name, entry)
+        for name, entry in configfile.entries(path, configfile.read(path, made_by="user add NAME")).items()
+    ]
     if as_json:
         click.echo(json.dumps({"users": rows}))
         return
@@ -151,7 +155,7 @@ def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
     from enmasse.cli.tables import printable
 
     path = edited_folder(config, offset) / FILE
-    row = _described(name, _present(path, configfile.read(path), name))
+    row = _described(name, _present(path, configfile.read(path, made_by="user add NAME"), name))
     if as_json:
         click.echo(json.dumps(row))
         return
@@ -204,7 +208,7 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
     from enmasse.identity.principal import Principal
 
     path = edited_folder(config, offset) / FILE
-    text = configfile.read(path)
+    text = configfile.read(path, made_by="user add NAME")
     _present(path, text, name)
     good, problems = _parsed(text)
     wrong = [str(problem) for problem in problems if problem.entry == name]
@@ -263,7 +267,7 @@ def _change(path: Path, name: str, change: Any) -> None:
     from enmasse.cli import jsonfile
 
     with configfile.locked(path.parent):
-        text = configfile.read(path)
+        text = configfile.read(path, made_by="user add NAME")
         entry = _present(path, text, name)
         if not isinstance(entry, dict):
             end("configuration.entry.invalid", f"{path}: {name}: is not an object; correct it first")
@@ -287,7 +291,7 @@ def _absent(path: Path, name: str, text: str | None = None) -> None:
 def _present(path: Path, text: str, name: str) -> Any:
     found = configfile.entries(path, text)
     if name not in found:
-        end("user.name.unknown", f"{path}: there is no user or group {name!r}; nothing was changed.")
+        end("user.name.unknown", f"{path}: there is no user or group {name!r}; `enmasse user list` shows them.")
     return found[name]
 
 

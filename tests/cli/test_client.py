@@ -19,7 +19,7 @@ from typing import Any
 import proton
 import pytest
 
-from enmasse.amqp.errors import NOT_FOUND, AmqpError
+from enmasse.amqp.errors import NOT_FOUND, AmqpError, LoginError
 from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
 from enmasse.amqp.types import Array, Described, Symbol, UInt
 from enmasse.cli.amqp import run
@@ -200,14 +200,27 @@ def test_credit_that_ends() -> None:
     [
         (ssl.SSLCertVerificationError("self-signed"), "with --ca FILE"),
         (ssl.SSLError("wrong version number"), "AMQP without TLS is amqp://"),
-        (ConnectionRefusedError(), "Is a server running there"),
+        (
+            ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"),
+            ": Connection refused. Is a server running there",
+        ),
+        (
+            OSError(
+                "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), [Errno 111] Connect call …"
+            ),
+            ": Connection refused. Is a server running there",
+        ),
+        (ConnectionResetError(), "the server closed the connection. Is this an AMQPS port?"),
+        (LoginError("it offers ANONYMOUS", offered=["ANONYMOUS"]), "has no users: leave the user out"),
     ],
 )
-def test_a_connection_that_fails_says_what_to_do(error: OSError, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_connection_that_fails_says_what_to_do(
+    error: OSError | AmqpError, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def work() -> int:
         raise error
 
-    assert run(work(), RemoteAddress(scheme="amqps", host="host", port=5671, address="a")) == UNREACHABLE
+    assert run(work(), RemoteAddress(scheme="amqps", host="host", port=5671, user="u", address="a")) == UNREACHABLE
     assert said in capsys.readouterr().err
 
 

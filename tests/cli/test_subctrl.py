@@ -99,6 +99,8 @@ def test_retained_messages_are_listed_and_cleared(shared: Commands) -> None:
     for filter_ in ("#", "a/#", "+/b", "a/+/b", "a/+"):
         assert "matches 7 retained messages" in shared.refused("retained", "clear", filter_)
         assert asked(shared) == ("retained", {"filter": filter_, "limit": 1})
+    with service({"retained": {"retained": [], "total": 0}}) as other:
+        assert other.done("retained", "clear", "x/#") == "no retained message matches x/#\n"
     assert shared.done("retained", "clear", "#", "--force") == "cleared 7 retained messages\n"
     assert asked(shared)[0] == "clear_retained" and asked(shared)[1]["filter"] == "#"
 

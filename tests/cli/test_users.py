@@ -168,8 +168,8 @@ def test_a_missing_group_is_a_warning(folder: Path) -> None:
         (["add", "new", "--password-file", "-"], "\n", "it is empty; choose another one; nothing was changed"),
         (["add", "new", "--password-file", "/nowhere"], "", "/nowhere: cannot be read"),
         (["add", "new ", "--generate"], "", "must not have control characters, nor white space at its ends"),
-        (["add", "@new", "--generate"], "", "@new takes no password here"),
-        (["add", "anonymous", "--generate"], "", "anonymous takes no password here"),
+        (["add", "@new", "--generate"], "", "@new: a group has no password; leave out"),
+        (["add", "anonymous", "--generate"], "", "anonymous: these clients have no password"),
         (["add", "@@new"], "", "must not begin with '@'"),
         (["password", "@g", "--generate"], "", "@g.password: unknown key; a group has permissions"),
         (["password", "nobody", "--generate"], "", "there is no user or group 'nobody'"),
@@ -187,6 +187,12 @@ def test_refused_and_nothing_changed(arguments: list[str], stdin: str, expected:
     assert done.returncode in (1, 2)
     assert expected in done.stderr
     assert (folder / "users.json").read_text() == text
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["remove", "bob"], ["allow", "bob", "send", "a"]])
+def test_without_a_users_file_the_command_that_makes_one_is_named(arguments: list[str], folder: Path) -> None:
+    done = user(folder, *arguments)
+    assert done.returncode == 1 and "`enmasse user add NAME` makes one" in done.stderr
 
 
 def test_the_environment_gives_no_new_password(folder: Path) -> None:

@@ -38,6 +38,8 @@ SUBSCRIBING: Final = 40.0
 ATTACHING: Final = 2.0
 """Seconds that SUBACK waits for links to addresses."""
 
+_REMEDY = "publish to an address, or mark a topic address mqttDefault"
+
 
 class MqttSession(Publisher):
     """Made by the backend's `open`. `settlements` has the messages to the client. `closed` is called when it ends, with
@@ -166,7 +168,8 @@ class MqttSession(Publisher):
             return
         if way is None:
             if qos == 2 or not publish.topic.startswith(BRIDGE_STATE):
-                self._refuse(publish, reasons.TOPIC_NAME_INVALID, f"no address takes the topic {publish.topic[:100]!r}")
+                text = f"no address takes the topic {publish.topic[:100]!r}: {_REMEDY}"
+                self._refuse(publish, reasons.TOPIC_NAME_INVALID, text)
             elif qos:
                 self.sent(publish.packet_id, qos, reasons.SUCCESS, "")  # ignored, as the bridge's will is
             return
@@ -241,7 +244,7 @@ class MqttSession(Publisher):
     def _send_once(self, publish: Publish, key: str) -> None:
         way = self._shared.publishing.way(publish.topic)
         if way is None:
-            self._refuse(publish, reasons.TOPIC_NAME_INVALID, "no address takes the topic")
+            self._refuse(publish, reasons.TOPIC_NAME_INVALID, f"no address takes the topic: {_REMEDY}")
             return
         sealed = self._sealed(publish, way.route) if publish.retain else None
         shared = self._shared
