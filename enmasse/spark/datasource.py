@@ -7,14 +7,14 @@ from pyspark.sql.types import StructType
 
 from enmasse.spark.errors import plainly
 from enmasse.spark.options import checked
-from enmasse.spark.schema import DDL
 from enmasse.spark.sink import AmqpStreamWriter
 from enmasse.spark.source import AmqpStreamReader
+from enmasse.spark.values import Values, columns_of, format_of
 
 
 class AmqpDataSource(DataSource):
     """format("amqp"). Options of the source: url, address, spool, subscription, container, credit, spoolLimit,
-    maxRowsPerTrigger; of the sink: url, address, sinkId. Others are refused. docs/spark.md explains them."""
+    and more; of the sink: url, address, sinkId. Others are refused. docs/spark.md explains them."""
 
     @classmethod
     def name(cls) -> str:
@@ -28,16 +28,16 @@ class AmqpDataSource(DataSource):
         Spark asks for them at load(), in the user's program: there a wrong option of a source is refused (OptionError).
         Spark does not ask a sink.
         """
-        self._reader()
-        return DDL
+        options = checked(dict(self.options), "source")
+        AmqpStreamReader(options)
+        return columns_of(options)
 
     @plainly()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the source's end in Spark. Raises OptionError."""
-        return self._reader()
-
-    def _reader(self) -> AmqpStreamReader:
-        return AmqpStreamReader(checked(dict(self.options), "source"))
+        options = checked(dict(self.options), "source")
+        form = format_of(options)
+        return AmqpStreamReader(options, Values(form, schema) if form else None)
 
     @plainly()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:

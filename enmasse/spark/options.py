@@ -26,6 +26,12 @@ KNOWN = {
         "credit",
         "spoolLimit",
         "maxRowsPerTrigger",
+        "maxBytesPerTrigger",
+        "minRowsPerTrigger",
+        "maxTriggerDelay",
+        "startingOffsets",
+        "bodyFormat",
+        "schema",
     ),
     "sink": ("url", "address", "sinkId"),
 }

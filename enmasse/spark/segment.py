@@ -37,10 +37,11 @@ class SpoolRecord(NamedTuple):
 class SpoolChunk(NamedTuple):
     """Records that follow each other from number `first` on: message i is `data[begins[i]:ends[i]]`.
 
-    arrived_ms: milliseconds since 1970, of each.
+    position: where `data` begins in the segment. arrived_ms: milliseconds since 1970, of each.
     """
 
     first: int
+    position: int
     data: bytes
     begins: list[int]
     ends: list[int]
@@ -81,7 +82,7 @@ def segment_chunks(path: Path, first: int, start: int, end: int) -> Iterator[Spo
             file.seek(at)
             wanted = min(most, stop - at) if stop > at else most
             data = file.read(wanted)
-            chunk, passed, used = _parsed(data, offset, start, end)
+            chunk, passed, used = _parsed(data, at, offset, start, end)
             if chunk.begins:
                 yield chunk
             offset, at, most = offset + passed, at + used, CHUNK_BYTES
@@ -102,9 +103,9 @@ def _beginning(file: BinaryIO, entry: IndexEntry | None, first: int) -> tuple[in
     return first, 0
 
 
-def _parsed(data: bytes, offset: int, start: int, end: int) -> tuple[SpoolChunk, int, int]:
+def _parsed(data: bytes, position: int, offset: int, start: int, end: int) -> tuple[SpoolChunk, int, int]:
     """Return the whole and undamaged records at the beginning of `data`, from `start` on and before `end`; how many
-    records were passed, the first being number `offset`; and their bytes."""
+    records were passed, the first being number `offset`; and their bytes. position: of `data` in the segment."""
     begins: list[int] = []
     ends: list[int] = []
     arrivals: list[int] = []
@@ -125,7 +126,7 @@ def _parsed(data: bytes, offset: int, start: int, end: int) -> tuple[SpoolChunk,
             arrivals.append(arrived)
         at = stop
         passed += 1
-    return SpoolChunk(max(offset, start), data, begins, ends, arrivals), passed, at
+    return SpoolChunk(max(offset, start), position, data, begins, ends, arrivals), passed, at
 
 
 def _needed(data: bytes) -> int:
@@ -164,6 +165,46 @@ def spool_chunks(folder: Path, start: int, end: int) -> Iterator[SpoolChunk]:
             f"{folder}: record {expected} of the range {start}..{end} is not in the spool, or damaged. The folder must "
             "be the same for driver and executors, and must not be emptied while its checkpoint is in use"
         )
+
+
+def end_within(folder: Path, start: int, end: int, most: int) -> int:
+    """Return the end of the longest range from record `start` on, before `end`, of at most `most` bytes.
+
+    It has one record at least. Bytes are those of the segments: a record has 16 more than its message. A range
+    that is not in the spool ends where the spool does.
+    """
+    left, last = most, end
+    known = segments(folder)
+    for index, (first, path) in enumerate(known):
+        following = known[index + 1][0] if index + 1 < len(known) else end
+        if following <= start or first >= end:
+            continue
+        begin = _position(path, first, start) if first < start else 0
+        size = path.stat().st_size - begin
+        last = min(end, following)
+        if size > left:
+            return max(_last_within(path, first, max(first, start), last, begin + left), start + 1)
+        left -= size
+    return last
+
+
+def _position(path: Path, first: int, record: int) -> int:
+    """Return where a record begins in its segment."""
+    for chunk in segment_chunks(path, first, record, record + 1):
+        return chunk.position + chunk.begins[0] - RECORD.size
+    return 0
+
+
+def _last_within(path: Path, first: int, start: int, end: int, position: int) -> int:
+    """Return one past the last record that ends at or before a position in the segment; `start` if none does."""
+    entry = SegmentIndex(path).before_position(position)
+    found = max(start, entry.record) if entry is not None else start
+    for chunk in segment_chunks(path, first, found, end):
+        for stop in chunk.ends:
+            if chunk.position + stop > position:
+                return found
+            found += 1
+    return found
 
 
 def read_spool(folder: Path, start: int, end: int) -> Iterator[SpoolRecord]:

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,19 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
+from enmasse.spark.admission import admission_of
 from enmasse.spark.columns import decoded
 from enmasse.spark.errors import QueryError, plainly
-from enmasse.spark.options import MOST_CREDIT, number, required, shown, url_of
-from enmasse.spark.segment import SpoolError, segments, spool_chunks
+from enmasse.spark.options import MOST_CREDIT, OptionError, number, required, shown, url_of
+from enmasse.spark.segment import SpoolError, end_within, segments, spool_chunks
 from enmasse.spark.spool import MappedCount, head_of
+from enmasse.spark.values import Values
 
 log = logging.getLogger(__name__)
 
@@ -61,17 +66,31 @@ def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def starting_of(options: Mapping[str, str]) -> str:
+    """Return the option startingOffsets: "earliest", "latest" or a number. Raises OptionError."""
+    text = options.get("startingoffsets", "earliest").strip().lower()
+    if text not in ("earliest", "latest") and not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise OptionError(
+            f'amqp source: option "startingOffsets" must be earliest, latest or the number of a record, not {text!r}'
+        )
+    return text
+
+
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source's end in Spark; offsets are record numbers of the spool.
 
     Pickled to executors: until it is used it holds settings only.
     """
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: dict[str, str], values: Values | None = None) -> None:
+        """values: makes the column `value`, if there is one. Raises OptionError."""
         self.settings = receiver_settings(options)
-        self.max_rows = number(options, "maxRowsPerTrigger", 1) if "maxrowspertrigger" in options else 0
+        self.admission = admission_of(options)
+        self.starting = starting_of(options)
+        self.values = values
         self.receiver: ReceiverProcess | None = None
         self.target: int | None = None
+        self.initial: int | None = None
         self.first = True
 
     def spool(self) -> Path:
@@ -90,14 +109,33 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly()
     def initialOffset(self) -> dict[str, int]:
-        """Return the offset of the first record that the spool still holds. Raises ReceiverError, SpoolError."""
-        self.started()
+        """Return where a query without a checkpoint begins: the first record that the spool still holds, or what the
+        option startingOffsets names. Raises ReceiverError, SpoolError."""
+        if self.initial is None:
+            self.initial = self._initial(self.started().head.get())  # Spark asks twice: the answer stays the same
+        return {"record": self.initial}
+
+    def _initial(self, head: int) -> int:
         known = segments(self.spool())
-        return {"record": known[0][0] if known else 0}
+        first = known[0][0] if known else 0
+        record = {"earliest": first, "latest": head}.get(self.starting)
+        if record is None:
+            record = int(self.starting)
+        if not first <= record <= head:
+            raise SpoolError(
+                f'{self.spool()}: option "startingOffsets" is {record}, but the spool holds the records from {first} '
+                f"on and before {head} only"
+            )
+        return record
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the most rows of a batch, from the option maxRowsPerTrigger."""
-        return ReadMaxRows(self.max_rows) if self.max_rows else ReadAllAvailable()
+        """Return one of the limits that options set: latestOffset applies all of them, but for Trigger.Once."""
+        own = self.admission
+        if own.max_rows:
+            return ReadMaxRows(own.max_rows)
+        if own.max_bytes:
+            return ReadMaxBytes(own.max_bytes)
+        return ReadMinRows(own.min_rows) if own.min_rows else ReadAllAvailable()
 
     @plainly()
     def prepareForTriggerAvailableNow(self) -> None:
@@ -130,8 +168,9 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             receiver.commit(done)
         if self.target is not None:
             head = max(self.target, done)
-        if isinstance(limit, ReadMaxRows):
-            head = min(head, done + limit.max_rows)
+            self.admission.min_rows = 0  # what is available now does not become more
+        if not isinstance(limit, ReadAllAvailable):
+            head = self.admission.end(done, head, partial(end_within, self.spool()), time.monotonic())
         return {"record": head}
 
     @plainly()
@@ -147,7 +186,8 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: SpoolRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range, in a task of Spark. Raises SpoolError if a record is missing."""
         with plainly():
-            yield from map(decoded, spool_chunks(self.spool(), partition.start, partition.end))
+            batches = map(decoded, spool_chunks(self.spool(), partition.start, partition.end))
+            yield from batches if self.values is None else map(self.values.added, batches)
 
     @plainly()
     def commit(self, end: dict[str, int]) -> None:

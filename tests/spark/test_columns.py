@@ -29,7 +29,7 @@ def chunk_of(payloads: list[bytes], first: int = 7) -> SpoolChunk:
         begins.append(len(data))
         data += payload
         ends.append(len(data))
-    return SpoolChunk(first, data, begins, ends, [1_700_000_000_000 + n for n in range(len(payloads))])
+    return SpoolChunk(first, 0, data, begins, ends, [1_700_000_000_000 + n for n in range(len(payloads))])
 
 
 def same(payloads: list[bytes]) -> pa.RecordBatch:

@@ -83,6 +83,28 @@ def test_messages_become_rows(spark: Any, broker: Broker, tmp_path: Path) -> Non
     assert third.message_id is None and "a" in third.text
 
 
+def test_bodies_become_the_fields_of_a_schema(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    broker.queue("fields")
+    bodies = ['{"device": "d1", "place": {"floor": 2}}', '{"device": 5}', '{"device": "d2"}']
+    broker.send("fields", [Message(body=body, durable=True) for body in bodies])
+    schema = "device string, place struct<floor int>"
+    data = stream(spark, broker, "fields", tmp_path, bodyFormat="json", schema=schema, maxBytesPerTrigger="1")
+    query = (
+        data.select("offset", "value.device", "value.place.floor", "error", "text")
+        .writeStream.format("memory")
+        .queryName("fields")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(DEADLINE)
+    first, second, third = rows_of(spark, "fields")
+    assert (first.device, first.floor, first.error) == ("d1", 2, None)
+    assert (second.device, second.error) == (None, "body: Expected `str | null`, got `int` - at `$.device`")
+    assert second.text == bodies[1] and (third.device, third.floor) == ("d2", None)
+    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [1, 1, 1]
+
+
 def test_windows_equal_plain_python(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.queue("readings")
     broker.queue("window-results")
