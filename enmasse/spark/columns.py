@@ -224,7 +224,7 @@ class Columns:
         return all_bytes.take(pa.array(self._every_second, mask=span.absent))
 
     def utf8(self, values: pa.Array, *, ascii: bool = False) -> tuple[pa.Array, Mask | None]:
-        """Return values as strings, null for those that are none, and which those were (None: all were strings)."""
+        """Return values as strings, null for other values, and the mask of these (None: all were strings)."""
         try:
             strings = values.cast(pa.string())
             if not ascii or pc.all(pc.string_is_ascii(strings)).as_py() is not False:

@@ -1,4 +1,4 @@
-"""Where records begin in a segment of the spool: a sparse index in a file beside it, so that a range costs its bytes.
+"""Sparse index of a segment of the spool, in a file beside it, so that reading a range costs the bytes of the range.
 
 `00000000000000000000.idx` has an entry for the first record of about each STRIDE bytes of the segment of that name:
 
@@ -6,7 +6,7 @@
 
 The index is a hint. It is written after the segment's sync and never synced itself; a reader believes an entry only if
 both sums agree, and without one reads the segment from its beginning, as those of earlier releases are. The writer of a
-spool makes the index of the last segment anew when it opens the spool.
+spool makes the index of the last segment again when it opens the spool.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class IndexWriter:
     """Index of the segment that is written. An entry that cannot be written is left out."""
 
     def __init__(self, segment: Path, entries: Iterable[IndexEntry] = ()) -> None:
-        """Make the index anew, with these entries; if there cannot be such a file the segment has no index."""
+        """Make a new index with these entries. If the file cannot be made, the segment has no index."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         self._file = -1
         with contextlib.suppress(OSError):
