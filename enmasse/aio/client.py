@@ -14,7 +14,6 @@ server did not let this client in), an OSError (no connection) or a TimeoutError
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import ssl as ssl_module
 import uuid
 from collections.abc import Mapping, Sequence
@@ -36,6 +35,7 @@ from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, 
 from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
 from enmasse.identity.credentials import AnyCredential
+from enmasse.loopback import is_loopback
 
 __all__ = ["Client", "ClientReceiver", "ClientSender", "Delivery", "connect"]
 
@@ -276,17 +276,10 @@ def user_sasl(host: str, user: str, password: str, *, tls: bool, hostname: str |
     from enmasse.identity.scram import USER_MECHANISMS, ScramClient  # scramp takes a tenth of a second to import
 
     mechanisms: list[ClientMechanism] = [ScramClient(user, password, name) for name in reversed(USER_MECHANISMS)]
-    if tls or _is_loopback(host):
+    if tls or is_loopback(host):
         return SaslClient([*mechanisms, PlainClient(user, password)], hostname or host)
     note = "; PLAIN, which shows the password, is used with TLS or on loopback only"
     return SaslClient(mechanisms, hostname or host, note)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def connect(

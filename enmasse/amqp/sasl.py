@@ -57,6 +57,21 @@ class ServerMechanism(Protocol):
         """Take the client's response to a challenge, and answer through `exchange`."""
 
 
+class ClientFirst:
+    """A mechanism in which the client speaks first: without an initial response, it is asked for one (5.3.3.2)."""
+
+    def start(self, exchange: Exchange, initial: bytes | None) -> None:
+        """Begin with the client's initial response, or ask for it by an empty challenge."""
+        if initial is None:
+            exchange.challenge(b"")
+        else:
+            self.respond(exchange, initial)
+
+    def respond(self, exchange: Exchange, response: bytes) -> None:
+        """Take the initial response, or a response to a challenge, and answer through `exchange`."""
+        raise NotImplementedError
+
+
 class ClientMechanism(Protocol):
     """`name` as registered. `start` begins an exchange, also after an earlier one."""
 
@@ -235,15 +250,9 @@ Authenticator = Callable[[Exchange, str, str], None]
 """Asked with (exchange, user, password): calls `exchange.succeed(user)` or `exchange.fail()`, now or later."""
 
 
-class _Plain:
+class _Plain(ClientFirst):
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
-
-    def start(self, exchange: Exchange, initial: bytes | None) -> None:
-        if initial is None:
-            exchange.challenge(b"")
-        else:
-            self.respond(exchange, initial)
 
     def respond(self, exchange: Exchange, response: bytes) -> None:
         try:

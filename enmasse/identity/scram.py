@@ -11,7 +11,7 @@ from scramp import ScramClient as Client
 from scramp import ScramException, ScramMechanism
 
 from enmasse.amqp.errors import LoginError
-from enmasse.amqp.sasl import ClientMechanism, Exchange, ExternalClient
+from enmasse.amqp.sasl import ClientFirst, ClientMechanism, Exchange, ExternalClient
 from enmasse.identity.credentials import AnyCredential, Credential, Peers
 from enmasse.model.users import SCRAM_DIGESTS, Verifier
 
@@ -71,7 +71,7 @@ class Unknown:
 _UNKNOWN_PEERS = Unknown()
 
 
-class _Server:
+class _Server(ClientFirst):
     """The server's side of one exchange. `find`: user → verifier, None for an unknown user."""
 
     def __init__(self, find: Callable[[str], Verifier | None], mechanism: str, unknown: Unknown) -> None:
@@ -88,12 +88,6 @@ class _Server:
         self._user, self._is_known = user, found is not None
         known = found or self._unknown.verifier(user, self._mechanism)
         return known.salt, known.stored_key, known.server_key, known.iterations
-
-    def start(self, exchange: Exchange, initial: bytes | None) -> None:
-        if initial is None:
-            exchange.challenge(b"")
-        else:
-            self.respond(exchange, initial)
 
     def respond(self, exchange: Exchange, response: bytes) -> None:
         scram = self._scram

@@ -32,20 +32,14 @@ def parse_brokers(document: Document) -> tuple[dict[str, HandMade], list[Problem
     The form is `{name: {"host", "port", "addresses": [name, …], "flavors": [name, …]}}`. Raises nothing: every problem
     is in the list.
     """
-    good: dict[str, HandMade] = {}
-    problems = [document.repeated(*path) for path in document.duplicates]
-    bad = {path[0] for path in document.duplicates}
-    for name, entry in document.entries.items():
-        if name in bad:
-            continue
-        try:
-            reason = simple_error(name, "broker")
-            if reason is not None:
-                raise Wrong(reason)
-            good[name] = _broker(entry)
-        except Wrong as wrong:
-            problems.append(document.problem(str(wrong), name, *wrong.path))
-    return good, problems
+
+    def parse(name: str, entry: Any) -> HandMade:
+        reason = simple_error(name, "broker")
+        if reason is not None:
+            raise Wrong(reason)
+        return _broker(entry)
+
+    return document.parsed(parse)
 
 
 def unknown_names(

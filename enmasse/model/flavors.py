@@ -88,22 +88,16 @@ _BY_HAND = ("HOST", "PORT")
 
 def parse_flavors(document: Document) -> tuple[dict[str, Flavor], list[Problem]]:
     """Return the valid flavors, and what is wrong with the others."""
-    good: dict[str, Flavor] = {}
-    problems = [document.repeated(*path) for path in document.duplicates]
-    bad = {path[0] for path in document.duplicates}
-    for name, entry in document.entries.items():
-        if name in bad:
-            continue
+
+    def parse(name: str, entry: Any) -> Flavor:
         reason = simple_error(name, "flavor")
         if reason is not None:
-            problems.append(document.problem(reason, name))
-            continue
-        try:
-            good[name] = _flavor(entry)
-        except Wrong as wrong:
-            problems.append(document.problem(str(wrong), name, *wrong.path))
-            continue
-        parameters = good[name].template_parameters
+            raise Wrong(reason)
+        return _flavor(entry)
+
+    good, problems = document.parsed(parse)
+    for name, flavor in good.items():
+        parameters = flavor.template_parameters
         if parameters.dedicated and parameters.brokers > 1:
             reason = "has no effect: with DEDICATED each address has one broker of its own; remove one of the two"
             problems.append(document.problem(reason, name, "templateParameters", "BROKERS"))

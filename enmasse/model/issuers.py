@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 import re
 from collections.abc import Callable
 from typing import Any, Final, Literal, get_args
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from enmasse.loopback import is_loopback
 from enmasse.model import values
 from enmasse.model.jsonfile import Document, Problem
 from enmasse.model.names import simple_error
@@ -57,22 +57,17 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 def parse_issuers(document: Document) -> tuple[dict[str, Issuer], list[Problem]]:
     """Return the valid entries of issuers.json in their order, and the problems of the others."""
-    good: dict[str, Issuer] = {}
-    problems = [document.repeated(*path) for path in document.duplicates]
-    bad = {path[0] for path in document.duplicates}
-    for number, (name, entry) in enumerate(document.entries.items()):
-        if name in bad:
-            continue
-        try:
-            if number >= MAX_ISSUERS:
-                raise Wrong(f"there may be {MAX_ISSUERS} issuers at most; remove some")
-            reason = simple_error(name, "issuer")
-            if reason is not None:
-                raise Wrong(reason)
-            good[name] = _issuer(entry)
-        except Wrong as wrong:
-            problems.append(document.problem(str(wrong), name, *wrong.path))
-    return good, problems
+    too_many = set(list(document.entries)[MAX_ISSUERS:])
+
+    def parse(name: str, entry: Any) -> Issuer:
+        if name in too_many:
+            raise Wrong(f"there may be {MAX_ISSUERS} issuers at most; remove some")
+        reason = simple_error(name, "issuer")
+        if reason is not None:
+            raise Wrong(reason)
+        return _issuer(entry)
+
+    return document.parsed(parse)
 
 
 def url_error(url: str) -> str | None:
@@ -87,11 +82,7 @@ def url_error(url: str) -> str | None:
         return "is not a URL; write https://HOST/PATH"
     if parts.username is not None or parts.password is not None:
         return "must not have a user or password; remove it"
-    try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if parts.scheme == "https" or (parts.scheme == "http" and local):
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)):
         return None
     return "must be https://, or http:// on loopback"
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # typeshed leaves scanstring out
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from enmasse.decoding import decode
+from enmasse.model.values import Wrong
+
+T = TypeVar("T")
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_NAME = 1000
@@ -87,6 +90,21 @@ class Document:
     def repeated(self, *path: str) -> Problem:
         """Return the problem with a key that occurs twice (one of `duplicates`)."""
         return self.problem("occurs twice; remove one of the two", *path)
+
+    def parsed(self, parse: Callable[[str, Any], T]) -> tuple[dict[str, T], list[Problem]]:
+        """Return what `parse` makes of each entry (name, value), and the problems: entries for which it raises Wrong,
+        and keys that occur twice."""
+        good: dict[str, T] = {}
+        problems = [self.repeated(*path) for path in self.duplicates]
+        bad = {path[0] for path in self.duplicates}
+        for name, entry in self.entries.items():
+            if name in bad:
+                continue
+            try:
+                good[name] = parse(name, entry)
+            except Wrong as wrong:
+                problems.append(self.problem(str(wrong), name, *wrong.path))
+        return good, problems
 
 
 def shown(name: str) -> str:

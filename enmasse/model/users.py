@@ -95,20 +95,14 @@ class User(Granted, frozen=True, kw_only=True, omit_defaults=True):
 
 def parse_users(document: Document) -> tuple[dict[str, User], list[Problem]]:
     """Return the valid entries of users.json, and the problems of the others."""
-    good: dict[str, User] = {}
-    problems = [document.repeated(*path) for path in document.duplicates]
-    bad = {path[0] for path in document.duplicates}
-    for name, entry in document.entries.items():
-        if name in bad:
-            continue
-        try:
-            reason = name_error(name)
-            if reason is not None:
-                raise Wrong(reason)
-            good[name] = _entry(name, entry)
-        except Wrong as wrong:
-            problems.append(document.problem(str(wrong), name, *wrong.path))
-    return good, problems
+
+    def parse(name: str, entry: Any) -> User:
+        reason = name_error(name)
+        if reason is not None:
+            raise Wrong(reason)
+        return _entry(name, entry)
+
+    return document.parsed(parse)
 
 
 def unknown_groups(document: Document, users: Mapping[str, User]) -> list[Problem]:

@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
 
+from enmasse.loopback import is_loopback
 from enmasse.supervisor.ports import LOOPBACK
 from enmasse.text import endpoint
 
@@ -107,15 +108,6 @@ def listeners(ports: Mapping[str, int], wanted: Iterable[Listen], *, plaintext: 
         for number, (host, at) in enumerate(places, 1):
             found.append(Listener(protocol if number == 1 else f"{protocol}-{number}", protocol, host, at))
     return found
-
-
-def is_loopback(host: str) -> bool:
-    """Return True for an address that only this machine reaches."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def names(wanted: Iterable[Listen]) -> list[str]:

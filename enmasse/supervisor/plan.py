@@ -12,9 +12,10 @@ import msgspec
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import ROUTERS
 from enmasse.engines.program import Spec
+from enmasse.loopback import is_loopback
 from enmasse.settings import LogLevel
 from enmasse.supervisor.datadir import DataDir
-from enmasse.supervisor.listening import PLAIN, Listen, Listener, is_loopback, listeners
+from enmasse.supervisor.listening import PLAIN, Listen, Listener, listeners
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080

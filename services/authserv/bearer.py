@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from enmasse.amqp.sasl import Exchange
+from enmasse.amqp.sasl import ClientFirst, Exchange
 
 TokenCheck = Callable[[Exchange, str, str], None]
 """Asked with (exchange, user, token): `user` is empty unless the client states one."""
@@ -13,17 +13,11 @@ _REFUSED = b'{"status":"invalid_token"}'
 """Answer to a token that is refused; the client answers it, and then the outcome follows (RFC 7628, 3.2.3)."""
 
 
-class _Bearer:
+class _Bearer(ClientFirst):
     def __init__(self, check: TokenCheck, read: Callable[[str], tuple[str, str]]) -> None:
         self._check = check
         self._read = read
         self._refused = False
-
-    def start(self, exchange: Exchange, initial: bytes | None) -> None:
-        if initial is None:
-            exchange.challenge(b"")
-        else:
-            self.respond(exchange, initial)
 
     def respond(self, exchange: Exchange, response: bytes) -> None:
         if self._refused:

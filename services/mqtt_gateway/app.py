@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import ssl
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from enmasse import process
 from enmasse.health import Health
 from enmasse.identity.credentials import AnyCredential, own
 from enmasse.identity.process_certificates import Certificate
+from enmasse.loopback import is_loopback
 from enmasse.settings import host_port
 from services.mqtt_gateway import metrics
 from services.mqtt_gateway.amqp.backend import AmqpBackend
@@ -51,7 +51,7 @@ def _tls(settings: GatewaySettings, credential: AnyCredential | None) -> Callabl
         return credential.tls
     where = f"mqtt_gateway {settings.name}"
     if settings.authserv_ca is None:
-        if not _is_loopback(host_port(settings.authserv)[0]):
+        if not is_loopback(host_port(settings.authserv)[0]):
             reason = "is not on loopback, and passwords are sent to it: give authserv_ca, or a certificate (credential)"
             raise process.Fatal("service.setting.invalid", f"{where}: authserv: {settings.authserv} {reason}")
         return lambda: None
@@ -62,13 +62,6 @@ def _tls(settings: GatewaySettings, credential: AnyCredential | None) -> Callabl
         raise process.Fatal("service.setting.invalid", f"{where}: authserv_ca: {reason}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return lambda: context
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def run(settings: GatewaySettings, backend: Backend, stop: asyncio.Event) -> None:

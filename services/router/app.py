@@ -21,6 +21,7 @@ from services.router import config, metrics
 from services.router.config import RouterSettings
 from services.router.management.agent import ManagementAgent
 from services.router.management.assembly import all_tables
+from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
 from services.router.routing.users import Users
 
@@ -83,7 +84,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
         following.append(process.spawn(client.run(), "feed of permissions"))
         following.append(process.spawn(users.audit.run(), "audit of logins"))
-    sockets = Sockets(router, hub, peers, settings.credential, users)
+    sockets = Sockets(ConnectionMaker(router, hub, peers, settings.credential, users))
     health = Health(settings.health, lambda: metrics.families(router), endpoints=lambda: open_listeners(sockets))
     tables = all_tables(router, sockets, attributes)
     ManagementAgent(router, tables)

@@ -18,6 +18,7 @@ from services.broker.server import BrokerServer, steady_clock
 from services.router import config
 from services.router.app import LoopClock
 from services.router.management.assembly import all_tables
+from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
 from tests.amqp.engine_kit import AMQP, SASL, attach, frame, init
 from tests.amqp.server_kit import LOOPS, Store, run, start
@@ -90,7 +91,7 @@ async def router() -> AsyncIterator[tuple[Hub, int]]:
     attributes = config.router_attributes(settings)
     made = config.make_router(attributes, LoopClock(loop))
     hub = Hub(loop)
-    sockets = Sockets(made, hub)
+    sockets = Sockets(ConnectionMaker(made, hub))
     await config.load(settings, all_tables(made, sockets, attributes))
     (listener,) = sockets.listeners
     assert listener.port

@@ -17,6 +17,7 @@ from enmasse.aio.transport import Hub
 from services.router.app import LoopClock, readiness
 from services.router.config import RouterSettings, make_router, router_attributes
 from services.router.network.configuration import ListenerConfig, SslProfile
+from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
 from tests.certificates import Authority
 from tests.kit.waiting import until
@@ -164,7 +165,9 @@ def test_a_listener_of_the_router(authority: Authority) -> None:
         cert, key = authority.issue("first")
         settings = RouterSettings(name="r", health="127.0.0.1:0", entities=[])
         clock = LoopClock(asyncio.get_running_loop())
-        sockets = Sockets(make_router(router_attributes(settings), clock), Hub(asyncio.get_running_loop()))
+        sockets = Sockets(
+            ConnectionMaker(make_router(router_attributes(settings), clock), Hub(asyncio.get_running_loop()))
+        )
         sockets.set_profile(SslProfile(name="p", cert_file=str(cert), private_key_file=str(key)))
         listener = sockets.new_listener(ListenerConfig(name="l", host="127.0.0.1", port="0", ssl_profile="p"))
         await sockets.open(listener)

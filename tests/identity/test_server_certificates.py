@@ -25,6 +25,7 @@ from services.mqtt_gateway.amqp.logins import Logins
 from services.mqtt_gateway.ports import Refused
 from services.router.app import LoopClock
 from services.router.network.configuration import AuthService, ListenerConfig, SslProfile
+from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
 from services.router.routing.router import Router
 from services.router.routing.users import Users
@@ -128,7 +129,7 @@ async def test_a_router_at_the_authentication_service(kind: str, tmp_path: Path)
     loop, port = asyncio.get_running_loop(), free_port()
     router = Router("r1", LoopClock(loop))
     users = Users(router, lambda *_: None, time.time)
-    sockets = Sockets(router, Hub(loop), users=users)
+    sockets = Sockets(ConnectionMaker(router, Hub(loop), users=users))
     sockets.set_profile(SslProfile(name="authority", ca_cert_file=str(authority.file)))
     listener = sockets.new_listener(ListenerConfig(name="c", host="127.0.0.1", port=str(port), sasl_plugin="auth"))
     with Running(cert=str(cert), key=str(key)) as service:

@@ -20,6 +20,7 @@ from enmasse.model.users import Permission, User
 from enmasse.testing import free_port
 from services.router.app import LoopClock
 from services.router.network.configuration import AuthService, ListenerConfig, SslProfile
+from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
 from services.router.routing.router import Router
 from services.router.routing.users import Users
@@ -86,7 +87,7 @@ async def secure(folder: Path, service_port: int, mechanisms: tuple[str, ...] = 
     cert, key = map(str, authority.issue("server"))
     router = Router("r1", LoopClock(loop))
     following = Users(router, lambda *_: None, time.time)
-    sockets = Sockets(router, Hub(loop), users=following)
+    sockets = Sockets(ConnectionMaker(router, Hub(loop), users=following))
     sockets.set_auth_service(AuthService(name="auth", host="127.0.0.1", port=str(service_port)))
     sockets.set_profile(SslProfile(name="tls", cert_file=cert, private_key_file=key, ca_cert_file=str(authority.file)))
     port = free_port()

@@ -32,6 +32,7 @@ from services.router.app import LoopClock
 from services.router.network import delegation
 from services.router.network.configuration import AuthService, ListenerConfig
 from services.router.network.delegation import Client, Logins, RelayedLogin
+from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
 from services.router.routing import users
 from services.router.routing.router import Router
@@ -76,7 +77,7 @@ async def front(service_port: int, today: Callable[[], float] = time.time) -> As
     loop = asyncio.get_running_loop()
     router = Router("r1", LoopClock(loop))
     following = Users(router, lambda *_: None, today)
-    sockets = Sockets(router, Hub(loop), users=following)
+    sockets = Sockets(ConnectionMaker(router, Hub(loop), users=following))
     sockets.set_auth_service(AuthService(name="auth", host="127.0.0.1", port=str(service_port)))
     port = free_port()
     listener = sockets.new_listener(ListenerConfig(name="c", host="127.0.0.1", port=str(port), sasl_plugin="auth"))

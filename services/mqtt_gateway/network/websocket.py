@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from enmasse import log as logs
+from enmasse.loopback import is_loopback
 from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
@@ -108,15 +108,7 @@ def is_allowed(origin: str, host: str, allowed: Collection[str], local: str) -> 
             return False
     except ValueError:
         return False
-    return name == "localhost" or _is_loopback(name) or not _is_loopback(local)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        address = ip_address(host)
-    except ValueError:  # a name
-        return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    return is_loopback(name) or not is_loopback(local)
 
 
 class WebSocketServer:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from enmasse.identity.roles import Listener
+from enmasse.loopback import is_loopback
 from services.router.routing.connection import DEFAULT_CAPACITY, NORMAL
 
 ANONYMOUS, PLAIN, SCRAM = "ANONYMOUS", "PLAIN", "SCRAM-SHA-256"
 NEIGHBOURS = ("inter-router", "edge")
 """Roles of connections between routers."""
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine's loopback."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from enmasse.identity.certificates import certified
 from enmasse.identity.login import Login
 from enmasse.identity.refusals import log_handshake
 from enmasse.identity.roles import Listener as PeersListener
+from enmasse.loopback import is_loopback
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from services.router import metrics
@@ -26,7 +27,6 @@ from services.router.network.configuration import (
     PLAIN,
     ListenerConfig,
     SslProfile,
-    is_loopback,
 )
 from services.router.network.delegation import Client, RelayedLogin
 from services.router.network.maker import ConnectionMaker

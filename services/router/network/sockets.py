@@ -6,31 +6,19 @@ import asyncio
 from collections.abc import Callable
 
 from enmasse import process
-from enmasse.aio.transport import Hub
-from enmasse.identity.credentials import Peers
 from services.router.network.configuration import AuthService, ConnectorConfig, ListenerConfig, SslProfile
 from services.router.network.connectors import Connector
 from services.router.network.listeners import Listener, ListenError
 from services.router.network.maker import ConnectionMaker
-from services.router.routing.router import Router
-from services.router.routing.users import Users
 
 
 class Sockets:
     """All open listeners, all dialling connectors, and the SSL profiles they use."""
 
-    def __init__(
-        self,
-        router: Router,
-        hub: Hub,
-        peers: Peers | None = None,
-        credential: str | None = None,
-        users: Users | None = None,
-    ) -> None:
-        """`peers`, `credential`, `users`: see ConnectionMaker."""
+    def __init__(self, maker: ConnectionMaker) -> None:
         self.listeners: set[Listener] = set()
         self.connectors: set[Connector] = set()
-        self._maker = ConnectionMaker(router, hub, peers, credential, users)
+        self._maker = maker
         self._one_at_a_time = asyncio.Lock()
 
     @property
