@@ -1,4 +1,5 @@
-"""MQTT with users beside MQTT without: connects a second, and processor time for a connect and for a publish.
+"""MQTT with users beside MQTT without: connects a second, and processor time for a connect and for a publish, of every
+process that takes part, that of the load included: where processors are busy with other work, it counts, not the rate.
 
     python -m benchmarks.mqtt_users [--clients N] [--messages N] [--rounds N]
 
@@ -22,14 +23,20 @@ from enmasse.identity.passwords import hashed
 from enmasse.testing import Suite, running
 
 TICKS = os.sysconf("SC_CLK_TCK")
+INVOLVED = ("mqtt_gateway-0", "authserv", "subserv", "router-0")
+"""Processes that have to do with a connect."""
 RULES = [{"allow": ["send", "recv"], "addresses": ["mytopic/${user}/#", "orders"]}]
 
 
 def cpu(suite: Suite, *names: str) -> float:
     """Seconds of processor time that these processes of the suite have used."""
     pids = [c["pid"] for c in suite.status()["components"] if c["name"] in names]
-    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(each[11]) + int(each[12]) for each in fields) / TICKS
+    return sum(map(cpu_of, pids))
+
+
+def cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def load(suite: Suite, what: str, users: bool, *more: str) -> subprocess.Popen[str]:
@@ -42,20 +49,21 @@ def load(suite: Suite, what: str, users: bool, *more: str) -> subprocess.Popen[s
 def connects(suite: Suite, clients: int, users: bool) -> None:
     process = load(suite, "connect", users, "--connections", str(clients), "--client-id", "c{}")
     assert process.stdin is not None and process.stdout is not None
-    used: list[tuple[float, float]] = []
+    used: list[list[float]] = []
     for _ in range(3):
-        before = cpu(suite, "mqtt_gateway-0"), cpu(suite, "authserv")
+        before = [*(cpu(suite, name) for name in INVOLVED), cpu_of(process.pid)]
         if used:
             print("again", file=process.stdin, flush=True)
         assert process.stdout.readline() == "ready\n"
-        used.append((cpu(suite, "mqtt_gateway-0") - before[0], cpu(suite, "authserv") - before[1]))
+        after = [*(cpu(suite, name) for name in INVOLVED), cpu_of(process.pid)]
+        used.append([b - a for a, b in zip(before, after, strict=True)])
     print("end", file=process.stdin, flush=True)
     seconds = json.loads(process.stdout.readline())["seconds"]
-    for number, (took, (gateway, authserv)) in enumerate(zip(seconds, used, strict=True), 1):
-        print(
-            f"  round {number}: {clients / took:6.0f} connects/s; a connect: gateway {gateway / clients * 1e3:.2f} ms, "
-            f"authserv {authserv / clients * 1e3:.2f} ms"
+    for number, (took, each) in enumerate(zip(seconds, used, strict=True), 1):
+        costs = ", ".join(
+            f"{name} {cost / clients * 1e3:.2f}" for name, cost in zip((*INVOLVED, "load"), each, strict=True)
         )
+        print(f"  round {number}: {clients / took:6.0f} connects/s; ms of a processor for a connect: {costs}")
 
 
 def publishes(suite: Suite, messages: int, users: bool) -> float:

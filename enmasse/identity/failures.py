@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 
 from enmasse.model.users import MAX_NAME
 
@@ -74,6 +75,7 @@ def _key(user: str, address: str) -> Key:
     return user[:MAX_NAME], network_of(address)
 
 
+@lru_cache(maxsize=4096)  # it is asked several times for each login
 def network_of(address: str) -> str:
     """Return the part of a host's address that counts: of IPv6 the first 64 bits. Other texts are unchanged."""
     try:

@@ -104,21 +104,27 @@ class PasswordChecks:
         self.computed = 0
         """Checks that were computed, and not remembered."""
 
-    async def check(self, user: str, hash: str | None, password: str) -> bool:
-        """Return whether the password has this hash. None: the user is unknown or has none; the result is False after
-        the same time as for a wrong password. Raises Busy."""
+    def at_once(self, user: str, hash: str | None, password: str) -> bool:
+        """Return whether the password is known to have this hash, or has it and a check is cheap. False proves
+        nothing: `check` is to be asked."""
         key = self._remembered.key(user, hash or "", password)
         if self._remembered.get(key):
             return True
-        cheap = hash is not None and GENERATED.is_of(hash)
-        if cheap and _is_right(hash, _form(password)):
-            self.computed += 1
-            self._remembered.put(key, True, LIFETIME)
-            return True
+        if hash is None or not GENERATED.is_of(hash) or not _is_right(hash, _form(password)):
+            return False
+        self.computed += 1
+        self._remembered.put(key, True, LIFETIME)
+        return True
+
+    async def check(self, user: str, hash: str | None, password: str) -> bool:
+        """Return whether the password has this hash, which `at_once` has not confirmed. None: the user is unknown or
+        has none; the result is False after the same time as for a wrong password. Raises Busy."""
+        key = self._remembered.key(user, hash or "", password)
         running = self._running.get(key)
         if running is None:
             if len(self._running) >= MAX_WAITING:
                 raise Busy
+            cheap = hash is not None and GENERATED.is_of(hash)
             running = asyncio.ensure_future(self._computed(hash, password, checked=cheap))
             self._running[key] = running
             running.add_done_callback(lambda _: self._running.pop(key, None))

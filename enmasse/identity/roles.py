@@ -54,6 +54,8 @@ class Listener(StrEnum):
     """The routers' listener for operators."""
     AUTHSERV = "authserv"
     """The authentication service, if its peers have certificates. The SASL exchange is that of a user."""
+    LOGINS = "logins"
+    """The authentication service's listener for gateways, which have passwords checked over one connection."""
 
 
 class Access(NamedTuple):
@@ -109,6 +111,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_EVERYTHING, manage=True),
     },
     Listener.AUTHSERV: {Role.ROUTER: Access(), Role.BROKER: Access(), Role.GATEWAY: Access()},
+    Listener.LOGINS: {Role.GATEWAY: Access(send=("logins",), recv=("logins",))},
 }
 """Listener → role → access. A role that a listener does not list is refused when its connection opens."""
 

@@ -51,6 +51,7 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) ->
             listeners=listeners,
             allowed_origins=list(options.allowed_origins),
             authserv=settings.address(f"{AUTHSERV}/amqp"),
+            logins=settings.address(f"{AUTHSERV}/logins"),
         ),
         frozenset(each.at for each in options.at(options.mqtt_ports())),
     )

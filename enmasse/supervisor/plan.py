@@ -253,7 +253,9 @@ def authserv(options: Options, data: DataDir, ports: InternalPorts) -> Spec:
     """Return the authentication service, which a suite with users has. Reserves its ports."""
     settings = SettingsMaker(options, data, ports)
     listen, configserv = settings.address(f"{AUTHSERV}/amqp"), settings.configserv
-    return Spec(AUTHSERV, AUTHSERV, settings(AUTHSERV, listen=listen, configserv=configserv))
+    logins = settings.address(f"{AUTHSERV}/logins")
+    made = settings(AUTHSERV, listen=listen, configserv=configserv, logins=logins, peers=settings.peers)
+    return Spec(AUTHSERV, AUTHSERV, made)
 
 
 def tls_files(options: Options, *, clients: bool = True) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from enmasse import log, process, settings, tls
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
-from enmasse.aio.transport import Hub
+from enmasse.aio.transport import Hub, Server
 from enmasse.aio.transport import serve as serve_amqp
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
@@ -21,7 +21,7 @@ from enmasse.amqp.sasl import SaslServer
 from enmasse.health import Health
 from enmasse.identity.admission import Admission
 from enmasse.identity.audit import LoginAudit
-from enmasse.identity.credentials import own, peers_at
+from enmasse.identity.credentials import AnyPeers, Peers, own, peers_at
 from enmasse.identity.failures import Failures, network_of
 from enmasse.identity.passwords import PasswordChecks
 from enmasse.identity.permissions import Rights
@@ -33,9 +33,11 @@ from enmasse.identity.scram import USER_ITERATIONS, Unknown
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
 from enmasse.model.users import ANONYMOUS, Verifier, user_name_error
+from services.authserv import requests
 from services.authserv.issuers import Issuers
 from services.authserv.login import BEARER, Login
 from services.authserv.proof import Proof
+from services.authserv.requests import LoginRequests
 from services.authserv.sources import Users
 
 if TYPE_CHECKING:
@@ -53,8 +55,10 @@ LIMITS = Limits(max_sessions=1, max_links=1, max_sasl_frame=16384, handshake_tim
 class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings (docs/contracts.md, "A service as a process"). `cert`, `key`: files in PEM for TLS; None: without.
     `relays`: networks of routers and gateways, whose clients' addresses count and not their own. `peers`: instead of
-    all that, a folder with a certificate (enmasse/identity/certificates.py): only routers, gateways and brokers with
-    theirs may connect, and all of them are relays."""
+    all that, a folder with a certificate (enmasse/identity/process_certificates.py): only routers, gateways and brokers
+    with theirs may connect, and all of them are relays. `logins`: where gateways have passwords checked over one
+    connection; they authenticate by the folder `peers`, or by secrets if that is a file, which holds for `logins`
+    alone."""
 
     listen: settings.HostPort
     configserv: settings.HostPort
@@ -62,6 +66,7 @@ class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forb
     cert: str | None = None
     key: str | None = None
     peers: str | None = None
+    logins: settings.HostPort | None = None
     relays: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
     threads: int = 2
     """Passwords that are checked at a time."""
@@ -71,6 +76,8 @@ class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forb
             raise ValueError("cert and key belong together: give both, or neither")
         if self.cert is not None and self.peers is not None:
             raise ValueError("peers is a folder with the certificate: give it, or cert and key")
+        if self.logins is not None and (self.peers is None or "PLAIN" not in self.mechanisms):
+            raise ValueError("logins is for passwords of gateways that authenticate: give peers, and PLAIN")
         for network in self.relays:
             ipaddress.ip_network(network)
 
@@ -78,10 +85,13 @@ class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forb
 class AuthService:
     """Logins of all clients."""
 
-    def __init__(self, config: AuthservSettings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, config: AuthservSettings, loop: asyncio.AbstractEventLoop, peers: AnyPeers | None = None
+    ) -> None:
         self._loop = loop
         self._mechanisms: tuple[str, ...] = config.mechanisms
-        self._by_certificate = config.peers is not None
+        self._peers = peers
+        self._by_certificate = isinstance(peers, CertifiedPeers)
         self._relays = [ipaddress.ip_network(network) for network in config.relays]
         self._checks = PasswordChecks(loop.time, config.threads)
         self._failures = Failures(loop.time)
@@ -113,6 +123,19 @@ class AuthService:
         self.issuers.replace(body.issuers)
         self.users.replace(body)
 
+    def gateway(self, peer: Any) -> Connection:
+        """Return the engine's side of a new connection of a gateway."""
+        secrets = self._peers if isinstance(self._peers, Peers) else None
+        admission = Admission(Listener.LOGINS, secrets, peer.address, peer.certificate)
+        return Connection(
+            LoginRequests(self, admission),
+            container_id=CONTAINER,
+            is_client=False,
+            sasl=admission.sasl(),
+            properties={"product": "enmasse-authserv"},
+            limits=requests.LIMITS,
+        )
+
     async def close(self) -> None:
         """End what runs beside the connections."""
         for task in self._tasks:
@@ -131,7 +154,7 @@ class AuthService:
     def _offered(self, login: Login) -> dict[str, Any]:
         if not self.users.known:
             return login.unready(self._mechanisms)
-        if self.users.anonymous:
+        if not self.has_users:
             return login.open_to_all()
         scram = self.users.scram or not self.issuers.check_passwords  # clients prefer it, and issuers cannot check it
         names = [*(BEARER if self.issuers else ()), *[name for name in self._mechanisms if scram or name == "PLAIN"]]
@@ -153,6 +176,11 @@ class AuthService:
         except ValueError:
             return False
         return any(address in network for network in self._relays)
+
+    @property
+    def has_users(self) -> bool:
+        """Return whether users are known, so that a password can be right or wrong."""
+        return self.users.known and not self.users.anonymous
 
     # --- for logins ---------------------------------------------------------------------------------------------------
 
@@ -203,10 +231,14 @@ class AuthService:
         """Return the verifier of a user for a SCRAM mechanism."""
         return self.users.verifier(user, mechanism)
 
+    def at_once(self, user: str, password: str) -> Proof | None:
+        """Return the identity of the user with this password if that is known, or cheap to find; else None."""
+        return None if self._may_be_token(password) else self.users.at_once(user, password)
+
     async def check(self, user: str, password: str) -> Proof | None:
-        """Return the identity of the user with this password, which may be a token. Issuers are asked about names that
-        have no entry in users.json. Raises Busy, Unavailable."""
-        if self.issuers and password.startswith("eyJ") and password.count(".") == 2:  # {" in base64
+        """Return the identity of the user with this password, which may be a token, if `at_once` has not found it.
+        Issuers are asked about names that have no entry in users.json. Raises Busy, Unavailable."""
+        if self._may_be_token(password):
             found = await self.check_token(password)
             return found if found is not None and found.principal.name == user else None
         if self.users.knows(user) or user == ANONYMOUS or user_name_error(user) is not None:
@@ -214,6 +246,9 @@ class AuthService:
         if self.issuers.check_passwords:
             return await self.issuers.check_password(user, password)
         return await self.users.check(user, password)
+
+    def _may_be_token(self, password: str) -> bool:
+        return bool(self.issuers) and password.startswith("eyJ") and password.count(".") == 2  # {" in base64
 
     async def check_token(self, token: str) -> Proof | None:
         """Return the identity that a token proves. Raises Unavailable."""
@@ -245,7 +280,8 @@ class AuthService:
 async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if its port or certificate cannot be used."""
     loop = asyncio.get_running_loop()
-    service = AuthService(config, loop)
+    peers = peers_at(config.peers)
+    service = AuthService(config, loop, peers)
     users: FollowedFeed[feeds.Users] = FollowedFeed("users", feeds.Users, service.replace)
     client = FeedsClient(*settings.host_port(config.configserv), config.name, [users], credential=own(config))
     health = Health(
@@ -256,22 +292,25 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     )
     await health.start()
     hub = Hub(loop)
-    context, refused = _tls(config), None if config.peers is None else log_handshake
-    host, port = settings.host_port(config.listen)
-    try:
-        listener = await serve_amqp(hub, host, port, service.connection, context, refused=refused)
-    except OSError as error:
-        raise process.cannot_listen(config.listen, error, "listen") from None
-    health.endpoints = lambda: {"amqp" if context is None else "amqps": f"{host}:{listener.port}"}
+    context = _tls(config, peers)
+    listeners = [await _listen(hub, "listen", config.listen, service.connection, context)]
+    if config.logins is not None:
+        between = context if isinstance(peers, CertifiedPeers) else None
+        listeners.append(await _listen(hub, "logins", config.logins, service.gateway, between))
+    at = f"{settings.host_port(config.listen)[0]}:{listeners[0].port}"
+    health.endpoints = lambda: {"amqp" if context is None else "amqps": at}
     following = [process.spawn(client.run(), "feed of users")]
     following.append(process.spawn(service.audit.run(), "audit"))
+    if isinstance(peers, Peers):
+        following.append(process.spawn(peers.follow(), "file of peers"))
     await stop.wait()
     health.check = None
     health.set(False, "stopping")
     for task in following:
         task.cancel()
     await asyncio.gather(*following, return_exceptions=True)
-    listener.close()
+    for listener in listeners:
+        listener.close()
     service.audit.write_repeated()
     await service.close()
     await health.close()
@@ -289,11 +328,21 @@ def _state(service: AuthService, client: FeedsClient) -> tuple[bool, str]:
     return True, "; ".join(notes)
 
 
-def _tls(config: AuthservSettings) -> ssl.SSLContext | None:
-    peers = peers_at(config.peers)
+async def _listen(
+    hub: Hub, setting: str, at: settings.HostPort, factory: Callable[[Any], Connection], tls: ssl.SSLContext | None
+) -> Server:
+    host, port = settings.host_port(at)
+    refused = log_handshake if tls is not None and tls.verify_mode is ssl.CERT_REQUIRED else None
+    try:
+        return await serve_amqp(hub, host, port, factory, tls, refused=refused)
+    except OSError as error:
+        raise process.cannot_listen(at, error, setting) from None
+
+
+def _tls(config: AuthservSettings, peers: AnyPeers | None) -> ssl.SSLContext | None:
     if isinstance(peers, CertifiedPeers):
         return peers.tls
-    if peers is not None:
+    if peers is not None and config.logins is None:
         reason = f"peers: {config.peers}: is not a folder with tls.crt, tls.key and ca.crt"
         raise process.Fatal("service.setting.invalid", f"authserv {config.name}: {reason}")
     cert, key = config.cert, config.key

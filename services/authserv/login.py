@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
@@ -11,6 +11,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.performatives import SASL_AUTH
 from enmasse.amqp.sasl import TEMPORARY, Exchange, ServerMechanism, anonymous, plain
 from enmasse.amqp.types import Symbol
+from enmasse.identity.login import Login as Identity
 from enmasse.identity.passwords import Busy
 from enmasse.identity.principal import Principal
 from enmasse.identity.scram import Unknown, scram
@@ -21,7 +22,7 @@ from services.authserv.proof import Proof, Unavailable
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
-    from enmasse.identity.permissions import Rights
+    from services.authserv.app import AuthService
 
 AUTHZ = "ADDRESS-AUTHZ"
 BEARER = {"OAUTHBEARER": oauthbearer, "XOAUTH2": xoauth2}
@@ -29,56 +30,11 @@ CLIENT = "?client="
 """In the host name of sasl-init: what follows is the address of the client for which a router or gateway asks."""
 
 
-class Outcomes(Protocol):
-    """Decisions and effects that connections share."""
-
-    def begin(self, user: str, address: str | None) -> bool:
-        """Return whether this user may try now; the address is None if it is not known. `end` follows if so."""
-
-    def end(self, user: str, address: str | None) -> None:
-        """Note that the attempt has ended."""
-
-    def failed(
-        self, mechanism: str, user: str, address: str | None, answer: Callable[[], None], *, checked: bool
-    ) -> None:
-        """Count a failed login, and call `answer` in due time. `checked` False: it was refused without a check."""
-
-    def succeeded(self, mechanism: str, user: str, address: str | None) -> None:
-        """Count a login."""
-
-    def verifier(self, user: str, mechanism: str) -> Verifier | None:
-        """Return the verifier of a user for a SCRAM mechanism."""
-
-    def undecided(self, mechanism: str) -> None:
-        """Count a login that could not be decided."""
-
-    async def check(self, user: str, password: str) -> Proof | None:
-        """Return the identity of the user with this password. Raises Busy, Unavailable."""
-
-    async def check_token(self, token: str) -> Proof | None:
-        """Return the identity that a token proves. Raises Unavailable."""
-
-    def principal(self, user: str) -> Principal | None:
-        """Return the identity of a user, after the proof by SCRAM."""
-
-    def rights(self, principal: Principal) -> Rights:
-        """Return what a principal may do."""
-
-    def credentials(self, user: str) -> str | None:
-        """Return `credentials` of the feed `permissions`; None: the user has no entry."""
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run work beside the connection."""
-
-    def soon(self, call: Callable[[], None]) -> None:
-        """Call in the next turn of the loop."""
-
-
 class Login(Handler):
     """Login of one client. `address`: its host; `relayed`: it may state another one."""
 
-    def __init__(self, outcomes: Outcomes, address: str, *, relayed: bool) -> None:
-        self._outcomes = outcomes
+    def __init__(self, service: AuthService, address: str, *, relayed: bool) -> None:
+        self._service = service
         self._peer = address
         self._relayed = relayed
         self._address: str | None = None
@@ -107,32 +63,44 @@ class Login(Handler):
 
     def on_open(self, c: Connection) -> None:
         """State the identity, then close."""
-        principal = self._principal
-        if principal is None:
+        found = self.identity()
+        if found is None:
             c.close(AmqpError(errors.UNAUTHORIZED_ACCESS, "the user was removed"))
             return
+        principal = found.principal
         properties: dict[Any, Any] = {
             Symbol("authenticated-identity"): {"sub": principal.name, "preferred_username": principal.name},
             Symbol("groups"): list(principal.groups),
         }
-        credentials = self._credentials
-        if credentials is None:
-            credentials = self._outcomes.credentials(principal.name)
-        if credentials is not None:
-            properties[Symbol("credentials")] = credentials
-        if self._expires is not None:
-            properties[Symbol("exp")] = self._expires
+        if found.credentials is not None:
+            properties[Symbol("credentials")] = found.credentials
+        if found.expires is not None:
+            properties[Symbol("exp")] = found.expires
         wanted = c.remote_open.desired_capabilities if c.remote_open is not None else None
         if AUTHZ in map(str, wanted or ()):
-            authz = address_authz(self._outcomes.rights(principal), principal.name)
+            authz = address_authz(self._service.rights(principal), principal.name)
             properties[Symbol("address-authz")] = authz
             c.open_fields.offered_capabilities = (Symbol(AUTHZ),)
         c.open_fields.properties = {**(c.open_fields.properties or {}), **properties}
-        self._outcomes.soon(c.close)
+        self._service.soon(c.close)
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
         """End an attempt that has no outcome."""
         self._end()
+
+    def identity(self) -> Identity | None:
+        """Return the identity of the client, after it was accepted; None: the user was removed meanwhile."""
+        principal, credentials = self._principal, self._credentials
+        if principal is None:
+            return None
+        if credentials is None:
+            credentials = self._service.credentials(principal.name)
+        return Identity(principal, credentials, self._expires)
+
+    def check(self, exchange: Exchange, user: str, password: str) -> None:
+        """Check a password that has come without a SASL exchange, and answer as a mechanism does."""
+        self.begun(None)
+        self._check(_Answer(exchange, self), user, password)
 
     # --- mechanisms ---------------------------------------------------------------------------------------------------
 
@@ -149,59 +117,63 @@ class Login(Handler):
         return lambda: _Watched(factory(), self)
 
     def _may_try(self) -> bool:
-        self._trying = self._trying or self._outcomes.begin(self._user, self._address)
+        self._trying = self._trying or self._service.begin(self._user, self._address)
         return self._trying
 
     def _end(self) -> bool:
         """End the attempt; return whether there was one."""
         trying, self._trying = self._trying, False
         if trying:
-            self._outcomes.end(self._user, self._address)
+            self._service.end(self._user, self._address)
         return trying
 
     def _verifier(self, user: str, mechanism: str) -> Verifier | None:
         self._user = user
-        self._credentials = self._outcomes.credentials(user)
-        return self._outcomes.verifier(user, mechanism) if self._may_try() else None
+        self._credentials = self._service.credentials(user)
+        return self._service.verifier(user, mechanism) if self._may_try() else None
 
     def _check(self, exchange: Exchange, user: str, password: str) -> None:
         self._user = prepared(user) or user
-        self._credentials = self._outcomes.credentials(self._user)
-        if self._may_try():
-            self._outcomes.spawn(self._checked(exchange, self._user, password))
-        else:
+        self._credentials = self._service.credentials(self._user)
+        if not self._may_try():
             exchange.fail()
+        elif (proof := self._service.at_once(self._user, password)) is not None:
+            self._proved(exchange, proof)
+        else:
+            self._service.spawn(self._checked(exchange, self._user, password))
 
     async def _checked(self, exchange: Exchange, user: str, password: str) -> None:
         try:
-            proof = await self._outcomes.check(user, password)
+            proof = await self._service.check(user, password)
         except (Busy, Unavailable):
             exchange.fail(TEMPORARY)
             return
         if proof is None:
             exchange.fail()
         else:
-            self._principal, self._expires = proof
-            exchange.succeed(user)
+            self._proved(exchange, proof)
+
+    def _proved(self, exchange: Exchange, proof: Proof) -> None:
+        self._principal, self._expires = proof
+        exchange.succeed(proof.principal.name)
 
     def _check_token(self, exchange: Exchange, user: str, token: str) -> None:
         self._user = prepared(user) or user
         if self._may_try():
-            self._outcomes.spawn(self._checked_token(exchange, self._user, token))
+            self._service.spawn(self._checked_token(exchange, self._user, token))
         else:
             exchange.fail()
 
     async def _checked_token(self, exchange: Exchange, user: str, token: str) -> None:
         try:
-            found = await self._outcomes.check_token(token)
+            found = await self._service.check_token(token)
         except Unavailable:
             exchange.fail(TEMPORARY)
             return
         if found is None or user not in ("", found.principal.name):
             exchange.fail()
         else:
-            self._principal, self._expires = found
-            exchange.succeed(found.principal.name)
+            self._proved(exchange, found)
 
     # --- for _Watched -------------------------------------------------------------------------------------------------
 
@@ -214,17 +186,17 @@ class Login(Handler):
         """Answer the client: `user` None if the login has failed."""
         checked = self._end()
         if user is None:
-            self._outcomes.failed(mechanism, self._user, self._address, answer, checked=checked)
+            self._service.failed(mechanism, self._user, self._address, answer, checked=checked)
             return
         if self._principal is None:
-            self._principal = self._outcomes.principal(user)
-        self._outcomes.succeeded(mechanism, user, self._address)
+            self._principal = self._service.principal(user)
+        self._service.succeeded(mechanism, user, self._address)
         answer()
 
     def undecided(self, mechanism: str) -> None:
         """End an attempt that cannot be decided now, which is no failure of the client."""
         self._end()
-        self._outcomes.undecided(mechanism)
+        self._service.undecided(mechanism)
 
 
 class _Unready:

@@ -36,6 +36,7 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         router_scram=settings.router_scram,
         authserv=None if settings.authserv is None else host_port(settings.authserv),
         authserv_tls=_tls(settings, credential),
+        logins=_logins(settings, credential),
         drops_unauthorized=settings.unauthorized_publish == "drop",
     )
     backend.start()
@@ -62,6 +63,19 @@ def _tls(settings: GatewaySettings, credential: AnyCredential | None) -> Callabl
         raise process.Fatal("service.setting.invalid", f"{where}: authserv_ca: {reason}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return lambda: context
+
+
+def _logins(settings: GatewaySettings, credential: AnyCredential | None) -> tuple[str, int] | None:
+    """Return host and port where passwords are checked. Raises process.Fatal if they would be sent in the clear, or
+    without a credential."""
+    if settings.logins is None:
+        return None
+    found = host_port(settings.logins)
+    if credential is None or not (isinstance(credential, Certificate) or is_loopback(found[0])):
+        reason = "passwords are sent there: give a certificate (credential), or on loopback a secret"
+        where = f"mqtt_gateway {settings.name}: logins: {settings.logins}"
+        raise process.Fatal("service.setting.invalid", f"{where}: {reason}")
+    return found
 
 
 async def run(settings: GatewaySettings, backend: Backend, stop: asyncio.Event) -> None:

@@ -24,18 +24,20 @@ from enmasse.amqp.handshake import SASL_HEADER
 from enmasse.amqp.performatives import SaslInit, encode_performative
 from enmasse.amqp.sasl import ClientMechanism, SaslClient
 from enmasse.amqp.types import Symbol
+from enmasse.identity.credentials import peers_at
 from enmasse.identity.passwords import hashed
 from enmasse.model import feeds
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import User
+from enmasse.settings import host_port
 from services.authserv import app
 from services.authserv.app import AuthService, AuthservSettings
 from tests.kit.waiting import DEADLINE
 
 
-def user(password: str, **more: Any) -> User:
-    """Return a user with this password."""
-    hashes = hashed(password, random=True)
+def user(password: str, *, random: bool = True, **more: Any) -> User:
+    """Return a user with this password, which is generated, or a chosen one."""
+    hashes = hashed(password, random=random)
     return User(password=hashes.password, scram=hashes.scram, **more)
 
 
@@ -49,7 +51,7 @@ class Running:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self.service: AuthService
-        self.port = 0
+        self.port = self.logins = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -78,12 +80,19 @@ class Running:
         self._run(self._replace(body))
 
     async def _start(self) -> None:
-        self.service = AuthService(self._settings, asyncio.get_running_loop())
-        self._listener = await serve_amqp(Hub(), "127.0.0.1", 0, self.service.connection, app._tls(self._settings))
-        self.port = self._listener.port
+        peers = peers_at(self._settings.peers)
+        self.service = AuthService(self._settings, asyncio.get_running_loop(), peers)
+        tls = app._tls(self._settings, peers)
+        self._listeners = [await serve_amqp(Hub(), "127.0.0.1", 0, self.service.connection, tls)]
+        self.port = self._listeners[0].port
+        if self._settings.logins is not None:
+            _, port = host_port(self._settings.logins)
+            self._listeners.append(await serve_amqp(Hub(), "127.0.0.1", port, self.service.gateway))
+            self.logins = self._listeners[1].port
 
     async def _stop(self) -> None:
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         await self.service.close()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()

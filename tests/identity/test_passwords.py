@@ -46,43 +46,57 @@ def checks(clock: Clock) -> Iterator[PasswordChecks]:
     found.close()
 
 
+async def is_right(checks: PasswordChecks, user: str, hash: str | None, password: str) -> bool:
+    return checks.at_once(user, hash, password) or await checks.check(user, hash, password)
+
+
 HASH = hashed("right").password
 CHEAP = hashed("right", random=True).password
 
 
 @runs
 async def test_right_and_wrong(checks: PasswordChecks) -> None:
-    assert await checks.check("alice", HASH, "right")
-    assert not await checks.check("alice", HASH, "wrong")
-    assert not await checks.check("alice", None, "right")
-    assert not await checks.check("alice", HASH, "right\0" * 1000)
-    assert not await checks.check("alice", "$argon2id$v=19$m=8,t=1,p=1$AAAAAAAAAAAAA$" + "A" * 23, "right")
+    assert await is_right(checks, "alice", HASH, "right")
+    assert not await is_right(checks, "alice", HASH, "wrong")
+    assert not await is_right(checks, "alice", None, "right")
+    assert not await is_right(checks, "alice", HASH, "right\0" * 1000)
+    assert not await is_right(checks, "alice", "$argon2id$v=19$m=8,t=1,p=1$AAAAAAAAAAAAA$" + "A" * 23, "right")
 
 
 @runs
 async def test_a_success_is_remembered_for_its_time(checks: PasswordChecks, clock: Clock) -> None:
     for _ in range(3):
-        assert await checks.check("alice", CHEAP, "right")
+        assert await is_right(checks, "alice", CHEAP, "right")
     assert checks.computed == 1
     clock.now = LIFETIME
-    assert await checks.check("alice", CHEAP, "right")
+    assert await is_right(checks, "alice", CHEAP, "right")
     assert checks.computed == 2
 
 
 @runs
+async def test_a_check_is_at_once_if_it_is_remembered_or_cheap(checks: PasswordChecks) -> None:
+    assert checks.at_once("alice", CHEAP, "right")
+    assert not checks.at_once("alice", CHEAP, "wrong")
+    assert not checks.at_once("alice", None, "right")
+    assert not checks.at_once("alice", HASH, "right")
+    assert await checks.check("alice", HASH, "right")
+    assert checks.at_once("alice", HASH, "right")
+
+
+@runs
 async def test_failures_and_other_users_hashes_and_passwords_are_not_remembered(checks: PasswordChecks) -> None:
-    assert await checks.check("alice", CHEAP, "right")
-    assert not await checks.check("alice", hashed("changed", random=True).password, "right")
-    assert not await checks.check("alice", None, "right")
-    assert not await checks.check("alice", CHEAP, "wrong")
-    assert not await checks.check("alice", CHEAP, "wrong")
-    assert await checks.check("bob", CHEAP, "right")
+    assert await is_right(checks, "alice", CHEAP, "right")
+    assert not await is_right(checks, "alice", hashed("changed", random=True).password, "right")
+    assert not await is_right(checks, "alice", None, "right")
+    assert not await is_right(checks, "alice", CHEAP, "wrong")
+    assert not await is_right(checks, "alice", CHEAP, "wrong")
+    assert await is_right(checks, "bob", CHEAP, "right")
     assert checks.computed == 6
 
 
 @runs
 async def test_the_same_check_at_the_same_time_is_computed_once(checks: PasswordChecks) -> None:
-    assert await asyncio.gather(*[checks.check("alice", CHEAP, "right") for _ in range(20)]) == [True] * 20
+    assert await asyncio.gather(*[is_right(checks, "alice", HASH, "right") for _ in range(20)]) == [True] * 20
     assert checks.computed == 1
 
 
@@ -92,15 +106,15 @@ async def test_remembered_successes_and_waiting_checks_are_bounded(
 ) -> None:
     monkeypatch.setattr(passwords, "MAX_REMEMBERED", 1)
     checks = PasswordChecks(clock)
-    assert await checks.check("alice", CHEAP, "right")
-    assert await checks.check("bob", CHEAP, "right")
-    assert await checks.check("alice", CHEAP, "right")
+    assert await is_right(checks, "alice", CHEAP, "right")
+    assert await is_right(checks, "bob", CHEAP, "right")
+    assert await is_right(checks, "alice", CHEAP, "right")
     assert checks.computed == 3
     monkeypatch.setattr(passwords, "MAX_WAITING", 1)
-    first = asyncio.ensure_future(checks.check("carol", HASH, "right"))
+    first = asyncio.ensure_future(is_right(checks, "carol", HASH, "right"))
     await asyncio.sleep(0)
     with pytest.raises(Busy):
-        await checks.check("dave", HASH, "right")
+        await is_right(checks, "dave", HASH, "right")
     await first
     checks.close()
 
@@ -118,7 +132,7 @@ async def test_unknown_users_cost_what_wrong_passwords_cost(
         return matches(hash, password)
 
     monkeypatch.setattr(passwords, "_matches", recorded)
-    assert not await checks.check("alice", hash, "wrong")
+    assert not await is_right(checks, "alice", hash, "wrong")
     assert sorted(computed) == ["m=19456,t=2,p=1", "m=64,t=1,p=1"]
 
 
@@ -131,7 +145,7 @@ def test_texts_that_cannot_be_passwords(password: str) -> None:
 
 @runs
 async def test_a_password_is_compared_in_the_form_of_saslprep(checks: PasswordChecks) -> None:
-    assert await checks.check("alice", hashed("e\u0301", random=True).password, "\u00e9")
+    assert await is_right(checks, "alice", hashed("e\u0301", random=True).password, "\u00e9")
 
 
 def test_hashes_are_valid_in_users_json() -> None:

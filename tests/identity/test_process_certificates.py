@@ -144,7 +144,8 @@ def places(suite: Certified, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         ]
         services[Listener.OPERATORS] = start(Listener.SERVICES, "router", Role.ROUTER, entities=entities)
         feed = {"configserv": f"127.0.0.1:{port[Listener.CONFIGSERV]}", "credential": str(suite.of(Role.AUTHSERV))}
-        start(Listener.AUTHSERV, "authserv", Role.AUTHSERV, **feed)
+        logins = f"127.0.0.1:{port[Listener.LOGINS]}"
+        services[Listener.LOGINS] = start(Listener.AUTHSERV, "authserv", Role.AUTHSERV, logins=logins, **feed)
         yield places
 
 
@@ -220,7 +221,7 @@ async def test_what_a_role_may_do_is_what_the_table_has(
                 assert await message_refused(c, address) is not roles.may_send(access, address), address
 
 
-@pytest.mark.parametrize("listener", PLACES)
+@pytest.mark.parametrize("listener", (*PLACES, Listener.LOGINS))
 @pytest.mark.parametrize("kind", WRONG)
 @asyncio_test
 async def test_other_certificates_are_refused_and_logged(
@@ -236,7 +237,7 @@ async def test_other_certificates_are_refused_and_logged(
         assert "ROLE/NAME" in event["reason"]
 
 
-@pytest.mark.parametrize("listener", PLACES)
+@pytest.mark.parametrize("listener", (*PLACES, Listener.LOGINS))
 @asyncio_test
 async def test_names_that_a_peer_states_give_no_role(places: Places, suite: Certified, listener: Listener) -> None:
     stated = {"container_id": "router-s-0", "properties": {"product": "qpid-dispatch-router"}}
@@ -244,7 +245,14 @@ async def test_names_that_a_peer_states_give_no_role(places: Places, suite: Cert
     assert await refused(places.port(listener), suite.of(wrong), **stated) == REFUSED
 
 
-@pytest.mark.parametrize("listener", (*PLACES, Listener.AUTHSERV))
+@pytest.mark.parametrize("role", Role)
+@asyncio_test
+async def test_gateways_alone_have_passwords_checked(places: Places, suite: Certified, role: Role) -> None:
+    port = places.port(Listener.LOGINS)
+    assert (await refused(port, suite.of(role)) == "") is (role is Role.GATEWAY)
+
+
+@pytest.mark.parametrize("listener", (*PLACES, Listener.AUTHSERV, Listener.LOGINS))
 def test_a_peer_without_tls_learns_nothing(places: Places, listener: Listener) -> None:
     for sent in (SASL_HEADER, AMQP_HEADER):
         assert b"AMQP" not in answer_to(places.port(listener), sent)

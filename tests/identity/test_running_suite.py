@@ -34,14 +34,17 @@ ADDRESSES = {
 INNER = {"configserv": Listener.CONFIGSERV, "ragent": Listener.AGENT, "broker": Listener.BROKER}
 """Kinds of services with one listener for AMQP, the setting `listen`."""
 
-ABSENT = {Role.SUPERVISOR, Role.AUTHSERV}
-"""Roles without a credential file here: the supervisor's is in its memory, authserv does not run without users."""
+ABSENT = {Role.SUPERVISOR}
+"""Roles without a credential file here: the supervisor's is in its memory."""
+USERS = {"anonymous": {"permissions": [{"allow": ["send", "recv"], "addresses": ["#"]}]}}
+"""With users there is an authentication service."""
 GUESS = Credential("", Role.OPERATOR, "a guess")
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     with running(tmp_path_factory.mktemp("suite"), ADDRESSES, options=()) as started:
+        (started.config / "users.json").write_text(json.dumps(USERS))
         started.up()
         started.wait_ready()
         yield started
@@ -77,6 +80,8 @@ def inner_ports(suite: Suite) -> dict[int, Listener]:
     for kind, given in settings(suite).values():
         if kind in INNER:
             found[port_of(given["listen"])] = INNER[kind]
+        if kind == "authserv":
+            found[port_of(given["logins"])] = Listener.LOGINS
         for type_, entity in given.get("entities", ()):
             if type_ == "listener":
                 found[int(entity["port"])] = Listener(entity["access"])
@@ -84,9 +89,11 @@ def inner_ports(suite: Suite) -> dict[int, Listener]:
 
 
 def other_ports(suite: Suite) -> set[int]:
-    """Return the ports for clients, and for HTTP."""
+    """Return the ports for clients, for HTTP, and the one of the authentication service for logins of users."""
     found = {port + suite.offset for port in (5672, 1883, 8083, 8080)}
-    for _, given in settings(suite).values():
+    for kind, given in settings(suite).values():
+        if kind == "authserv":
+            found.add(port_of(given["listen"]))
         found.add(port_of(given["health"]))
         found |= {each["port"] for each in given.get("listeners", ())}
     return found

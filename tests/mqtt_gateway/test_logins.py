@@ -10,35 +10,56 @@ from pathlib import Path
 import pytest
 
 from enmasse.aio.transport import Hub
+from enmasse.identity.credentials import Credential
 from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
+from enmasse.identity.roles import Role
 from enmasse.identity.scram import ScramClient
 from enmasse.mqtt import reasons
 from enmasse.testing import free_port
 from services.authserv import app
 from services.mqtt_gateway.amqp import logins
 from services.mqtt_gateway.amqp.logins import Logins
+from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.ports import Refused
 from tests.authserv.running import Running, user
 from tests.certificates import Authority
+from tests.identity.kit import Suite
 from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 ALICE = user("right", groups=("staff",))
 PEER = "192.0.2.7:1234"
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Running]:
-    with Running() as running, pytest.MonkeyPatch.context() as patch:
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    return Suite(tmp_path_factory.mktemp("peers"), (Role.GATEWAY,))
+
+
+@pytest.fixture(scope="module")
+def service(suite: Suite) -> Iterator[Running]:
+    with Running(peers=str(suite.file), logins="127.0.0.1:0") as running, pytest.MonkeyPatch.context() as patch:
         patch.setattr(app, "DELAY", 0.0)
         running.users({"alice": ALICE})
         yield running
 
 
-def inside(port: int, test: Callable[[Logins], Awaitable[None]], tls: ssl.SSLContext | None = None) -> None:
+@pytest.fixture(params=["one connection", "a connection for each login"])
+def own(request: pytest.FixtureRequest, suite: Suite) -> Credential | None:
+    """Return the gateway's credential, if it has passwords checked over one connection."""
+    return suite.credential(Role.GATEWAY) if request.param == "one connection" else None
+
+
+def inside(
+    port: int, test: Callable[[Logins], Awaitable[None]], tls: ssl.SSLContext | None = None,
+    logins: int = 0, own: Credential | None = None,
+) -> None:  # fmt: skip
     @asyncio_test
     async def run() -> None:
-        await test(Logins(Hub(), "localhost" if tls is not None else "127.0.0.1", port, lambda: tls, "gateway"))
+        hub = Hub()
+        link = None if own is None else PasswordLink(hub, "127.0.0.1", logins, "gateway", own)
+        await test(Logins(hub, "localhost" if tls is not None else "127.0.0.1", port, lambda: tls, "gateway", link))
 
     run()
 
@@ -49,7 +70,7 @@ async def refusal(found: Logins, name: str, password: bytes, peer: str = PEER) -
     return refused.value.reason
 
 
-def test_a_right_password_gives_the_principal(service: Running) -> None:
+def test_a_right_password_gives_the_principal(service: Running, own: Credential | None) -> None:
     async def test(found: Logins) -> None:
         login = await found.login("alice", b"right", PEER, lambda: True)
         assert login == Login(Principal("alice", ("staff",)), service.service.credentials("alice"))
@@ -57,7 +78,7 @@ def test_a_right_password_gives_the_principal(service: Running) -> None:
         assert found.outcomes == {"accepted": 1}
         assert found.waiting == 0
 
-    inside(service.port, test)
+    inside(service.port, test, None, service.logins, own)
 
 
 @pytest.mark.parametrize(
@@ -73,32 +94,61 @@ def test_a_right_password_gives_the_principal(service: Running) -> None:
         ("anonymous", b"right"),
     ],
 )
-def test_what_is_wrong_is_refused(service: Running, name: str, password: bytes) -> None:
+def test_what_is_wrong_is_refused(service: Running, own: Credential | None, name: str, password: bytes) -> None:
     async def test(found: Logins) -> None:
         assert await refusal(found, name, password, f"{name[:1] or 'x'}:1") == reasons.BAD_USER_NAME_OR_PASSWORD
         assert found.outcomes == {"refused": 1}
         assert not found.trouble
 
-    inside(service.port, test)
+    inside(service.port, test, None, service.logins, own)
 
 
-def test_without_the_service_logins_fail_as_unavailable(service: Running) -> None:
+def test_without_the_service_logins_fail_as_unavailable(own: Credential | None) -> None:
     async def test(found: Logins) -> None:
-        assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
-        assert found.outcomes == {"failed": 1}
+        for _ in range(2):
+            assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
+        assert found.outcomes == {"failed": 2}
         assert found.trouble
 
-    inside(free_port(), test)
+    inside(free_port(), test, None, free_port(), own)
 
 
-def test_a_service_without_users_proves_nothing() -> None:
+def test_passwords_are_checked_again_after_the_connection_was_lost(suite: Suite) -> None:
+    own, port = suite.credential(Role.GATEWAY), free_port()
+
+    @asyncio_test
+    async def run() -> None:
+        hub = Hub()
+        found = Logins(hub, "127.0.0.1", 1, lambda: None, "gateway", PasswordLink(hub, "127.0.0.1", port, "g", own))
+        for user_name in ("alice", "bob"):
+            running = Running(peers=str(suite.file), logins=f"127.0.0.1:{port}")
+            await asyncio.to_thread(running.__enter__)
+            await asyncio.to_thread(running.users, {user_name: ALICE})
+            several = [found.login(user_name, b"right", f"192.0.2.{n}:1", lambda: True) for n in range(20)]
+            assert {login.principal.name for login in await asyncio.gather(*several)} == {user_name}
+            assert len(hub.connections) == 1
+            await asyncio.to_thread(running.__exit__)
+            await until(lambda: not hub.connections)
+            assert await refusal(found, user_name, b"right") == reasons.SERVER_UNAVAILABLE
+
+    run()
+
+
+def test_a_gateway_with_another_secret_has_no_passwords_checked(service: Running) -> None:
+    async def test(found: Logins) -> None:
+        assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
+
+    inside(service.port, test, None, service.logins, Credential("mqtt_gateway-0", Role.GATEWAY, "a guess"))
+
+
+def test_a_service_without_users_proves_nothing(suite: Suite, own: Credential | None) -> None:
     async def test(found: Logins) -> None:
         assert await refusal(found, "alice", b"anything") == reasons.SERVER_UNAVAILABLE
 
-    with Running() as running:
-        inside(running.port, test)  # users have not come
+    with Running(peers=str(suite.file), logins="127.0.0.1:0") as running:
+        inside(running.port, test, None, running.logins, own)  # users have not come
         running.users()
-        inside(running.port, test)  # it lets in everybody, as the anonymous user
+        inside(running.port, test, None, running.logins, own)  # it lets in everybody, as the anonymous user
 
 
 def test_a_service_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

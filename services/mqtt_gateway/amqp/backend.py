@@ -33,6 +33,7 @@ from services.mqtt_gateway.amqp.access import NOBODY, Access, may_send
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
 from services.mqtt_gateway.amqp.logins import Logins
 from services.mqtt_gateway.amqp.mapping import Route
+from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.amqp.session import MqttSession
 from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.uplink import Uplink
@@ -59,8 +60,8 @@ log = logs.get(part="sessions")
 
 class AmqpBackend:
     """`name`: of this gateway, in the whole suite. `router`, `configserv`, `authserv`: host and port; without
-    `authserv` clients need not log in, and may do everything. `drops_unauthorized`: messages of clients of 3.1.1 that
-    are not allowed are dropped."""
+    `authserv` clients need not log in, and may do everything. `logins`: where passwords are checked.
+    `drops_unauthorized`: messages of clients of 3.1.1 that are not allowed are dropped."""
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class AmqpBackend:
         router_scram: bool = True,
         authserv: tuple[str, int] | None = None,
         authserv_tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        logins: tuple[str, int] | None = None,
         drops_unauthorized: bool = False,
     ) -> None:
         self.name = name
@@ -86,7 +88,10 @@ class AmqpBackend:
         to_router = credential if router_scram else None
         self._data = Uplink(self._hub, *router, name, self._data_up, to_router)
         self._services = Uplink(self._hub, *router, name, self._services_up, to_router)
-        self.logins = None if authserv is None else Logins(self._hub, *authserv, authserv_tls, name)
+        passwords = None
+        if logins is not None and credential is not None:
+            passwords = PasswordLink(self._hub, *logins, name, credential)
+        self.logins = None if authserv is None else Logins(self._hub, *authserv, authserv_tls, name, passwords)
         feeds: list[FollowedFeed[Any]] = [
             FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
         ]

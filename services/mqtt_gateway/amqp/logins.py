@@ -1,5 +1,6 @@
-"""Logins at the authentication service: one connection for each, by the SASL delegation contract (docs/contracts.md,
-"authserv"). Their number is bounded, in all and for a client address; the others wait in their order."""
+"""Logins at the authentication service (docs/contracts.md, "authserv"): passwords over one connection, and exchanges of
+SASL over a connection for each. Their number is bounded, in all and for a client address; the others wait in their
+order."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any, Final
 from enmasse import log as logs
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS, AmqpError, LoginError
+from enmasse.amqp.errors import CONNECTION_FORCED, PRECONDITION_FAILED, UNAUTHORIZED_ACCESS, AmqpError, LoginError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.performatives import SASL_AUTH
@@ -22,6 +23,7 @@ from enmasse.amqp.sasl import PlainClient, SaslClient
 from enmasse.identity.login import Login, stated
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.mqtt import reasons
+from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.ports import Ask, Refused
 
 log = logs.get(part="logins")
@@ -110,10 +112,16 @@ class _Answer(Handler):
 
 class Logins:
     """`host`, `port`: of the service; `tls()`: for the next connection, None: without TLS. `container`: the name of
-    this gateway."""
+    this gateway. `passwords`: where they are checked; None: by SASL PLAIN, over a connection for each."""
 
     def __init__(
-        self, hub: Hub, host: str, port: int, tls: Callable[[], ssl.SSLContext | None], container: str
+        self,
+        hub: Hub,
+        host: str,
+        port: int,
+        tls: Callable[[], ssl.SSLContext | None],
+        container: str,
+        passwords: PasswordLink | None = None,
     ) -> None:
         self.outcomes: Counter[str] = Counter()
         """Logins that were accepted, refused, or failed without an answer."""
@@ -124,6 +132,7 @@ class Logins:
         self._port = port
         self._tls = tls
         self._container = container
+        self._link = passwords
         self._passwords = _Line(AT_ONCE, OF_ADDRESS)
         self._exchanges = _Line(EXCHANGES, EXCHANGES_OF_ADDRESS)
 
@@ -135,14 +144,16 @@ class Logins:
     async def login(self, user: str, password: bytes, peer: str, wanted: Callable[[], bool]) -> Login:
         """Prove a user name and password. `peer`: host:port of the client; `wanted`: whether it is still there.
         Raises Refused."""
+        link = self._link
         try:
-            mechanism = PlainClient(user, password.decode())
+            mechanism = PlainClient(user, text := password.decode())
             if len(user.encode()) + len(password) > LONGEST:
                 raise ValueError
         except ValueError:
             self.outcomes["refused"] += 1
             raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD) from None
-        found, _ = await self._tried(self._passwords, peer, wanted, partial(self._ask, mechanism, None))
+        attempt = partial(self._ask, mechanism, None) if link is None else partial(_checked, link, user, text)
+        found, _ = await self._tried(self._passwords, peer, wanted, attempt)
         return found
 
     async def exchange(
@@ -207,6 +218,16 @@ class Logins:
         if not self.trouble:
             log.warning("gateway.login.failed", reason=reason)
         self.trouble = reason
+
+
+async def _checked(link: PasswordLink, user: str, password: str, host: str) -> tuple[Login, None]:
+    """Return the user, if the password is right. Raises Refused, AmqpError, OSError, TimeoutError."""
+    answer = await link.ask(user, password, host)
+    if answer.outcome == "refused":
+        raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD)
+    if answer.outcome == "unavailable":
+        raise AmqpError(PRECONDITION_FAILED, "the authentication service cannot check passwords now")
+    return answer.login, None
 
 
 async def _response(ask: Ask, challenge: bytes) -> bytes:

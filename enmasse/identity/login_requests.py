@@ -1,0 +1,75 @@
+"""Messages by which gateways have passwords checked over one connection (docs/contracts.md, "authserv": `logins`)."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from enmasse.amqp.encoder import encode_string
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.sections import Sections
+from enmasse.decoding import decode
+from enmasse.identity.login import Login
+from enmasse.identity.principal import Principal
+
+ADDRESS: Final = "logins"
+MOST: Final = 512
+"""Requests of a connection that are not answered: the credit of a gateway."""
+MAX_REQUEST: Final = 128 * 1024
+"""Bytes of a request: user name and password, in which JSON may escape each byte by six."""
+
+
+class LoginRequest(msgspec.Struct, frozen=True):
+    """A user name and password, to be proved by PLAIN. `client`: address of the client, without port. `id`: any number,
+    by which the gateway finds the answer."""
+
+    id: int
+    user: str
+    password: str
+    client: str
+
+    def __repr__(self) -> str:
+        return f"LoginRequest({self.id}, client={self.client!r})"
+
+
+class LoginAnswer(msgspec.Struct, frozen=True):
+    """Outcome of the request with this id. `refused`: user name or password is wrong; `unavailable`: try again later.
+    The other fields are those of `Login`, if it was accepted."""
+
+    id: int
+    outcome: Literal["accepted", "refused", "unavailable"]
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    credentials: str | None = None
+    expires: int | None = None
+
+    @property
+    def login(self) -> Login:
+        """Return the identity of a client that was accepted."""
+        return Login(Principal(self.user, self.groups), self.credentials, self.expires)
+
+
+def encoded(message: LoginRequest | LoginAnswer) -> bytes:
+    """Return the AMQP message."""
+    return b"\x00\x53\x77" + encode_string(msgspec.json.encode(message).decode())
+
+
+def decoded_request(payload: bytes) -> LoginRequest:
+    """Return the request in an AMQP message. Raises ValueError, whose text has nothing of the request."""
+    return decode(_text(payload), LoginRequest)
+
+
+def decoded_answer(payload: bytes) -> LoginAnswer:
+    """Return the answer in an AMQP message. Raises ValueError."""
+    return decode(_text(payload), LoginAnswer)
+
+
+def _text(payload: bytes) -> str:
+    try:
+        _, values = Sections(payload).body()
+    except AmqpError:
+        values = []
+    if not values or not isinstance(values[0], str):
+        raise ValueError("the body must be JSON text: a string in an amqp-value section")
+    return values[0]
