@@ -81,9 +81,14 @@ def empty_queue() -> Iterator[str]:
     scratch = Path(tempfile.mkdtemp())
     port = free_port()
     url = f"amqp://127.0.0.1:{port}"
-    settings = {"name": "bench", "listen": f"127.0.0.1:{port}", "data_dir": str(scratch / "data")}
+    settings = {
+        "name": "bench",
+        "health": "127.0.0.1:0",
+        "listen": f"127.0.0.1:{port}",
+        "data_dir": str(scratch / "data"),
+    }
     (scratch / "broker.json").write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "services.broker", str(scratch / "broker.json")]
+    command = [sys.executable, "-m", "services.broker", "--config", str(scratch / "broker.json")]
     with running("broker", command, port, scratch=scratch):
         connection = BlockingConnection(url, timeout=30)
         replies = connection.create_receiver(None, dynamic=True)

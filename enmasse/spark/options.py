@@ -32,6 +32,8 @@ KNOWN = {
         "startingOffsets",
         "bodyFormat",
         "schema",
+        "flightHost",
+        "flightPort",
     ),
     "sink": ("url", "address", "sinkId"),
 }

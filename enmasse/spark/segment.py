@@ -82,7 +82,7 @@ def segment_chunks(path: Path, first: int, start: int, end: int) -> Iterator[Spo
             file.seek(at)
             wanted = min(most, stop - at) if stop > at else most
             data = file.read(wanted)
-            chunk, passed, used = _parsed(data, at, offset, start, end)
+            chunk, passed, used = parsed(data, at, offset, start, end)
             if chunk.begins:
                 yield chunk
             offset, at, most = offset + passed, at + used, CHUNK_BYTES
@@ -103,7 +103,7 @@ def _beginning(file: BinaryIO, entry: IndexEntry | None, first: int) -> tuple[in
     return first, 0
 
 
-def _parsed(data: bytes, position: int, offset: int, start: int, end: int) -> tuple[SpoolChunk, int, int]:
+def parsed(data: bytes, position: int, offset: int, start: int, end: int) -> tuple[SpoolChunk, int, int]:
     """Return the whole and undamaged records at the beginning of `data`, from `start` on and before `end`; how many
     records were passed, the first being number `offset`; and their bytes. position: of `data` in the segment."""
     begins: list[int] = []

@@ -29,9 +29,11 @@ from pyspark.sql.streaming.datasource import (
 from enmasse.spark.admission import admission_of
 from enmasse.spark.columns import decoded
 from enmasse.spark.errors import QueryError, plainly
+from enmasse.spark.flight import Endpoint, SpoolServer, fetched
+from enmasse.spark.lag import Lag
 from enmasse.spark.options import MOST_CREDIT, OptionError, number, required, shown, url_of
 from enmasse.spark.segment import SpoolError, end_within, segments, spool_chunks
-from enmasse.spark.spool import MappedCount, head_of
+from enmasse.spark.spool import MappedCount, head_of, id_of
 from enmasse.spark.values import Values
 
 log = logging.getLogger(__name__)
@@ -46,10 +48,10 @@ FIRST_SECONDS = 0.5
 
 
 class SpoolRange(InputPartition):
-    """Records `start` <= offset < `end` of the spool."""
+    """Records `start` <= offset < `end` of a spool: which one it is, and who serves it to those who lack its files."""
 
-    def __init__(self, start: int, end: int) -> None:
-        self.start, self.end = start, end
+    def __init__(self, start: int, end: int, spool: str = "", endpoint: Endpoint | None = None) -> None:
+        self.start, self.end, self.spool, self.endpoint = start, end, spool, endpoint
 
 
 def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
@@ -76,6 +78,15 @@ def starting_of(options: Mapping[str, str]) -> str:
     return text
 
 
+def flight_of(options: Mapping[str, str]) -> tuple[str, int]:
+    """Return the options flightHost (empty: none) and flightPort (0: any free one). Raises OptionError."""
+    host = options.get("flighthost", "").strip()
+    port = number(options, "flightPort", 1, 65535) if "flightport" in options else 0
+    if port and not host:
+        raise OptionError('amqp source: the option "flightPort" needs the option "flightHost"')
+    return host, port
+
+
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source's end in Spark; offsets are record numbers of the spool.
 
@@ -88,9 +99,18 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.admission = admission_of(options)
         self.starting = starting_of(options)
         self.values = values
+        self.flight = (
+            options.get("flighthost", ""),
+            number(options, "flightPort", 1, 65535) if "flightport" in options else 0,
+        )
+        if self.flight[1] and not self.flight[0]:
+            raise OptionError('amqp source: the option "flightPort" needs the option "flightHost"')
+        self.server: SpoolServer | None = None
         self.receiver: ReceiverProcess | None = None
         self.target: int | None = None
         self.initial: int | None = None
+        self.planned: int | None = None  # the end of the batch that was planned last
+        self.lag = Lag(self.spool())
         self.first = True
 
     def spool(self) -> Path:
@@ -171,22 +191,46 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.admission.min_rows = 0  # what is available now does not become more
         if not isinstance(limit, ReadAllAvailable):
             head = self.admission.end(done, head, partial(end_within, self.spool()), time.monotonic())
+        self.planned = head
         return {"record": head}
 
     @plainly()
-    def reportLatestOffset(self) -> dict[str, int]:
-        """Return the end of the spool, for Spark's report of progress. Raises ReceiverError."""
-        return {"record": self.started().head.get()}
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return the end of the spool and how far the batch is behind it, for Spark's report of progress
+        (enmasse.spark.lag). Raises ReceiverError."""
+        head = self.started().head.get()
+        return self.lag.report(head if self.planned is None else self.planned, head, time.time_ns() // 1_000_000)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[SpoolRange]:
         """Return the ranges of a batch, of at most ROWS_PER_PARTITION records each."""
         first, last = start["record"], end["record"]
-        return [SpoolRange(at, min(at + ROWS_PER_PARTITION, last)) for at in range(first, last, ROWS_PER_PARTITION)]
+        endpoint = self._served() if self.flight[0] else None
+        return [
+            SpoolRange(at, min(at + ROWS_PER_PARTITION, last), id_of(self.spool()), endpoint)
+            for at in range(first, last, ROWS_PER_PARTITION)
+        ]
+
+    def _served(self) -> Endpoint:
+        """Return the server of the spool's ranges, started on first use. Raises OptionError."""
+        if self.server is None:
+            host, port = self.flight
+            try:
+                self.server = SpoolServer(self.spool(), host, port)
+            except (OSError, pa.ArrowException) as error:
+                raise OptionError(
+                    f'amqp source: options "flightHost", "flightPort": cannot listen on {host}:{port} '
+                    f"({str(error).splitlines()[0]}). Name an address of the driver's machine that executors reach"
+                ) from None
+        return self.server.endpoint
 
     def read(self, partition: SpoolRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range, in a task of Spark. Raises SpoolError if a record is missing."""
         with plainly():
-            batches = map(decoded, spool_chunks(self.spool(), partition.start, partition.end))
+            if partition.endpoint is None or id_of(self.spool()) == partition.spool:
+                chunks = spool_chunks(self.spool(), partition.start, partition.end)
+            else:
+                chunks = fetched(partition.endpoint, partition.start, partition.end)
+            batches = map(decoded, chunks)
             yield from batches if self.values is None else map(self.values.added, batches)
 
     @plainly()
@@ -195,7 +239,9 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.started().commit(end["record"])
 
     def stop(self) -> None:
-        """End the receiver process if there is one."""
+        """End the receiver process, and the server of ranges, if there are any."""
+        if self.server is not None:
+            self.server.shutdown()
         if self.receiver is not None:
             self.receiver.stop()
 

@@ -6,6 +6,7 @@ then accepted. Offsets number the records of the spool, from 0, without gaps, fo
     spool/
       00000000000000000000.seg     records from that number on (enmasse.spark.segment)
       00000000000000000000.idx     where some of them begin (enmasse.spark.segment_index)
+      id                           32 hexadecimal digits, random: which spool this is, wherever its folder is seen
       settled, unsettled           what the address may deliver again (enmasse.spark.unsettled)
       head                         8 bytes, big-endian: one past the last durable record (a hint, mapped by readers)
       lock                         held by the one process that writes
@@ -20,12 +21,13 @@ import fcntl
 import itertools
 import mmap
 import os
+import secrets
 import struct
 import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from enmasse.durable import private, sync_folder
+from enmasse.durable import private, replace_file, sync_folder
 from enmasse.spark.segment import NO_END, RECORD, SpoolError, read_segment, segment_name, segments
 from enmasse.spark.segment_index import IndexEntry, IndexWriter, index_of
 
@@ -74,6 +76,14 @@ def head_of(folder: Path) -> MappedCount:
     return MappedCount(folder / "head")
 
 
+def id_of(folder: Path) -> str:
+    """Return which spool is in a folder; empty if none is there, or none that this process may read."""
+    try:
+        return (folder / "id").read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 class SpoolWriter:
     """The one writer of a spool. `append` buffers, `sync` makes durable; accept messages after `sync`, never before.
 
@@ -94,6 +104,8 @@ class SpoolWriter:
             raise SpoolInUseError(
                 f"{folder}: another receiver writes this spool; give each query a spool of its own"
             ) from None
+        if not id_of(folder):
+            replace_file(folder / "id", secrets.token_hex(16).encode())
         self._head = MappedCount(folder / "head", create=0)
         self._file, self._first, self._size, self.count, self._index = self._recover()
         self._ended: dict[Path, int] = {}

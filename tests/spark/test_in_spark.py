@@ -94,15 +94,21 @@ def test_bodies_become_the_fields_of_a_schema(spark: Any, broker: Broker, tmp_pa
         .writeStream.format("memory")
         .queryName("fields")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(DEADLINE)
-    first, second, third = rows_of(spark, "fields")
+    try:
+        first, second, third = wait_rows(spark, query, "fields", 3)
+        wait_for("the progress of all batches", lambda: query.lastProgress["sources"][0]["numInputRows"] == 0, DEADLINE)
+        batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    finally:
+        query.stop()
     assert (first.device, first.floor, first.error) == ("d1", 2, None)
     assert (second.device, second.error) == (None, "body: Expected `str | null`, got `int` - at `$.device`")
     assert second.text == bodies[1] and (third.device, third.floor) == ("d2", None)
-    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [1, 1, 1]
+    assert [progress["numInputRows"] for progress in batches] == [1, 1, 1]
+    lags = [json.loads(progress["sources"][0]["latestOffset"]) for progress in batches]
+    assert [lag["record"] - lag["behind"] for lag in lags] == [1, 2, 3], "what the batches have taken"
+    assert lags[2]["behind"] == 0 and lags[2]["oldestSeconds"] is None and lags[2]["spoolBytes"] > 0
 
 
 def test_windows_equal_plain_python(spark: Any, broker: Broker, tmp_path: Path) -> None:
