@@ -173,7 +173,7 @@ def test_an_address_that_goes_and_comes_back(broker: Broker, tmp_path: Path, cap
         until(lambda: "spark.source.interrupted source='comes'" in caplog.text, "a warning that it is gone")
         broker.queue("comes")
         broker.send("comes", [Message(id="1", body="x", durable=True)])
-        until(lambda: reader.reportLatestOffset() == {"record": 1}, "the message")
+        until(lambda: reader.reportLatestOffset()["record"] == 1, "the message")
         until(lambda: "spark.source.resumed source='comes'" in caplog.text, "a warning that it is back")
     assert len(caplog.records) == 2
 
