@@ -38,9 +38,10 @@ class Failures:
         """Users and the addresses at which they have logged in."""
 
     def wait(self, user: str, address: str) -> float:
-        """Return the seconds until this user may try again from this address; 0: at once."""
+        """Return the seconds until this user may try again from this address; 0: at once. An empty user is one that
+        the client does not state, as with a token: only the failures of the address count."""
         key = _key(user, address)
-        own = self._left(key, FREE)
+        own = self._left(key, FREE) if user else 0.0
         return own if key in self._good else max(own, self._left(("", key[1]), FREE_ADDRESS))
 
     def failed(self, user: str, address: str) -> None:

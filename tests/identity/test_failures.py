@@ -54,6 +54,14 @@ def test_a_success_forgets_the_failures_of_this_user() -> None:
     assert known.wait("alice", "192.0.2.1") == 0.0
 
 
+def test_clients_that_state_no_user_wait_only_for_the_failures_of_their_address() -> None:
+    known = Failures(Clock())
+    for number in range(FREE_ADDRESS):
+        assert known.wait("", "192.0.2.1") == 0.0
+        known.failed(f"user{number}", "192.0.2.1")
+    assert known.wait("", "192.0.2.1") > 0.0
+
+
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
