@@ -46,7 +46,7 @@ ONE_WORKER = ("tests/contract/", "tests/conformance/", "tests/system/")
 """Folders whose files share processes that are slow to start."""
 APART = (
     "tests/conformance/test_killed.py",
-    *(f"tests/system/test_{name}.py" for name in ("artemis", "mqtt", "qdrouterd", "restart", "wills")),
+    *(f"tests/system/test_{name}.py" for name in ("artemis", "keycloak", "mqtt", "qdrouterd", "restart", "wills")),
 )
 """They have suites of their own."""
 NICE = 5

@@ -115,7 +115,7 @@ def test_what_is_missing_is_named_with_what_to_do(empty: Path) -> None:
 
 
 def test_an_archive_that_is_not_the_pinned_one_is_not_unpacked(empty: Path) -> None:
-    archive = f"apache-artemis-{distribution.VERSION}-bin.tar.gz"
+    archive = distribution.ARTEMIS.file
     # What mvn does, with other bytes: the repository is its second last but two words.
     text = (
         'for word in "$@"; do case $word in -Dmaven.repo.local=*) r=${word#*=};; esac; done; '
@@ -124,7 +124,7 @@ def test_an_archive_that_is_not_the_pinned_one_is_not_unpacked(empty: Path) -> N
     program(empty, "mvn", text)
     with pytest.raises(Unavailable, match=r"SHA-256 .*expected"):
         distribution.home()
-    assert [path.name for path in (empty / "cache" / "enmasse").iterdir()] == [".artemis.lock"]
+    assert [path.name for path in (empty / "cache" / "enmasse").iterdir()] == [f".{distribution.ARTEMIS.folder}.lock"]
 
 
 def test_the_java_of_this_machine_runs_it() -> None:

@@ -20,8 +20,8 @@ RETRY = 10.0
 """Seconds until keys are fetched again after a failure."""
 APART = 10.0
 """Seconds between fetches that tokens with unknown keys cause."""
-PATIENCE = 5.0
-"""Seconds that a token waits for keys."""
+PATIENCE = 3.0
+"""Seconds that a login waits for documents: routers and gateways wait ten for all of it."""
 
 
 class TokenSource:
@@ -57,8 +57,7 @@ class TokenSource:
             return self._tokens.check(token)
         except UnknownKey:
             pass
-        if self._fetching is not None or self._clock() - self._fetched >= APART:
-            await asyncio.wait([self._fetch()], timeout=PATIENCE)
+        await self._refreshed()
         try:
             return self._tokens.check(token)
         except UnknownKey:
@@ -67,6 +66,14 @@ class TokenSource:
                     f"the key of a token is not known, and keys cannot be fetched: {self._problem}"
                 ) from None
             return None
+
+    async def check_password(self, user: str, password: str) -> Proof | None:
+        """Return the identity that a password proves, None also if the issuer checks none. Raises Busy, Unavailable."""
+        if self.passwords is None:
+            return None
+        if not self.passwords.endpoint:
+            await self._refreshed()
+        return await self.passwords.check(user, password)
 
     async def run(self) -> None:
         """Keep the keys up to date until cancelled."""
@@ -78,6 +85,11 @@ class TokenSource:
             if self._fetching is not None:
                 self._fetching.cancel()
             await self._documents.close()
+
+    async def _refreshed(self) -> None:
+        """Wait for a fetch, unless that was tried just now."""
+        if self._fetching is not None or self._clock() - self._fetched >= APART:
+            await asyncio.wait([self._fetch()], timeout=PATIENCE)
 
     def _fetch(self) -> asyncio.Task[None]:
         """Return the fetch that is under way, or a new one."""

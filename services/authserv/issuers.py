@@ -59,23 +59,23 @@ class Issuers:
         """Return the identity that a token proves, by the first of the issuers that it names. Raises Unavailable if
         none accepts it and one could not decide."""
         stated = stated_issuer(token)
-        return await self._first(lambda source: source.check(token) if source.issuer.issuer == stated else None)
+        if stated is None:
+            return None
+        return await self._first(stated, lambda source: source.check(token))
 
     async def check_password(self, user: str, password: str) -> Proof | None:
         """Return the identity that a password proves, by the first issuer that accepts it. Raises Unavailable if none
         does and one could not decide, and Busy."""
-        return await self._first(
-            lambda source: source.passwords.check(user, password) if source.passwords is not None else None
-        )
+        return await self._first(None, lambda source: source.check_password(user, password))
 
-    async def _first(self, ask: Callable[[TokenSource], Awaitable[Proof | None] | None]) -> Proof | None:
+    async def _first(self, issuer: str | None, ask: Callable[[TokenSource], Awaitable[Proof | None]]) -> Proof | None:
+        """Ask the sources in their order. `issuer`: only those of this one."""
         undecided: Unavailable | None = None
         for name, source in list(self._sources.items()):
-            answer = ask(source)
-            if answer is None:
+            if issuer is not None and source.issuer.issuer != issuer:
                 continue
             try:
-                found = await answer
+                found = await ask(source)
             except Unavailable as error:
                 undecided = error
                 continue

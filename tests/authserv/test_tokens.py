@@ -24,6 +24,7 @@ from services.authserv import app, issuer
 from services.authserv.bearer import read_oauthbearer, read_xoauth2
 from services.authserv.proof import Proof
 from services.authserv.tokens import LATEST, Tokens, UnknownKey
+from tests.authserv.bearer import oauthbearer, xoauth2
 from tests.authserv.published import AUDIENCE, EC, ENCRYPTING, ISSUER, NOW, RSA, Published, claims, public, signed
 from tests.authserv.running import Running, ask, ask_engine, user
 
@@ -152,34 +153,6 @@ def published() -> Iterator[Published]:
     found = Published()
     yield found
     found.close()
-
-
-class Bearer:
-    """A client with a token."""
-
-    def __init__(self, name: str, first: str, last: bytes) -> None:
-        self.name = name
-        self._first = first
-        self._last = last
-        self.challenges: list[bytes] = []
-
-    def start(self) -> bytes:
-        return self._first.encode()
-
-    def respond(self, challenge: bytes) -> bytes:
-        self.challenges.append(challenge)
-        return self._last
-
-    def finish(self, additional: bytes | None) -> None:
-        pass
-
-
-def oauthbearer(token: str, user: str = "") -> Bearer:
-    return Bearer("OAUTHBEARER", f"n,{f'a={user}' if user else ''},\x01auth=Bearer {token}\x01\x01", b"\x01")
-
-
-def xoauth2(token: str, user: str) -> Bearer:
-    return Bearer("XOAUTH2", f"user={user}\x01auth=Bearer {token}\x01\x01", b"")
 
 
 STAFF = User(permissions=(Permission(effect="allow", operations=("send",), addresses=("orders",)),))
