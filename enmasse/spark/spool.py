@@ -9,7 +9,8 @@ then accepted. Offsets number the records of the spool, from 0, without gaps, fo
       id                           32 hexadecimal digits, random: which spool this is, wherever its folder is seen
       settled, unsettled           what the address may deliver again (enmasse.spark.unsettled)
       head                         8 bytes, big-endian: one past the last durable record (a hint, mapped by readers)
-      lock                         held by the one process that writes
+      owner                        the one process that writes (enmasse.spark.lease)
+      lock                         held by it, on its machine
 
 A torn tail is cut off when the writer opens the spool: it was never accepted. `head` distinguishes it from damage: it
 is put forward only after a sync, so a spool with fewer records than it states has lost some that were accepted.
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from enmasse.durable import private, replace_file, sync_folder
+from enmasse.spark.lease import Lease, SpoolTakenError
 from enmasse.spark.segment import NO_END, RECORD, SpoolError, read_segment, segment_name, segments
 from enmasse.spark.segment_index import IndexEntry, IndexWriter, index_of
 
@@ -104,6 +106,7 @@ class SpoolWriter:
             raise SpoolInUseError(
                 f"{folder}: another receiver writes this spool; give each query a spool of its own"
             ) from None
+        self._lease = Lease(folder)
         if not id_of(folder):
             replace_file(folder / "id", secrets.token_hex(16).encode())
         self._head = MappedCount(folder / "head", create=0)
@@ -112,7 +115,7 @@ class SpoolWriter:
         self._ended_bytes = 0
         self.measure()
         self._head.put(self.count)
-        self._end_segment()
+        self._end_segment(1)  # an earlier owner may still append to the last one
         self._buffer: list[bytes] = []
         self._buffered = self._buffered_bytes = 0
 
@@ -126,7 +129,10 @@ class SpoolWriter:
         self._buffered_bytes += RECORD.size + len(message)
 
     def sync(self) -> None:
-        """Return when everything appended is on disk. Raises OSError (disk full …): then nothing of it counts."""
+        """Return when everything appended is on disk, and this is still the owner of the spool.
+
+        Raises OSError (disk full …), or SpoolTakenError: then nothing of it counts.
+        """
         if not self._buffered:
             return
         data = b"".join(self._buffer)
@@ -142,11 +148,16 @@ class SpoolWriter:
         finally:
             count, self._buffered, self._buffered_bytes = self._buffered, 0, 0
             self._buffer.clear()
+        self._lease.check()
+        if os.fstat(self._file).st_size != self._size + len(data):
+            raise SpoolTakenError(
+                f"{self.folder}: another process appends to this spool; what came last was not accepted"
+            )
         self._index.flush()
         self._size += len(data)
         self.count += count
         self._head.put(self.count)
-        self._end_segment()
+        self._end_segment(self._segment_bytes)
 
     def bytes_held(self) -> int:
         """Return the bytes of all segments, from a running total."""
@@ -165,7 +176,11 @@ class SpoolWriter:
         ]
 
     def forget(self, gone: list[SpoolSegment]) -> int:
-        """Delete segments; return how many. Raises OSError: those before the one that failed are deleted."""
+        """Delete segments; return how many.
+
+        Raises SpoolTakenError; OSError: those before the one that failed are deleted.
+        """
+        self._lease.check()
         for segment in gone:
             index_of(segment.path).unlink(missing_ok=True)
             segment.path.unlink(missing_ok=True)
@@ -178,9 +193,9 @@ class SpoolWriter:
         os.close(self._file)
         os.close(self._lock)
 
-    def _end_segment(self) -> None:
-        """Begin a new segment if the last one is large enough."""
-        if self._size > 0 and self._size >= self._segment_bytes:
+    def _end_segment(self, least: int) -> None:
+        """Begin a new segment if the last one has so many bytes, and one at least."""
+        if self._size > 0 and self._size >= least:
             following, index = self._create(self.count)
             ended = self.folder / segment_name(self._first)
             self._ended[ended] = self._size
@@ -213,6 +228,10 @@ class SpoolWriter:
         if not known:
             created, index = self._create(0)
             return created, 0, 0, 0, index
+        if not size:
+            path.unlink()  # an earlier owner may still append to it
+            created, index = self._create(first)
+            return created, first, 0, count, index
         file = os.open(path, os.O_RDWR | os.O_APPEND)
         os.ftruncate(file, size)
         os.fsync(file)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from enmasse.durable import replace_file
 from enmasse.spark import segment, segment_index
 from enmasse.spark import spool as spooling
+from enmasse.spark.lease import SpoolTakenError
 from enmasse.spark.segment import RECORD, SpoolError, read_spool, segment_chunks, segments
 from enmasse.spark.segment_index import ENTRY, index_of
 from enmasse.spark.spool import COUNT, SpoolWriter, head_of
@@ -134,6 +137,85 @@ def test_only_one_process_writes(tmp_path: Path) -> None:
     )
     second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "another receiver writes this spool" in second.stderr
+    writer.close()
+
+
+def unlocked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SpoolWriter:
+    """A writer on another machine, which does not see the locks of this one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", Mock())
+        return SpoolWriter(folder)
+
+
+def append(writer: SpoolWriter, *messages: bytes) -> None:
+    for message in messages:
+        writer.append(message, 1)
+    writer.sync()
+
+
+def test_a_writer_whose_spool_was_taken_over_stores_nothing_that_it_could_accept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = unlocked(tmp_path, monkeypatch)
+    append(first, b"one", b"two")
+    second = unlocked(tmp_path, monkeypatch)
+    with pytest.raises(SpoolTakenError, match=f"process {os.getpid()} on .* has taken over this spool"):
+        append(first, b"of the first one")
+    append(second, b"three")
+    with pytest.raises(SpoolTakenError):
+        append(first, b"of the first one")
+    append(second, b"four")
+    with pytest.raises(SpoolTakenError):
+        first.forget(first.forgettable(2))
+    assert bodies(tmp_path, 0, 4) == [b"one", b"two", b"three", b"four"]
+    second.close()
+    third = SpoolWriter(tmp_path)
+    assert third.count == 4 and bodies(tmp_path, 0, 4) == [b"one", b"two", b"three", b"four"]
+    third.close()
+    first.close()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30))
+def test_whoever_takes_over_in_whatever_order_what_was_stored_is_there_once(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, bool]]
+) -> None:
+    """Four machines that share a file system without locks; each stores a message or takes the spool over."""
+    folder = tmp_path_factory.mktemp("spool")
+    stored: list[bytes] = []
+    writers: dict[int, SpoolWriter] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fcntl, "flock", Mock())
+        for n, (machine, takes) in enumerate(steps):
+            if takes or machine not in writers:
+                if machine in writers:
+                    writers[machine].close()
+                writers[machine] = SpoolWriter(folder)
+                continue
+            message = b"%d of machine %d" % (n, machine)
+            try:
+                append(writers[machine], message)
+                stored.append(message)
+            except SpoolTakenError:
+                writers.pop(machine).close()
+        last = SpoolWriter(folder)
+        assert last.count == len(stored) and bodies(folder, 0, last.count) == stored
+        for writer in (last, *writers.values()):
+            writer.close()
+
+
+def test_what_comes_after_the_folder_was_removed_is_not_stored(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    writer = SpoolWriter(folder)
+    append(writer, b"one")
+    shutil.rmtree(folder)
+    with pytest.raises(SpoolTakenError, match="the spool was removed while it was in use"):
+        append(writer, b"two")
+    other = SpoolWriter(folder)
+    with pytest.raises(SpoolTakenError, match="has taken over"):
+        append(writer, b"three")
+    assert other.count == 0
+    other.close()
     writer.close()
 
 
@@ -349,13 +431,15 @@ def test_the_index_of_the_last_segment_is_made_anew_when_the_spool_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment_index, "STRIDE", 100)
-    filled(tmp_path, [b"m" * 20] * 8)
-    ((_, path),) = segments(tmp_path)
-    before = index_of(path).read_bytes()
-    assert len(before) // ENTRY.size > 2
-    for left in (None, b"", before[:30], b"\x00" * 50, before + before):
-        index_of(path).unlink() if left is None else index_of(path).write_bytes(left)
-        SpoolWriter(tmp_path).close()
+    for n in range(5):
+        filled(tmp_path / str(n), [b"m" * 20] * 8)
+        ((_, path),) = segments(tmp_path / str(n))
+        before = index_of(path).read_bytes()
+        assert len(before) // ENTRY.size > 2
+        index_of(path).write_bytes((b"", before[:30], b"\x00" * 50, before + before, before)[n])
+        if n == 4:
+            index_of(path).unlink()
+        SpoolWriter(tmp_path / str(n)).close()
         assert index_of(path).read_bytes() == before
 
 
