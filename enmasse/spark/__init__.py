@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from enmasse.spark.datasource import AmqpDataSource
+    from enmasse.spark.together import repeatable
 
-__all__ = ["AmqpDataSource"]
+__all__ = ["AmqpDataSource", "repeatable"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from enmasse.spark.datasource import AmqpDataSource
 
         return AmqpDataSource
+    if name == "repeatable":
+        from enmasse.spark.together import repeatable
+
+        return repeatable
     raise AttributeError(f"module 'enmasse.spark' has no attribute {name!r}")

@@ -16,6 +16,8 @@ from enmasse.spark.errors import QueryError
 DEFAULT_URL = "amqp://127.0.0.1:5672"
 MOST_CREDIT = (1 << 31) - 1
 """AMQP's link-credit is an unsigned 32-bit number that is compared as a serial number."""
+LOGIN = ("user", "passwordFile", "caFile", "certFile", "keyFile")
+"""Who logs in, and with which files: see enmasse.spark.login."""
 KNOWN = {
     "source": (
         "url",
@@ -35,7 +37,7 @@ KNOWN = {
         "flightHost",
         "flightPort",
     ),
-    "sink": ("url", "address", "sinkId"),
+    "sink": ("url", *LOGIN, "address", "sinkId", "duplicateId", "onReject", "deadLetterAddress"),
 }
 OF_SPARK = {"source": frozenset[str](), "sink": frozenset({"checkpointlocation", "queryname"})}
 OTHER = {"source": "sink", "sink": "source"}
@@ -77,12 +79,20 @@ def meant(name: str, end: str) -> str:
     return f"; it knows {known}"
 
 
-def required(options: Mapping[str, str], name: str, end: str) -> str:
-    """Return the value of an option. Raises OptionError if it is missing or empty."""
-    value = options.get(name, "")
+def required(options: Mapping[str, str], name: str, end: str, instead: str = "") -> str:
+    """Return the value of an option. Raises OptionError if it is missing or empty; `instead`: what else would do."""
+    value = options.get(name.lower(), "")
     if not value:
-        raise OptionError(f'amqp {end}: the option "{name}" is missing: .option("{name}", …)')
+        raise OptionError(f'amqp {end}: the option "{name}" is missing: .option("{name}", …){instead}')
     return value
+
+
+def choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], end: str) -> str:
+    """Return the value of an option that has one of these; the first is the default. Raises OptionError."""
+    value = options.get(name.lower(), choices[0])
+    if value.lower() not in choices:
+        raise OptionError(f'amqp {end}: option "{name}" must be {" or ".join(choices)}, not {value!r}')
+    return value.lower()
 
 
 def number(options: Mapping[str, str], name: str, default: int, most: int = (1 << 63) - 1) -> int:

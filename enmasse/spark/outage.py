@@ -48,8 +48,8 @@ def words(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def remedy(url: str, address: str, phase: Phase, error: BaseException) -> str | None:
-    """Return which option is wrong and what to do, if waiting does not help; None if it may."""
+def remedy(url: str, address: str, phase: Phase, error: BaseException, user: str | None = None) -> str | None:
+    """Return which option is wrong and what to do, if waiting does not help; None if it may. `user`: not from `url`."""
     reason, server = words(error), shown(url)
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
@@ -67,8 +67,8 @@ def remedy(url: str, address: str, phase: Phase, error: BaseException) -> str | 
             if error.condition == errors.NOT_FOUND
             else 'Let the user of the option "url" use it, or give another user there'
         )
-    user = urlsplit(url).username
-    who = f"the user {unquote(user)!r}" if user else "a client without a user"
+    user = user or unquote(urlsplit(url).username or "")
+    who = f"the user {user!r}" if user else "a client without a user"
     return (
         f'option "url": {server} refuses {who} ({reason}). Write amqp://user:password@host:port with a user and a '
         "password that the server knows, special characters as %XX"

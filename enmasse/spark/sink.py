@@ -1,147 +1,126 @@
-"""`writeStream.format("amqp")`: rows sent to an address; a batch is done once every message of it was accepted.
+"""`write.format("amqp")` and `writeStream.format("amqp")`: rows sent to addresses.
 
-Columns used if present: `body` (binary or string; otherwise the whole row as JSON), `message_id`, `subject`,
-`correlation_id`, `content_type`, `application_properties`. A row without a `message_id` gets one that it also has if
-Spark repeats the batch after a failure, in whatever order: see `Ids`. So a broker that knows duplicates by message-id
-stores each row once.
+A write, or a batch of a stream, is done once every message of it was accepted. `enmasse.spark.messages` says which
+columns become what. A row without a `message_id` gets one that it also has if Spark repeats the batch after a failure,
+in whatever order: see `prefix_of_task`. So a broker that knows duplicates by message-id stores each row once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import datetime
-import json
 import uuid
-from collections import Counter
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
-from enmasse.aio.client import Client, ClientSender, connect
+from enmasse.aio.client import Client, ClientSender
+from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import Accepted
+from enmasse.amqp.performatives import ACCEPTED, Accepted, Rejected
 from enmasse.spark.errors import QueryError, plainly
-from enmasse.spark.options import required, url_of
-from enmasse.spark.outage import Phase, remedy, unreached
+from enmasse.spark.login import login_of
+from enmasse.spark.messages import KEY, Ids, Outgoing, outgoing
+from enmasse.spark.options import OptionError, choice, required
+from enmasse.spark.outage import Phase, remedy, unreached, words
 
-WINDOW = 500
+WINDOW = 1000
+"""Most messages of a task whose outcome is not known yet."""
+WINDOW_BYTES = 8 << 20
+"""Most bytes of them, unless one message alone has more."""
 
 
 class SinkError(QueryError):
-    """A batch was not accepted: the text gives the reason and what to do."""
+    """Rows were not accepted: the text gives the reason and what to do."""
 
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """Number of rows that a task has sent, all of them accepted."""
+    """Numbers of rows that a task has sent: accepted by their address, and by the dead-letter address."""
 
     rows: int
+    dead: int = 0
 
 
-def as_json(value: Any) -> Any:
-    """Return a value of a row that JSON does not know in its JSON form. Raises TypeError if it has none."""
-    if isinstance(value, (datetime.datetime, datetime.date)):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    raise TypeError(f"a {type(value).__name__} has no JSON form")
+@dataclass
+class Flying:
+    """A message whose outcome is not known yet; `row` counts the rows of the partition from 0."""
+
+    row: int
+    message: Outgoing
+    outcome: asyncio.Future[Any]
 
 
-def message_of(row: dict[str, Any]) -> Message:
-    """Return the message of a row, without a message-id if the row has none."""
-    body = row.get("body")
-    if body is None:
-        body = json.dumps(row, default=as_json)
-        row = {**row, "content_type": "application/json"}
-    return Message(
-        durable=True,
-        message_id=None if row.get("message_id") == "" else row.get("message_id"),
-        subject=row.get("subject"),
-        correlation_id=row.get("correlation_id"),
-        content_type=row.get("content_type"),
-        application_properties=dict(sorted(dict(row.get("application_properties") or ()).items())),
-        body=body.encode() if isinstance(body, str) else body,
-    )
+def prefix_of_task(name: str, of_write: str | None, *, keyed: bool = False) -> str:
+    """Return how the message-ids of the running task begin: `<name>-<query>-<batch>-<partition>`.
 
+    `keyed`: equal rows are in one partition (`enmasse.spark.repeatable`), so it is "all" instead of the partition.
 
-class Ids:
-    """Message-ids of the rows of one partition of one batch: `<query>-<batch>-<partition>-<hash>-<n>`.
-
-    `query` ends in Spark's id of the query, a UUID, so ids of two queries differ whatever the sinks are called. `hash`
-    is of the message's content, n numbers the equal rows of a partition: the ids are the same set in any order of the
-    rows.
+    Query and batch are as Spark repeats them, also after a restart from the checkpoint; the query's id is a UUID, so
+    the ids of two queries differ whatever their sinks are called. Outside a query `of_write`, made once for a write,
+    takes the place of both: a task that is tried again has the same ids, a write that is made again has others.
     """
-
-    def __init__(self, query: str, batch: str, partition: int) -> None:
-        self._prefix = f"{query}-{batch}-{partition}"
-        self._equal: Counter[bytes] = Counter()
-
-    def named(self, message: Message) -> Message:
-        """Return the message, with an id if it had none."""
-        if message.message_id is None:
-            content = blake2b(message.encode(), digest_size=16).digest()
-            message.message_id = f"{self._prefix}-{content.hex()}-{self._equal[content]}"
-            self._equal[content] += 1
-        return message
-
-
-def ids_of_task(name: str) -> Ids:
-    """Return the ids for the task that runs: query and batch as Spark repeats them, also after a restart from the
-    checkpoint. `name` is what the user calls the sink, to be read in the ids."""
     context = TaskContext.get()
-    if context is None:
-        return Ids(f"{name}-{uuid.uuid4()}", "0", 0)
-    query = context.getLocalProperty("sql.streaming.queryId")
-    return Ids(f"{name}-{query}", context.getLocalProperty("streaming.sql.batchId") or "0", context.partitionId())
+    query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    batch = "0" if context is None else context.getLocalProperty("streaming.sql.batchId") or "0"
+    if of_write is not None or query is None:
+        query, batch = of_write or str(uuid.uuid4()), "0"
+    partition = "all" if keyed else "0" if context is None else str(context.partitionId())
+    return f"{name}-{query}-{batch}-{partition}"
 
 
-class AmqpStreamWriter(DataSourceStreamArrowWriter):
-    """The sink's end in Spark: each task sends the rows of its partition, and ends when all are accepted."""
+class Sink:
+    """Sends the rows of a partition. Settings only until then: it is pickled to executors."""
 
-    def __init__(self, options: dict[str, str]) -> None:
-        self.url = url_of(options, "sink")
-        self.address = required(options, "address", "sink")
-        self.name = options.get("sinkid", self.address)
+    def __init__(self, options: dict[str, str], columns: tuple[str, ...] = ()) -> None:
+        """`columns` of the rows. Raises OptionError."""
+        self.login = login_of(options, "sink")
+        self.routed = not options.get("address") and "address" in columns
+        self.address = None if self.routed else required(options, "address", "sink", ROUTED)
+        self.name = options.get("sinkid", self.address or "routed")
+        self.keyed = KEY in columns
+        self.duplicate_id = choice(options, "duplicateId", ("false", "true"), "sink") == "true"
+        self.dead_letter = options.get("deadletteraddress", "")
+        on_reject = choice(options, "onReject", ("fail", "deadletter"), "sink")
+        if on_reject == "deadletter":
+            required(options, "deadLetterAddress", "sink")
+        elif self.dead_letter:
+            raise OptionError('amqp sink: the option "deadLetterAddress" needs .option("onReject", "deadletter")')
 
-    @plainly()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        """Send the rows of a partition, in a task of Spark. Raises SinkError."""
-        return Sent(asyncio.run(self.send(iterator, ids_of_task(self.name))))
+    def ids(self, of_write: str | None) -> Ids:
+        """Return the message-ids of the running task: see `prefix_of_task`."""
+        return Ids(prefix_of_task(self.name, of_write, keyed=self.keyed))
 
-    async def send(self, iterator: Iterator[pa.RecordBatch], ids: Ids) -> int:
-        """Send the rows and return how many messages that was, all of them accepted. Raises SinkError."""
-        sent = 0
-        client: Client | None = None
-        sender: ClientSender | None = None
-        pending: set[asyncio.Task[Any]] = set()
+    async def send(self, batches: Iterator[pa.RecordBatch], ids: Ids) -> Sent:
+        """Send the rows and return how many, all of them accepted. Raises SinkError, ColumnError."""
+        first = next(batches, None)
+        while first is not None and not first.num_rows:
+            first = next(batches, None)
+        if first is None:
+            return Sent(0)
+        client = self.login.client()
+        sender = await self._sender(client)
         try:
-            for batch in iterator:
-                for row in batch.to_pylist():
-                    if sender is None:
-                        client = connect(self.url)
-                        sender = await self._sender(client)
-                    pending.add(asyncio.create_task(sender.send(ids.named(message_of(row)))))
-                    sent += 1
-                    if len(pending) >= WINDOW:
-                        pending = await self._settled(pending, asyncio.FIRST_COMPLETED)
-            if pending:
-                await self._settled(pending, asyncio.ALL_COMPLETED)
+            return await Sending(self, client, sender).all(first, batches, ids)
+        except (AmqpError, OSError) as error:
+            raise SinkError(
+                f"amqp sink: the connection with {self.login.server} was lost before all rows were accepted "
+                f"({words(error)}). Start the query again: it repeats the batch with the same message-ids"
+            ) from None
         finally:
-            for task in pending:
-                task.cancel()
-            if sender is not None and client is not None:
-                await client.close()
-        return sent
+            await client.close()
 
     async def _sender(self, client: Client) -> ClientSender:
         """Return an attached sender. Raises SinkError, which names the option that is wrong and what to do."""
         phase = Phase.CONNECT
+        address = self.address or "the anonymous terminus"
+        url = self.login.url
         try:
             await client.open()
             phase = Phase.ATTACH
@@ -149,19 +128,160 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
         except (OSError, AmqpError, UnicodeError) as error:
             if phase is Phase.ATTACH:
                 await client.close()
-            wrong = remedy(self.url, self.address, phase, error) or unreached(self.url, self.address, phase, error)
+            wrong = remedy(url, address, phase, error, self.login.user) or unreached(url, address, phase, error)
             raise SinkError(f"amqp sink: {wrong}") from None
 
-    async def _settled(self, pending: set[asyncio.Task[Any]], when: str) -> set[asyncio.Task[Any]]:
-        done, rest = await asyncio.wait(pending, return_when=when)
-        for task in done:
-            outcome = task.result()
-            if not isinstance(outcome, Accepted):
-                raise SinkError(f"amqp sink: {self.address} answered {outcome!r}; the batch will be tried again")
-        return rest
+
+ROUTED = ', or a column "address" that names each row\'s address'
+
+
+class Sending:
+    """The messages of one task on their way, in the order of the rows."""
+
+    def __init__(self, sink: Sink, client: Client, sender: ClientSender) -> None:
+        self.sink = sink
+        self.client = client
+        self.sender = sender
+        self.flying: deque[Flying] = deque()
+        self.size = 0
+        self.sent = Sent(0)
+        self.dead: ClientSender | None = None
+
+    async def all(self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], ids: Ids) -> Sent:
+        """Send all rows; returns when all are accepted. Raises SinkError, AmqpError, OSError."""
+        row = 0
+        batch: pa.RecordBatch | None = first
+        while batch is not None:
+            for message in outgoing(batch, ids, routed=self.sink.routed, duplicate_id=self.sink.duplicate_id):
+                await self._send(row, message)
+                row += 1
+            # In a thread: the connection lives on while Spark computes the rows.
+            batch = await asyncio.to_thread(next, rest, None)
+        while self.flying:
+            await self._settle()
+        return self.sent
+
+    async def _send(self, row: int, message: Outgoing) -> None:
+        if message.error:
+            return await self._rejected(row, message, message.error)
+        while self.flying and (len(self.flying) >= WINDOW or self.size + len(message.payload) > WINDOW_BYTES):
+            await self._settle()
+        while not self.sender.credit:
+            await self.sender.wait_credit()
+        outcome = self.sender.send_nowait(message.payload)
+        assert outcome is not None  # the sender does not send settled
+        self.flying.append(Flying(row, message, outcome))
+        self.size += len(message.payload)
+
+    async def _settle(self) -> None:
+        """Wait for the outcome of the oldest message, and take those that are known behind it."""
+        flying = self.flying
+        await flying[0].outcome
+        while flying and flying[0].outcome.done():
+            one = flying.popleft()
+            self.size -= len(one.message.payload)
+            outcome = one.outcome.result()
+            if outcome is ACCEPTED or isinstance(outcome, Accepted):
+                self.sent.rows += 1
+            else:
+                await self._refused(one, outcome)
+
+    async def _refused(self, one: Flying, outcome: Any) -> None:
+        if not isinstance(outcome, Rejected):
+            name = "released it" if outcome is not None else "gave no outcome"
+            if outcome is not None and type(outcome).__name__ == "Modified":
+                name = "gave it back as modified"
+            raise SinkError(
+                f"amqp sink: {self._named(one.row, one.message)}: {self._where(one.message)} {name}: nothing receives "
+                "or stores it there now. Start the query again when something does"
+            )
+        error = outcome.error
+        reason = "rejected" if error is None else f"{error.condition}: {error.description or 'without a description'}"
+        if error is not None and error.condition == errors.RESOURCE_LIMIT_EXCEEDED:  # of no row in particular
+            raise SinkError(
+                f"amqp sink: {self._named(one.row, one.message)}: {self._where(one.message)} has no room ({reason}). "
+                "Make room there and start the query again"
+            )
+        await self._rejected(one.row, one.message, reason)
+
+    async def _rejected(self, row: int, message: Outgoing, reason: str) -> None:
+        """Send a row that will never be accepted to the dead-letter address. Raises SinkError if there is none."""
+        sink = self.sink
+        if not sink.dead_letter:
+            raise SinkError(
+                f"amqp sink: {self._named(row, message)} was rejected by {self._where(message)} ({reason}). Correct "
+                'the row, or let such rows go elsewhere: .option("onReject", "deadletter") and "deadLetterAddress"'
+            )
+        try:
+            if self.dead is None:
+                self.dead = await self.client.sender(sink.dead_letter)
+            outcome = await self.dead.send(dead_letter(message, self._where(message), reason))
+        except AmqpError as error:
+            raise SinkError(
+                f'amqp sink: option "deadLetterAddress": {self._named(row, message)} was rejected ({reason}) and could '
+                f"not be sent to {sink.dead_letter!r} ({words(error)}). Make that address, or let the user use it"
+            ) from None
+        if not isinstance(outcome, Accepted):
+            raise SinkError(
+                f'amqp sink: option "deadLetterAddress": {sink.dead_letter!r} did not accept '
+                f"{self._named(row, message)}: {outcome!r}"
+            )
+        self.sent.dead += 1
+
+    def _where(self, message: Outgoing) -> str:
+        return repr(message.address or self.sink.address or "its address")
+
+    def _named(self, row: int, message: Outgoing) -> str:
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        known = f" (message-id {message.message_id!r})" if message.message_id else ""
+        return f"row {row} of partition {partition}{known}"
+
+
+def dead_letter(message: Outgoing, address: str, reason: str) -> bytes:
+    """Return the message with the application properties DeadLetterReason and DeadLetterSource, its other parts as they
+    were."""
+    dead = Message.decode(message.payload)
+    dead.to = None
+    dead.application_properties = {
+        **dead.application_properties,
+        "DeadLetterReason": reason,
+        "DeadLetterSource": address.strip("'"),
+    }
+    return dead.encode()
+
+
+class AmqpWriter(DataSourceArrowWriter):
+    """The end of `write` in Spark: each task sends the rows of its partition, and ends when all are accepted."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.of_write = str(uuid.uuid4())  # made on the driver, the same in each task
+
+    @plainly()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of a partition, in a task of Spark. Raises SinkError."""
+        return asyncio.run(self.sink.send(iterator, self.sink.ids(self.of_write)))
+
+
+class AmqpStreamWriter(DataSourceStreamArrowWriter):
+    """The end of `writeStream` in Spark: each task sends the rows of its partition, and ends when all are accepted."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    @plainly()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of a partition, in a task of Spark. Raises SinkError."""
+        return asyncio.run(self.sink.send(iterator, self.sink.ids(None)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Every message was accepted before write() returned: nothing is left to do."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: accepted messages stay, and Spark repeats the batch with the same message-ids."""
+
+
+def sink_of(options: dict[str, str], schema: StructType) -> Sink:
+    """Return the sink for rows of this schema. Raises OptionError."""
+    return Sink(options, tuple(schema.names))

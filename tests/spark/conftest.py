@@ -50,12 +50,12 @@ class Broker:
             return True
         return False
 
-    def manage(self, operation: str, *arguments: Any) -> Any:
+    def manage(self, operation: str, *arguments: Any, resource: str = "broker") -> Any:
         connection = BlockingConnection(self.url, timeout=DEADLINE)
         try:
             replies = connection.create_receiver(None, dynamic=True)
             sender = connection.create_sender("activemq.management")
-            request = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation}
+            request = {"_AMQ_ResourceName": resource, "_AMQ_OperationName": operation}
             reply_to = replies.link.remote_source.address
             sender.send(
                 Message(reply_to=reply_to, correlation_id="1", properties=request, body=json.dumps(list(arguments)))
@@ -74,6 +74,11 @@ class Broker:
         """A queue that stores a message-id once."""
         self.manage("addAddressSettings", name, json.dumps({"duplicateDetectionByMessageId": True}))
         return self.queue(name)
+
+    def depth(self, queue: str) -> int:
+        """The messages in a queue, those that a client has not settled included."""
+        (count,) = self.manage("getMessageCount", resource=f"queue.{queue}")
+        return int(count)
 
     def send(self, address: str, messages: list[Message]) -> None:
         connection = BlockingConnection(self.url, timeout=DEADLINE)

@@ -19,7 +19,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from enmasse.spark import pipeline
+from enmasse.spark import pipeline, repeatable
 from enmasse.spark.errors import sentence
 from enmasse.spark.session import session
 from enmasse.testing import wait_for
@@ -202,6 +202,53 @@ def test_queries_do_not_collide_and_a_repeated_batch_of_spark_is_stored_once(
     (lines / "more").write_text("last\n")
     start(spark, broker, queue, lines, first, sinkId="same")
     assert bytes(broker.receive(queue, 1)[0].body) == b"last", "the repeated batch left nothing behind it"
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_batch_that_is_repeated_with_other_partitions(
+    spark: Any, broker: Broker, tmp_path: Path, together: bool
+) -> None:
+    """Rows of `repeatable` are stored once; without it their ids depend on the partition."""
+    queue = broker.queue(f"divided-{together}")
+    lines, checkpoint = tmp_path / "lines", tmp_path / "checkpoint"
+    lines.mkdir()
+    for name in "abcd":
+        (lines / name).write_text("one\ntwo\none\n")
+    rows = spark.readStream.schema("value string").text(str(lines)).selectExpr("value as body", "map('k', 'v') as m")
+    rows = rows.withColumnRenamed("m", "application_properties")
+    sink = (repeatable(rows) if together else rows).writeStream.format("amqp").option("url", broker.url)
+    sink = sink.option("address", queue).option("duplicateId", "true").option("checkpointLocation", str(checkpoint))
+    size = "spark.sql.files.maxPartitionBytes"
+    try:
+        for most in ("100000000", "1"):  # all files in one partition, then each line's bytes in their own
+            spark.conf.set(size, most)
+            assert sink.trigger(availableNow=True).start().awaitTermination(DEADLINE)
+            for note in (checkpoint / "commits").iterdir():
+                note.unlink()
+    finally:
+        spark.conf.unset(size)
+    stored = broker.depth(queue)
+    found = broker.receive(queue, stored)
+    if not together:
+        assert stored > 12, "the gap that `repeatable` closes"
+    else:
+        assert Counter(bytes(message.body) for message in found) == {b"one": 8, b"two": 4}
+        assert len({message.id for message in found}) == 12
+
+
+def test_a_write_sends_rows_to_their_addresses(spark: Any, broker: Broker) -> None:
+    for name in ("write-a", "write-b"):
+        broker.queue(name)
+    rows = spark.range(100).selectExpr("cast(id as string) as body", "if(id < 30, 'write-a', 'write-b') as address")
+    writer = rows.write.format("amqp").option("url", broker.url)
+    writer.mode("append").save()
+    assert (broker.depth("write-a"), broker.depth("write-b")) == (30, 70)
+    messages = broker.receive("write-a", 30)
+    assert sorted(int(bytes(message.body)) for message in messages) == list(range(30))
+    assert len({message.id for message in messages}) == 30
+    with pytest.raises(Exception, match="cannot be overwritten") as caught:
+        writer.mode("overwrite").save()
+    assert sentence(caught.value)
 
 
 def numbered(count: int, start: int = 0) -> list[Message]:

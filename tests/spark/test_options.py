@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from enmasse.spark.datasource import AmqpDataSource
 from enmasse.spark.options import OptionError, shown
@@ -27,7 +28,7 @@ def source(**options: str) -> Any:
 
 
 def sink(**options: str) -> Any:
-    return AmqpDataSource(options).streamWriter(DDL, False)
+    return AmqpDataSource(options).streamWriter(StructType().add("value", "string"), False)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from enmasse.spark import source
 from enmasse.spark.outage import Outage, Patience, Phase
 from enmasse.spark.receiver import Intake
 from enmasse.spark.segment import SpoolError
-from enmasse.spark.sink import AmqpStreamWriter, SinkError
+from enmasse.spark.sink import AmqpStreamWriter, Sink, SinkError
 from enmasse.spark.source import AmqpStreamReader, ReceiverError
 from enmasse.spark.spool import SpoolWriter
 from enmasse.spark.unsettled import Unsettled
@@ -257,7 +257,7 @@ def test_a_receiver_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pyt
 
 def sent(url: str, address: str) -> None:
     rows = pa.RecordBatch.from_pylist([{"body": "x"}])
-    AmqpStreamWriter({"url": url, "address": address}).write(iter([rows]))
+    AmqpStreamWriter(Sink({"url": url, "address": address})).write(iter([rows]))
 
 
 def test_a_sink_without_its_server_or_address_is_an_error(broker: Broker) -> None:

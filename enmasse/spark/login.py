@@ -1,0 +1,109 @@
+"""The server and the user of a source or a sink, from its options: url, user, passwordFile, caFile, certFile, keyFile.
+
+Files are read when a connection is made, on the machine that makes it, so that a password or a certificate can be
+replaced while a query runs.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from enmasse.aio.client import Client, connect
+from enmasse.spark.errors import QueryError
+from enmasse.spark.options import LOGIN, OptionError, shown, url_of
+
+
+class FileError(QueryError):
+    """A file that an option names cannot be used: the text names the option, the file and the reason."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """Where to connect to and as which user. `end` is "source" or "sink", for the text of errors.
+
+    Plain strings, so that the settings can be given to another process (`dataclasses.asdict`).
+    """
+
+    end: str
+    url: str = field(repr=False)
+    user: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+    @property
+    def server(self) -> str:
+        """Return the URL as it may be shown: without a password."""
+        return shown(self.url)
+
+    def client(self, **settings: Any) -> Client:
+        """Return a client that is not open yet; `settings` are further ones of `enmasse.aio.client.connect`.
+
+        Raises FileError.
+        """
+        return connect(
+            self.url,
+            user=self.user or None,
+            password=self._password() if self.password_file else None,
+            ssl=self._tls() if self.ca_file or self.cert_file else None,
+            external=bool(self.cert_file) and not self.user and urlsplit(self.url).username is None,
+            **settings,
+        )
+
+    def _password(self) -> str:
+        try:
+            return Path(self.password_file).read_text().removesuffix("\n").removesuffix("\r")
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._wrong("passwordFile", self.password_file, error) from None
+
+    def _tls(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+        except OSError as error:
+            raise self._wrong("caFile", self.ca_file, error) from None
+        if self.cert_file:
+            try:
+                context.load_cert_chain(self.cert_file, self.key_file or None, str)  # never asks for a password
+            except (OSError, ValueError) as error:
+                raise self._wrong("certFile", self.cert_file, error) from None
+        return context
+
+    def _wrong(self, option: str, file: str, error: Exception) -> FileError:
+        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+        form = {
+            "passwordFile": "Write the password into it, as UTF-8",
+            "caFile": "It must have the certificates of authorities in PEM",
+            "certFile": f"{self.key_file or self.cert_file} must have its key; both in PEM, the key without a password",
+        }
+        return FileError(f'amqp {self.end}: option "{option}": {file} cannot be used ({reason}). {form[option]}')
+
+
+def login_of(options: Mapping[str, str], end: str) -> Login:
+    """Return the login of the options of `end` ("source" or "sink"), by their names in lower case.
+
+    Raises OptionError for options that contradict each other.
+    """
+    url = url_of(options, end)
+    given = {name: options.get(name.lower(), "") for name in LOGIN}
+    parts = urlsplit(url)
+
+    def refuse(text: str) -> OptionError:
+        return OptionError(f"amqp {end}: {text}")
+
+    if given["user"] and parts.username is not None:
+        raise refuse(f'the option "user" and the user in {shown(url)} contradict each other: leave one of them out')
+    if bool(given["user"]) != bool(given["passwordFile"]):
+        there, missing = ("user", "passwordFile") if given["user"] else ("passwordFile", "user")
+        raise refuse(f'the option "{there}" needs the option "{missing}"')
+    if given["keyFile"] and not given["certFile"]:
+        raise refuse('the option "keyFile" needs the option "certFile"')
+    for name in ("caFile", "certFile"):
+        if given[name] and parts.scheme != "amqps":
+            raise refuse(f'the option "{name}" needs TLS: write amqps://… instead of {shown(url)}')
+    return Login(end, url, given["user"], given["passwordFile"], given["caFile"], given["certFile"], given["keyFile"])
