@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,6 +27,7 @@ from enmasse.mqtt.packets import (
     Unsubscribe,
 )
 from enmasse.mqtt.reader import Reader
+from tests.kit.running import Listening, server
 
 
 class Broker:
@@ -94,8 +94,6 @@ class Broker:
 @contextmanager
 def mqtt_peer(broker: Broker, port: int = 0) -> Iterator[int]:
     """The port of a server with one such broker for all connections."""
-    started: list[int] = []
-    ready, stop = threading.Event(), threading.Event()
 
     async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         packets = Reader()
@@ -112,17 +110,9 @@ def mqtt_peer(broker: Broker, port: int = 0) -> Iterator[int]:
         finally:
             writer.close()
 
-    async def serve() -> None:
-        async with await asyncio.start_server(connection, "127.0.0.1", port) as server:
-            started.append(server.sockets[0].getsockname()[1])
-            ready.set()
-            await asyncio.to_thread(stop.wait)
+    async def serve(listening: Listening) -> None:
+        async with await asyncio.start_server(connection, "127.0.0.1", port) as opened:
+            await listening(opened.sockets[0].getsockname()[1])
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    assert ready.wait(60)
-    try:
-        yield started[0]
-    finally:
-        stop.set()
-        thread.join(60)
+    with server(serve) as found:
+        yield found

@@ -30,6 +30,7 @@ from enmasse.cli.show import as_json, as_text, properties_from
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, Delivery, listen
 from tests.cli.mqtt_peer import Broker, mqtt_peer
 from tests.cli.running import ENMASSE, enmasse, free_offset, wait_for
+from tests.kit.running import Listening, server
 
 PASSES = 5
 """Seconds of a time limit that is reached: what has to happen before takes milliseconds, or a second under load."""
@@ -38,27 +39,17 @@ PASSES = 5
 @contextmanager
 def peer(attached: Callable[[ControlLink], None], port: int = 0) -> Iterator[int]:
     """A Proton server in a thread, on a free port unless one is given; `attached` is called with each link."""
-    started: list[int] = []
-    ready, stop = threading.Event(), threading.Event()
 
-    async def serve() -> None:
+    async def serve(listening: Listening) -> None:
         def accepted(connection: ControlConnection) -> None:
             connection.on_attach = attached
 
         listener = await listen("127.0.0.1", port, accepted, container="peer")
-        started.append(listener.port)
-        ready.set()
-        await asyncio.to_thread(stop.wait)
+        await listening(listener.port)
         await listener.close()
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    assert ready.wait(60)
-    try:
-        yield started[0]
-    finally:
-        stop.set()
-        thread.join(60)
+    with server(serve) as found:
+        yield found
 
 
 def taking(act: Callable[[Delivery, int], None], credit: int = 10) -> Callable[[ControlLink], None]:

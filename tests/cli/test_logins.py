@@ -3,11 +3,7 @@ the authentication service itself, and at a mosquitto with a password file. No o
 
 from __future__ import annotations
 
-import asyncio
-import shutil
-import socket
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +17,12 @@ from enmasse.amqp.link import Link
 from enmasse.amqp.sasl import TEMPORARY, SaslServer, anonymous, plain
 from enmasse.identity.passwords import hashed
 from enmasse.identity.scram import scram
-from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, start
 from tests.authserv.running import Running, user
 from tests.cli.mqtt_peer import Broker, mqtt_peer
-from tests.cli.running import enmasse, free_offset, wait_for
+from tests.cli.running import enmasse, free_offset
+from tests.kit.mosquitto import run_mosquitto
+from tests.kit.running import Listening, server
 
 SECRET = "s3cret/of@alice"
 IN_URL = "alice:s3cret%2Fof%40alice"
@@ -74,27 +71,17 @@ class Peer(Store):
 @contextmanager
 def serving(peer: Peer, port: int = 0) -> Iterator[int]:
     """The port of this server, which is in a thread."""
-    started: list[int] = []
-    ready, stop = threading.Event(), threading.Event()
 
-    async def serve() -> None:
+    async def serve(listening: Listening) -> None:
         from enmasse.aio.transport import Hub
         from enmasse.aio.transport import serve as serve_amqp
 
-        server = await (serve_amqp(Hub(), "127.0.0.1", port, peer.make) if port else start(peer))
-        started.append(server.port)
-        ready.set()
-        await asyncio.to_thread(stop.wait)
-        server.close()
+        opened = await (serve_amqp(Hub(), "127.0.0.1", port, peer.make) if port else start(peer))
+        await listening(opened.port)
+        opened.close()
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    assert ready.wait(60)
-    try:
-        yield started[0]
-    finally:
-        stop.set()
-        thread.join(60)
+    with server(serve) as found:
+        yield found
 
 
 def told(*arguments: str | int, env: dict[str, str] | None = None) -> tuple[int, str]:
@@ -273,26 +260,11 @@ def test_a_password_that_cannot_be_read(tmp_path: Path) -> None:
 def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a mosquitto that knows alice, who may publish to `mine/#` only."""
     folder = tmp_path_factory.mktemp("mosquitto")
-    port = free_port()
     subprocess.run(["mosquitto_passwd", "-b", "-c", folder / "users", "alice", SECRET], check=True, capture_output=True)
     (folder / "acl").write_text("user alice\ntopic readwrite mine/#\n")
-    (folder / "conf").write_text(
-        f"listener {port} 127.0.0.1\nallow_anonymous false\npassword_file {folder}/users\nacl_file {folder}/acl\n"
-        "user root\n"
-    )
-    binary = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-    process = subprocess.Popen([binary, "-c", str(folder / "conf")], stderr=subprocess.DEVNULL)
-
-    def answers() -> bool:
-        with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", port)) == 0
-
-    try:
-        wait_for(answers, "mosquitto")
+    settings = "allow_anonymous false", f"password_file {folder}/users", f"acl_file {folder}/acl", "user root"
+    with run_mosquitto(folder, *settings) as port:
         yield port
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])

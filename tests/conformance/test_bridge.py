@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-import socket
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -19,8 +17,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from enmasse.testing import Suite, free_port, running, wait_for
 from tests.conformance.test_sessions import Name
+from tests.kit.mosquitto import PROGRAM, answers
 
-PROGRAM = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
 BACKLOG = 300
 
 
@@ -46,8 +44,7 @@ class Mosquitto:
 
     def _answers(self) -> bool:
         assert self._process is not None and self._process.poll() is None, self._log.read_text()
-        with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", self.port)) == 0
+        return answers(self.port)
 
     def stop(self) -> None:
         if self._process is not None:

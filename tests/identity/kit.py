@@ -121,10 +121,15 @@ def dial(port: int, credential: Credential, **more: Any) -> Client:
 async def refusal(port: int, credential: Credential | None, *, plain: Credential | None = None, **more: Any) -> str:
     """Return the condition that a connection ends with before it can be used; "" if it can be used. Without a
     credential the client is anonymous; with `plain` it authenticates by PLAIN."""
+    client = connect(host="127.0.0.1", port=port, **more) if credential is None else dial(port, credential, **more)
+    if plain is not None:
+        client._settings["sasl"] = SaslClient([PlainClient(plain.name, plain.secret)])
+    return await end_of(client)
+
+
+async def end_of(client: Client) -> str:
+    """Open a connection. Return the condition that it ends with before it can be used; "" if it can be used."""
     try:
-        client = connect(host="127.0.0.1", port=port, **more) if credential is None else dial(port, credential, **more)
-        if plain is not None:
-            client._settings["sasl"] = SaslClient([PlainClient(plain.name, plain.secret)])
         async with client as c:
             with contextlib.suppress(AmqpError):  # of the link, unless the connection has ended
                 await c.receiver(None, dynamic=True, timeout=DEADLINE)
@@ -222,6 +227,23 @@ class Overhearing:
 
 def refused_events(log: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [dict(line) for line in log if line.get("event") == EVENT]
+
+
+def refusals_logged(service: Service, suite: Suite, *expected: tuple[str, str, str]) -> None:
+    """Wait until each refusal (name, role, part of the reason) is logged with its address; the log has no secret."""
+    for each in expected:
+        name, role, reason = each
+        found = wait_for(
+            lambda: [
+                event
+                for event in refused_events(service.log())
+                if (event["name"], event["role"]) == (name, role) and reason in event["reason"]
+            ],
+            str(each),
+        )
+        assert found[-1]["peer"].startswith("127.0.0.1:") and found[-1]["level"] == "warning"
+    log = str(service.log())
+    assert not [secret for _, secret in suite.secrets.values() if secret in log]
 
 
 async def query(c: Client, kind: str, *names: str) -> list[Any]:

@@ -69,7 +69,7 @@ def broker(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
 
 @pytest.mark.parametrize("role", Role)
 @asyncio_test
-async def test_what_a_role_may_do_is_what_the_table_has(broker: Artemis, suite: Suite, role: Role) -> None:
+async def test_a_role_may_do_exactly_what_the_table_lists(broker: Artemis, suite: Suite, role: Role) -> None:
     access, credential = ROLES.get(role), suite.credential(role)
     assert (await refusal(broker.port, credential) == REFUSED) is (access is None)
     if access is None:
@@ -88,7 +88,7 @@ async def test_what_a_role_may_do_is_what_the_table_has(broker: Artemis, suite: 
 
 
 @asyncio_test
-async def test_others_are_refused(broker: Artemis, suite: Suite) -> None:
+async def test_wrong_secrets_unknown_names_and_other_mechanisms_are_refused(broker: Artemis, suite: Suite) -> None:
     router = name_of(Role.ROUTER)
     for credential in (
         Credential(router, Role.ROUTER, suite.credential(Role.OPERATOR).secret),
@@ -105,7 +105,7 @@ def test_sasl_cannot_be_skipped(broker: Artemis) -> None:
 
 
 @asyncio_test
-async def test_a_restarted_process_has_another_secret(broker: Artemis, suite: Suite) -> None:
+async def test_a_new_secret_replaces_the_old_one_at_once(broker: Artemis, suite: Suite) -> None:
     name, old = name_of(Role.SUBSERV), suite.credential(Role.SUBSERV)
     for _ in range(3):
         assert await refusal(broker.port, suite.credential(Role.SUBSERV)) == ""
@@ -115,6 +115,6 @@ async def test_a_restarted_process_has_another_secret(broker: Artemis, suite: Su
         assert await refusal(broker.port, old) == REFUSED
 
 
-def test_no_file_has_a_secret(suite: Suite, broker: Artemis) -> None:
+def test_files_of_the_broker_contain_no_secret(suite: Suite, broker: Artemis) -> None:
     texts = [path.read_text() for folder in (suite.folder, Path(broker.instance.etc)) for path in folder.iterdir()]
     assert not any(secret in text for _, secret in suite.secrets.values() for text in texts)

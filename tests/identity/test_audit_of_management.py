@@ -22,7 +22,7 @@ def facts(line: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(line.get(key) for key in ("who", "role", "what", "outcome"))
 
 
-def test_management_of_a_broker(tmp_path: Path) -> None:
+def test_changes_through_the_management_of_a_broker_are_audited(tmp_path: Path) -> None:
     suite, port, file = Suite(tmp_path), free_port(), tmp_path / "audit.log"
 
     @asyncio_test
@@ -56,7 +56,7 @@ def test_management_of_a_broker(tmp_path: Path) -> None:
     assert not [secret for _, secret in suite.secrets.values() if secret in file.read_text()]
 
 
-def test_management_of_a_router(tmp_path: Path) -> None:
+def test_changes_through_the_management_of_a_router_are_audited(tmp_path: Path) -> None:
     suite, port, file = Suite(tmp_path), free_port(), tmp_path / "audit.log"
     entities = [
         ["router", {"id": "r1", "mode": "standalone"}],

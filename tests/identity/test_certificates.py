@@ -101,7 +101,9 @@ CASES: dict[str, tuple[Callable[[Authority], Files], Certified | str]] = {
 
 @LOOPS
 @pytest.mark.parametrize("case", CASES)
-def test_certificates(case: str, factory: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path) -> None:
+def test_a_certificate_names_its_user_or_is_refused(
+    case: str, factory: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
     make, expected = CASES[case]
     authority = Authority(tmp_path)
     found = connect(factory, authority, make(authority))

@@ -103,7 +103,9 @@ async def test_a_service_authenticates_by_its_credential(suite: Suite, tmp_path:
 
 @pytest.mark.parametrize("role", DIALLERS)
 @asyncio_test
-async def test_a_service_opens_nothing_at_an_impostor(suite: Suite, tmp_path: Path, role: Role) -> None:
+async def test_a_service_opens_no_connection_to_a_server_without_its_verifier(
+    suite: Suite, tmp_path: Path, role: Role
+) -> None:
     """The impostor offers ANONYMOUS; the service tries again and again, and offers nothing less."""
     async with stub(Listener.CONFIGSERV, None) as configserv, stub(Listener.SERVICES, None) as router:
         whole = settings(role, tmp_path, configserv.port, router.port)

@@ -62,7 +62,7 @@ class Router:
 
 
 @asyncio_test
-async def test_it_dials_and_is_dialled_by_certificates(suite: Certified) -> None:
+async def test_dispatch_connects_and_is_connected_to_by_certificates(suite: Certified) -> None:
     async with (
         stub(Listener.AGENT, suite.of(Role.AGENT)) as agent,
         stub(Listener.BROKER, suite.of(Role.BROKER)) as broker,

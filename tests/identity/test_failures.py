@@ -71,7 +71,7 @@ def test_clients_that_state_no_user_wait_only_for_the_failures_of_their_address(
         ("host", "host"),
     ],
 )
-def test_addresses(address: str, expected: str) -> None:
+def test_addresses_count_by_their_network(address: str, expected: str) -> None:
     assert network_of(address) == expected
 
 

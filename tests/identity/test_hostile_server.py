@@ -103,7 +103,7 @@ def test_a_count_of_iterations_that_is_too_small_or_too_large_is_refused(iterati
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_any_bytes_are_refused(first: bytes, second: bytes) -> None:
+def test_arbitrary_bytes_of_the_server_are_refused(first: bytes, second: bytes) -> None:
     client = SaslClient([of_process(CREDENTIAL)])
     client.receive(_offer(SCRAM))
     _refused(client, SaslChallenge(challenge=first), "is wrong")

@@ -36,7 +36,7 @@ def test_any_text_has_an_owner(text: str) -> None:
     assert found == Owner(ANONYMOUS, text) or text.startswith("~")
 
 
-def test_names_of_users_without_a_client_of_theirs_stay() -> None:
+def test_names_of_anonymous_clients_stay_unchanged() -> None:
     assert owned(Principal(ANONYMOUS), "sensor/1") == "sensor/1"
     assert owned(Principal(ANONYMOUS), "~sensor") == "~/~sensor"
     assert owned(Principal("alice@example.org"), "sensor") == "~alice%40example.org/sensor"

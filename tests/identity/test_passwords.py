@@ -55,7 +55,7 @@ CHEAP = hashed("right", random=True).password
 
 
 @runs
-async def test_right_and_wrong(checks: PasswordChecks) -> None:
+async def test_only_the_right_password_of_a_known_user_is_accepted(checks: PasswordChecks) -> None:
     assert await is_right(checks, "alice", HASH, "right")
     assert not await is_right(checks, "alice", HASH, "wrong")
     assert not await is_right(checks, "alice", None, "right")
@@ -137,7 +137,7 @@ async def test_unknown_users_cost_what_wrong_passwords_cost(
 
 
 @pytest.mark.parametrize("password", ["", "a\u0007", "x" * 1025, "\ud800", "\U0001f511"])
-def test_texts_that_cannot_be_passwords(password: str) -> None:
+def test_unsuitable_passwords_are_refused_without_showing_them(password: str) -> None:
     with pytest.raises(Unsuitable) as error:
         hashed(password)
     assert not password or password not in str(error.value)

@@ -43,7 +43,9 @@ def of(*permissions: Permission, **groups: Permission) -> Permissions:
         ("$a/#", ["$a", "$a/b"], ["a/b"]),
     ],
 )
-def test_patterns(pattern: str, matching: list[str], others: list[str]) -> None:
+def test_a_pattern_allows_exactly_the_names_that_it_matches(
+    pattern: str, matching: list[str], others: list[str]
+) -> None:
     permissions = of(allow(pattern))
     assert [name for name in matching if not permissions.decide(ALICE, "send", name).allowed] == []
     assert [name for name in others if permissions.decide(ALICE, "send", name).allowed] == []
@@ -109,7 +111,7 @@ def test_an_anonymous_suite_permits_everything() -> None:
         ("a%2Fb", "${user}", "a%252Fb"),
     ],
 )
-def test_the_name_of_a_user_is_one_literal_word(user: str, pattern: str, expected: str) -> None:
+def test_the_name_of_a_user_becomes_one_literal_word_of_a_pattern(user: str, pattern: str, expected: str) -> None:
     assert expanded(pattern, user) == expected
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from enmasse.aio.client import Client, connect
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED
 from enmasse.control import ConnectionLost, listen
@@ -34,6 +33,7 @@ from tests.identity.kit import (
     Service,
     answer_to,
     attach_refused,
+    end_of,
     manage_broker,
     message_refused,
     query,
@@ -160,17 +160,12 @@ async def refused(port: int, folder: Path | None, **more: Any) -> str:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     client = connect(host="127.0.0.1", port=port, ssl=context, **more) if folder is None else dial(port, folder, **more)
     try:
-        async with client as c:
-            with contextlib.suppress(AmqpError):  # of the link, unless the connection has ended
-                await c.receiver(None, dynamic=True, timeout=DEADLINE)
-            return "" if c.error is None else c.error.condition
-    except AmqpError as error:
-        return error.condition
+        return await end_of(client)
     except OSError:
         return "tls"
 
 
-def test_name_and_role_are_in_the_common_name() -> None:
+def test_role_and_name_are_read_from_the_common_name() -> None:
     def subject(*names: str) -> dict[str, Any]:
         return {"subject": tuple((("commonName", name),) for name in names)}
 
@@ -182,14 +177,14 @@ def test_name_and_role_are_in_the_common_name() -> None:
     assert common_name(subject("x")) == "x" and common_name(subject("x", "y")) == ""
 
 
-def test_processes_of_a_service_are_called_after_it() -> None:
+def test_names_of_processes_begin_with_the_name_in_the_certificate() -> None:
     peer = Peer("edge", Role.ROUTER, of_service=True)
     assert all(peer.may_be(name) for name in ("edge", "edge-0", "edge-a-b"))
     assert not any(peer.may_be(name) for name in ("edges", "edg", "", "-0", "Edge-0"))
     assert not Peer("edge", Role.ROUTER).may_be("edge-0")
 
 
-def test_a_folder_that_cannot_be_used_is_one_line(suite: Certified, tmp_path: Path) -> None:
+def test_an_unusable_folder_is_reported_in_one_line_with_its_path(suite: Certified, tmp_path: Path) -> None:
     suite.authority.issue_folder(tmp_path, "router/r")
     (tmp_path / "tls.key").write_bytes((suite.of(Role.ROUTER) / "tls.key").read_bytes())
     for kind in (Certificate, CertifiedPeers):
@@ -204,7 +199,7 @@ def test_a_folder_that_cannot_be_used_is_one_line(suite: Certified, tmp_path: Pa
 @pytest.mark.parametrize("listener", PLACES)
 @pytest.mark.parametrize("role", Role)
 @asyncio_test
-async def test_what_a_role_may_do_is_what_the_table_has(
+async def test_a_role_may_do_exactly_what_the_table_lists(
     places: Places, suite: Certified, listener: Listener, role: Role
 ) -> None:
     access, port = TABLE[listener].get(role), places.port(listener)
@@ -253,7 +248,7 @@ async def test_gateways_alone_have_passwords_checked(places: Places, suite: Cert
 
 
 @pytest.mark.parametrize("listener", (*PLACES, Listener.AUTHSERV, Listener.LOGINS))
-def test_a_peer_without_tls_learns_nothing(places: Places, listener: Listener) -> None:
+def test_a_listener_answers_nothing_without_tls(places: Places, listener: Listener) -> None:
     for sent in (SASL_HEADER, AMQP_HEADER):
         assert b"AMQP" not in answer_to(places.port(listener), sent)
 
@@ -279,7 +274,7 @@ async def test_a_client_reaches_a_broker_by_the_routers_certificate(places: Plac
 
 
 @pytest.mark.parametrize("role", Role)
-def test_the_authentication_service_answers_those_who_relay_logins(
+def test_the_authentication_service_answers_routers_brokers_and_gateways_only(
     places: Places, suite: Certified, role: Role
 ) -> None:
     """The SASL exchange there is that of a user: without users ANONYMOUS is offered, to others nothing at all."""
@@ -329,7 +324,9 @@ SERVERS = ("another authority", "expired", "another host", "no TLS")
 
 @pytest.mark.parametrize("kind", SERVERS)
 @asyncio_test
-async def test_both_engines_open_nothing_at_an_impostor(suite: Certified, tmp_path: Path, kind: str) -> None:
+async def test_clients_open_no_connection_to_a_server_with_a_wrong_certificate(
+    suite: Certified, tmp_path: Path, kind: str
+) -> None:
     ca, folder = suite.authority.file, tmp_path / "server"
     if kind == "another authority":
         suite.other.issue_folder(folder, "configserv/configserv-s", ca=ca)
@@ -348,7 +345,7 @@ async def test_both_engines_open_nothing_at_an_impostor(suite: Certified, tmp_pa
 
 
 @asyncio_test
-async def test_a_refused_dialler_knows_that_it_was_refused(suite: Certified) -> None:
+async def test_a_refused_client_gets_unauthorized_access(suite: Certified) -> None:
     """With TLS 1.3 the client has done its part of the handshake before the server has verified its certificate."""
     expired = suite.wrong("expired")
     assert expired is not None
@@ -359,7 +356,7 @@ async def test_a_refused_dialler_knows_that_it_was_refused(suite: Certified) -> 
 
 
 @asyncio_test
-async def test_failed_handshakes_leave_nothing_behind(suite: Certified) -> None:
+async def test_failed_handshakes_do_not_count_as_connections(suite: Certified) -> None:
     listener = await listen("127.0.0.1", 0, lambda _: None, container="stub", max_connections=3,
                             peers=(Listener.CONFIGSERV, CertifiedPeers(suite.of(Role.CONFIGSERV))))  # fmt: skip
     for kind in (*WRONG, *WRONG):
@@ -378,7 +375,7 @@ async def test_failed_handshakes_leave_nothing_behind(suite: Certified) -> None:
 
 
 @asyncio_test
-async def test_a_renewed_certificate_counts_for_new_connections(suite: Certified, tmp_path: Path) -> None:
+async def test_the_authority_is_replaced_without_ending_open_connections(suite: Certified, tmp_path: Path) -> None:
     """First all get authorities with the new one among them, then certificates of the new one, then the old one
     leaves: as when the authority of a cluster is replaced. A connection from the beginning stays open."""
     old, new, both = suite.authority, suite.other, tmp_path / "both.pem"

@@ -11,7 +11,7 @@ from enmasse.identity.roles import TABLE, Access, Listener, Peer, Role, access, 
 PAGE = Path(__file__).parents[2] / "docs" / "identity.md"
 
 
-def test_the_page_has_the_table() -> None:
+def test_docs_show_the_table_of_roles() -> None:
     assert table() in PAGE.read_text(), "put the output of `python -m enmasse.identity.roles` into docs/identity.md"
 
 
@@ -31,7 +31,7 @@ def test_the_page_has_the_table() -> None:
         ("$sub/#", "$subctrl", False),
     ],
 )
-def test_patterns(pattern: str, address: str, covered: bool) -> None:
+def test_a_pattern_of_the_table_matches_as_documented(pattern: str, address: str, covered: bool) -> None:
     assert may_send(Access(send=(pattern,)), address) == may_receive(Access(recv=(pattern,)), address) == covered
     assert not may_receive(Access(send=(pattern,)), address)
 

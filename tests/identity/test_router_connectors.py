@@ -88,7 +88,9 @@ async def test_clients_reach_a_broker_that_knows_only_its_peers(
 
 
 @asyncio_test
-async def test_a_router_of_another_role_has_no_rights_there(suite: Suite, broker: Service, broker_port: int) -> None:
+async def test_a_broker_refuses_a_router_with_the_credential_of_another_role(
+    suite: Suite, broker: Service, broker_port: int
+) -> None:
     port = free_port()
     with router(port, broker_port, suite.credential_file(Role.GATEWAY), saslMechanisms=SCRAM):
         async with connect(host="127.0.0.1", port=port) as client:
@@ -98,7 +100,7 @@ async def test_a_router_of_another_role_has_no_rights_there(suite: Suite, broker
 
 @pytest.mark.parametrize("how", ["text", "pass", "file", "env"])
 @asyncio_test
-async def test_a_connector_with_a_name_and_a_password(
+async def test_a_connector_authenticates_with_a_name_and_a_password(
     suite: Suite, broker: Service, broker_port: int, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = suite.credential(Role.ROUTER).secret
@@ -137,7 +139,7 @@ async def test_a_wrong_secret_is_refused_and_the_reason_shown(suite: Suite, brok
 
 
 @asyncio_test
-async def test_a_broker_without_peers_is_not_taken_for_one(suite: Suite) -> None:
+async def test_a_connector_with_scram_refuses_a_broker_without_peers(suite: Suite) -> None:
     """A program on the broker's port that accepts every client proves nothing."""
     port, broker_port = free_port(), free_port()
     with (

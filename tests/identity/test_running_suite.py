@@ -116,7 +116,7 @@ def test_every_port_of_the_suite_is_for_clients_for_http_or_authenticates(suite:
         assert answer_to(port, AMQP_HEADER, b"\0\0\0\x08\x02\0\0\0") in (SASL_HEADER, b""), listener
 
 
-def test_ports_for_health_take_no_orders(suite: Suite) -> None:
+def test_health_ports_refuse_post_requests(suite: Suite) -> None:
     for name, (_, given) in settings(suite).items():
         for path in ("/", "/api/scale"):
             request = urllib.request.Request(f"http://{given['health']}{path}", data=b"{}", method="POST")
@@ -140,7 +140,7 @@ async def test_who_has_no_secret_opens_no_connection(suite: Suite) -> None:
 
 
 @asyncio_test
-async def test_a_secret_opens_what_the_table_has_for_its_role(suite: Suite) -> None:
+async def test_a_secret_opens_exactly_the_listeners_that_the_table_has_for_its_role(suite: Suite) -> None:
     for (port, listener), own in itertools.product(inner_ports(suite).items(), credentials(suite).values()):
         expected = own.role in TABLE[listener]
         if expected and listener is Listener.AGENT:
@@ -180,14 +180,14 @@ FORGED = {
 
 
 @pytest.mark.parametrize("sent", FORGED.values(), ids=list(FORGED))
-def test_frames_out_of_order_open_nothing(suite: Suite, sent: bytes) -> None:
+def test_frames_out_of_order_open_no_connection(suite: Suite, sent: bytes) -> None:
     ports = inner_ports(suite)
     with ThreadPoolExecutor(len(ports)) as at_once:
         answers = list(at_once.map(lambda port: answer_to(port, sent), ports))
     assert [ports[port] for port, answer in zip(ports, answers, strict=True) if AMQP_HEADER in answer] == []
 
 
-def test_plain_is_no_way_to_use_a_secret(suite: Suite) -> None:
+def test_a_secret_is_not_accepted_by_plain(suite: Suite) -> None:
     for own in credentials(suite).values():
         plain = SASL_HEADER + init("PLAIN", f"\0{own.name}\0{own.secret}".encode()) + OPEN
         for port, listener in inner_ports(suite).items():
@@ -197,7 +197,7 @@ def test_plain_is_no_way_to_use_a_secret(suite: Suite) -> None:
 
 
 @asyncio_test
-async def test_an_overheard_login_opens_nothing_again(suite: Suite) -> None:
+async def test_a_recorded_login_cannot_be_replayed(suite: Suite) -> None:
     for port, listener in inner_ports(suite).items():
         own = next(each for each in credentials(suite).values() if each.role in TABLE[listener])
         if listener is Listener.AGENT:
@@ -254,7 +254,7 @@ async def refused_everywhere(suite: Suite, *secrets: Credential) -> None:
 
 
 @asyncio_test
-async def test_secrets_after_all_services_were_killed(suite: Suite) -> None:
+async def test_services_that_are_killed_get_new_secrets_and_reconnect(suite: Suite) -> None:
     before = credentials(suite)
     await asyncio.to_thread(kill_all, suite)
     suite.wait_ready()
@@ -271,7 +271,7 @@ async def test_secrets_after_all_services_were_killed(suite: Suite) -> None:
 
 
 @asyncio_test
-async def test_secrets_after_the_suite_was_killed(suite: Suite) -> None:
+async def test_a_suite_that_was_killed_starts_with_new_secrets(suite: Suite) -> None:
     before = credentials(suite)
     assert suite.process is not None
     suite.process.kill()
@@ -283,7 +283,7 @@ async def test_secrets_after_the_suite_was_killed(suite: Suite) -> None:
     are_nowhere_else(suite, *before.values(), *credentials(suite).values())
 
 
-def test_secrets_are_in_files_of_their_own_and_nowhere_else(suite: Suite) -> None:
+def test_secrets_are_in_credential_files_only(suite: Suite) -> None:
     are_nowhere_else(suite, *credentials(suite).values())
 
 

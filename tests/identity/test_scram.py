@@ -64,7 +64,7 @@ def test_without_a_file_no_process_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_users_with_each_mechanism(mechanism: str) -> None:
+def test_users_log_in_by_each_mechanism(mechanism: str) -> None:
     from scramp import ScramClient
 
     known = {"alice": verifier("right", 4096, mechanism)}

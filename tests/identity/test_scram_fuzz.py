@@ -80,7 +80,7 @@ def test_a_first_message_of_another_form_is_refused(message: bytes) -> None:
 
 
 @pytest.mark.parametrize("header", [b"n,,", b"y,,"])
-def test_a_client_that_supports_channel_binding_is_no_other(header: bytes) -> None:
+def test_the_flag_for_channel_binding_support_changes_nothing(header: bytes) -> None:
     """`y`: it believes that the server does not. The server says so, as it offers no mechanism with -PLUS."""
     answer = Server().takes(header + b"n=alice,r=abc")
     assert isinstance(answer, SaslChallenge) and answer.challenge.startswith(b"r=abc")
@@ -129,7 +129,7 @@ messages = st.one_of(texts, attributes, st.binary(max_size=80), st.builds(b"n,,"
 
 @given(st.lists(messages, min_size=1, max_size=4))
 @settings(deadline=None, max_examples=300)
-def test_no_messages_are_a_proof(sent: list[bytes]) -> None:
+def test_no_sequence_of_messages_proves_a_secret(sent: list[bytes]) -> None:
     server = Server()
     for message in sent:
         if server.outcomes:

@@ -20,7 +20,7 @@ def test_a_seal_states_the_author(author: Author, to: str, body: bytes) -> None:
     assert SEAL.read(SEAL.make(author, to, body), to, body) == author
 
 
-def test_a_seal_names_nobody_to_others() -> None:
+def test_a_seal_states_no_author_under_another_key_topic_or_body() -> None:
     seal = SEAL.make(ALICE, "news/1", b"body")
     assert b"alice" not in seal
     assert Seal(new_key()).read(seal, "news/1", b"body") is None
@@ -30,18 +30,18 @@ def test_a_seal_names_nobody_to_others() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_seal(seal: bytes) -> None:
+def test_arbitrary_bytes_state_no_author(seal: bytes) -> None:
     assert SEAL.read(seal, "news/1", b"body") is None
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
-def test_a_changed_seal(at: int, change: int) -> None:
+def test_a_changed_seal_states_no_author(at: int, change: int) -> None:
     seal = bytearray(SEAL.make(ALICE, "news/1", b"body"))
     seal[at % len(seal)] ^= change
     assert SEAL.read(bytes(seal), "news/1", b"body") is None
 
 
-def test_keys() -> None:
+def test_keys_are_random_and_of_one_size() -> None:
     assert len(new_key()) == KEY_SIZE
     assert new_key() != new_key()
     for key in (b"", b"x" * 32):

@@ -94,7 +94,9 @@ def listening(files: tuple[Path, Path]) -> Iterator[Listening]:
     [("send", "-a", "amqps://alice:right@localhost:{}/q", "x"), ("publish", "t", "x", "--server", "mqtts://alice:right@localhost:{}")],
     ids=["amqps", "mqtts"],
 )  # fmt: skip
-def test_commands(kind: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_commands_connect_only_to_a_server_with_the_right_certificate(
+    kind: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
     authority = Authority(tmp_path / "ca")
     with listening(certificate(authority, kind)) as server:
         words = [word.replace("{}", str(server.port)) for word in arguments]
@@ -106,7 +108,7 @@ def test_commands(kind: str, arguments: tuple[str, ...], tmp_path: Path) -> None
 
 @KIND
 @asyncio_test
-async def test_a_gateway_at_the_authentication_service(kind: str, tmp_path: Path) -> None:
+async def test_a_gateway_verifies_the_certificate_of_the_authentication_service(kind: str, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     cert, key = certificate(authority, kind)
     context = ssl.create_default_context(cafile=str(authority.file))
@@ -123,7 +125,7 @@ async def test_a_gateway_at_the_authentication_service(kind: str, tmp_path: Path
 
 @KIND
 @asyncio_test
-async def test_a_router_at_the_authentication_service(kind: str, tmp_path: Path) -> None:
+async def test_a_router_verifies_the_certificate_of_the_authentication_service(kind: str, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     cert, key = certificate(authority, kind)
     loop, port = asyncio.get_running_loop(), free_port()

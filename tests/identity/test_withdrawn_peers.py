@@ -73,7 +73,7 @@ async def reason(c: Client) -> AmqpError:
 
 @pytest.mark.parametrize("change", ["is gone", "has another secret"])
 @asyncio_test
-async def test_open_connections_end(place: Place, change: str) -> None:
+async def test_open_connections_end_when_their_entry_is_removed_or_changed(place: Place, change: str) -> None:
     suite, name = place.suite, name_of(place.first)
     first, second = dial(place.port, suite.credential(place.first)), dial(place.port, suite.credential(place.second))
     async with first, second:
@@ -93,7 +93,7 @@ async def test_open_connections_end(place: Place, change: str) -> None:
 
 
 @asyncio_test
-async def test_a_file_that_cannot_be_read_ends_nothing(place: Place) -> None:
+async def test_an_unreadable_file_ends_no_connection(place: Place) -> None:
     suite = place.suite
     async with dial(place.port, suite.credential(place.first)) as first:
         suite.file.write_text("{")

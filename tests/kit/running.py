@@ -1,10 +1,12 @@
-"""Running coroutines as tests, with a limit of time for the whole test."""
+"""Running coroutines as tests, with a limit of time for the whole test, and as servers beside a test."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, ParamSpec
 
 import uvloop
@@ -31,6 +33,31 @@ def asyncio_test(test: Callable[P, Coroutine[Any, Any, None]], loop: str = "asyn
         run(test(*args, **kwargs), loop)
 
     return main
+
+
+Listening = Callable[[int], Awaitable[None]]
+"""Called by a server with its port once it listens; returns when the server is to close."""
+
+
+@contextmanager
+def server(serve: Callable[[Listening], Coroutine[Any, Any, None]]) -> Iterator[int]:
+    """Run a server in a thread as long as the block, which gets its port."""
+    started: list[int] = []
+    ready, stop = threading.Event(), threading.Event()
+
+    async def listening(port: int) -> None:
+        started.append(port)
+        ready.set()
+        await asyncio.to_thread(stop.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(listening),))
+    thread.start()
+    assert ready.wait(60)
+    try:
+        yield started[0]
+    finally:
+        stop.set()
+        thread.join(60)
 
 
 uvloop_test = functools.partial(asyncio_test, loop="uvloop")

@@ -6,7 +6,6 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,14 +182,6 @@ def test_a_token_expires() -> None:
 
 
 # --- a gateway in this process ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def router(tmp_path: Path) -> Iterator[Router]:
-    router = Router(tmp_path)
-    router.start()
-    yield router
-    router.kill()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,14 +27,6 @@ def configserv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configserv]
     service.write("addresses.json", ADDRESSES)
     yield service.start()
     service.stop()
-
-
-@pytest.fixture
-def router(tmp_path: Path) -> Iterator[Router]:
-    router = Router(tmp_path)
-    router.start()
-    yield router
-    router.kill()
 
 
 Test = Callable[[Environment], Awaitable[None]]

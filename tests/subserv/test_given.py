@@ -33,7 +33,7 @@ def metric(w: World, name: str) -> float:
 
 
 @asyncio_test
-async def test_a_message_is_one_sessions(tmp_path: Path) -> None:
+async def test_a_message_of_a_group_belongs_to_one_session(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         gateway = await w.gateway()
         for client in "ab":

@@ -7,6 +7,7 @@ import functools
 import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -34,7 +35,7 @@ from enmasse.mqtt.packets import (
     Will,
 )
 from enmasse.mqtt.reader import Reader
-from enmasse.testing import Suite, wait_for
+from enmasse.testing import Suite, running, wait_for
 
 PATIENCE = 60.0
 CODES = {5: {"bad": 0x86, "forbidden": 0x87, "away": 0x88}, 4: {"bad": 4, "forbidden": 5, "away": 3}}
@@ -232,6 +233,16 @@ class Front:
 def front(suite: Suite) -> Iterator[Front]:
     with contextlib.ExitStack() as stack:
         yield Front(suite, stack)
+
+
+@contextlib.contextmanager
+def with_users(folder: Path, addresses: dict[str, Any], users: dict[str, Any], **options: Any) -> Iterator[Suite]:
+    """Run a suite with these users as long as the block. `options`: those of `running`."""
+    with running(folder, addresses, **options) as suite:
+        write_users(suite, users)
+        suite.up()
+        yield suite
+        assert suite.down() == 0
 
 
 def closed(devices: Sequence[Device]) -> Callable[[], bool]:

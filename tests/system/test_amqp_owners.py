@@ -13,10 +13,10 @@ from enmasse.aio.client import Client
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED
-from enmasse.testing import Suite, running
+from enmasse.testing import Suite
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Scram, allow, apply, client, entry
-from tests.system.mqtt_users import write_users
+from tests.system.mqtt_users import with_users
 
 REFUSED = "amqp:unauthorized-access"
 ADDRESSES = {"news": {"type": "topic", "flavor": "small-persisted-topic"}}
@@ -53,12 +53,9 @@ SOURCES = [f"{prefix}{queue}" for prefix in PREFIXES for queue in QUEUES]
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("owners"), ADDRESSES) as found:
-        write_users(found, USERS)
-        found.up()
+    with with_users(tmp_path_factory.mktemp("owners"), ADDRESSES, USERS) as found:
         apply(found, USERS)
         yield found
-        assert found.down() == 0
 
 
 def of(suite: Suite, user: str, container: str = CONTAINER, **more: Any) -> Client:
@@ -95,7 +92,7 @@ async def test_no_address_leads_to_the_subscription_of_another_user(suite: Suite
 
 @pytest.mark.parametrize("user", OTHERS)
 @asyncio_test
-async def test_no_names_lead_to_the_subscription_of_another_user(suite: Suite, user: str) -> None:
+async def test_no_container_or_link_name_leads_to_the_subscription_of_another_user(suite: Suite, user: str) -> None:
     """By recovery, and by making a subscription of the same name."""
     async with of(suite, "alice") as alice:
         mine = await alice.receiver("news", durable_name=LINK, timeout=PATIENCE)

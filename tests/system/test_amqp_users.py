@@ -16,10 +16,10 @@ from enmasse.amqp.message import Message as OurMessage
 from enmasse.amqp.performatives import ACCEPTED, Rejected, SaslInit, encode_performative
 from enmasse.amqp.sasl import ClientMechanism
 from enmasse.amqp.types import Symbol
-from enmasse.testing import Suite, running, wait_for
+from enmasse.testing import Suite, wait_for
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Plain, Scram, allow, apply, client, deny, entry, proton, send_one
-from tests.system.mqtt_users import write_users
+from tests.system.mqtt_users import with_users
 from tests.system.seeing import kill, wait_process
 
 REFUSED = "amqp:unauthorized-access"
@@ -47,11 +47,8 @@ USERS: dict[str, Any] = {"alice": ALICE, "bob": BOB, "admin": ADMIN, "@staff": {
 
 @pytest.fixture(scope="module")
 def running_suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("users"), ADDRESSES) as found:
-        write_users(found, USERS)
-        found.up()
+    with with_users(tmp_path_factory.mktemp("users"), ADDRESSES, USERS) as found:
         yield found
-        assert found.down() == 0
 
 
 @pytest.fixture
@@ -98,7 +95,7 @@ def test_proton_logs_in_by_plain(suite: Suite) -> None:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 @asyncio_test
-async def test_scram(suite: Suite, mechanism: str) -> None:
+async def test_users_log_in_by_scram(suite: Suite, mechanism: str) -> None:
     assert await outcome(suite, Scram("alice", "pw-a", mechanism)) == ""
     for user, password in (("alice", "wrong"), ("nobody", "pw-a"), ("@staff", "pw-a")):
         assert "wrong credentials" in await outcome(suite, Scram(user, password, mechanism))
@@ -113,7 +110,7 @@ async def test_a_client_that_skips_sasl_is_not_let_in(suite: Suite) -> None:
 
 
 @asyncio_test
-async def test_anonymous_with_and_without_an_entry(suite: Suite) -> None:
+async def test_anonymous_clients_need_an_entry_with_permissions(suite: Suite) -> None:
     assert "the server offers SCRAM-SHA-512, SCRAM-SHA-256, PLAIN" in await outcome(suite, None)
     await put(suite, {**USERS, "anonymous": {"permissions": [allow("chat")]}})
     async with client(port_of(suite), None) as c:
@@ -153,7 +150,7 @@ CASES += [Case("topic", operation, OPERATIONS, "/below") for operation in OPERAT
 
 
 @asyncio_test
-async def test_the_table_of_kinds_operations_and_permissions(suite: Suite) -> None:
+async def test_each_link_needs_the_permission_of_its_operation(suite: Suite) -> None:
     async with client(port_of(suite), Scram("alice", "pw-a")) as c:
         relay = await c.sender(None, timeout=PATIENCE)
         for case in CASES:
@@ -199,7 +196,7 @@ ALLOWED_SOURCES = ["news/own/alice", "news/own/alice/#", "news/own/alice/+/x", "
 
 
 @asyncio_test
-async def test_wildcards_queues_of_topics_and_names_of_the_suite(suite: Suite) -> None:
+async def test_receivers_with_wildcards_queues_of_topics_and_names_of_the_suite_need_permissions(suite: Suite) -> None:
     async with client(port_of(suite), Scram("alice", "pw-a")) as c:
         for address in ALLOWED_SOURCES:
             await (await c.receiver(address, timeout=PATIENCE)).close()
@@ -221,7 +218,7 @@ async def exchange(sending: Coroutine[Any, Any, Any], receiver: ClientReceiver) 
 
 
 @asyncio_test
-async def test_replies_to_temporary_addresses(suite: Suite) -> None:
+async def test_replies_to_temporary_addresses_need_no_permission(suite: Suite) -> None:
     """A dynamic source, also of a broker: others may send to it, and none but its client receives from it."""
     alice, bob = client(port_of(suite), Scram("alice", "pw-a")), client(port_of(suite), Scram("bob", "pw-b"))
     async with alice, bob:
@@ -294,7 +291,7 @@ async def test_a_removed_user_and_a_changed_password_close_connections(suite: Su
 
 
 @asyncio_test
-async def test_two_users_with_one_container_id_and_link_never_meet(suite: Suite) -> None:
+async def test_two_users_with_the_same_container_id_and_link_name_have_two_subscriptions(suite: Suite) -> None:
     await put(suite, {**USERS, "alice": entry("pw-a", allow("news/#"))})
     sole: dict[str, Any] = {"container_id": "same", "desired_capabilities": ("sole-connection-for-container",)}
     alice = client(port_of(suite), Scram("alice", "pw-a"), **sole)
@@ -323,7 +320,7 @@ async def test_two_users_with_one_container_id_and_link_never_meet(suite: Suite)
 
 
 @asyncio_test
-async def test_a_hundred_logins_at_once(suite: Suite) -> None:
+async def test_a_hundred_simultaneous_logins_succeed(suite: Suite) -> None:
     mechanisms = [Scram("alice", "pw-a") if i % 2 else Plain("bob", "pw-b") for i in range(100)]
     assert set(await asyncio.gather(*(outcome(suite, each) for each in mechanisms))) == {""}
 
@@ -358,7 +355,7 @@ async def test_a_flood_of_logins_does_not_stop_other_clients(suite: Suite) -> No
 
 
 @asyncio_test
-async def test_without_the_authentication_service(suite: Suite) -> None:
+async def test_open_connections_work_while_the_authentication_service_is_away(suite: Suite) -> None:
     async with client(port_of(suite), Scram("bob", "pw-b")) as bob:
         sender = await bob.sender("jobs", timeout=PATIENCE)
         pid = kill(suite, "authserv")

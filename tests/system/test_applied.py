@@ -112,7 +112,7 @@ def changing(suite: Suite) -> Iterator[dict[str, dict[str, Any]]]:
         wait_gone(suite, name)
 
 
-def test_a_changed_property_is_on_the_broker(suite: Suite, changing: dict[str, dict[str, Any]]) -> None:
+def test_a_changed_property_is_applied_on_the_broker(suite: Suite, changing: dict[str, dict[str, Any]]) -> None:
     async def change(connection: ControlConnection, name: str, address: str) -> None:
         broker = await managed(connection)
         for number in range(ROUNDS):
@@ -130,7 +130,7 @@ def test_a_changed_property_is_on_the_broker(suite: Suite, changing: dict[str, d
         talk(suite, carrier(suite, name)["endpoints"]["amqp"], partial(change, name=name, address=address))
 
 
-def test_what_is_changed_back_is_not_taken_for_what_was_never_changed(
+def test_an_edit_that_is_undone_is_not_ready_before_the_former_settings_are_in_force(
     suite: Suite, changing: dict[str, dict[str, Any]]
 ) -> None:
     """The file is what it was when all was ready, while what was in between is on its way or in force."""
@@ -169,7 +169,7 @@ def brokers(suite: Suite, flavor: str) -> list[str]:
     return [c["name"] for c in status(suite)["components"] if c["kind"] == "broker" and c["name"].startswith(flavor)]
 
 
-def test_a_changed_parameter_of_a_flavor_is_on_every_broker(suite: Suite, flavored: list[str]) -> None:
+def test_a_changed_parameter_of_a_flavor_is_applied_on_each_broker(suite: Suite, flavored: list[str]) -> None:
     async def read(connection: ControlConnection) -> dict[str, Any]:
         return await settings(await managed(connection), "anything")
 
@@ -187,7 +187,7 @@ def test_a_changed_parameter_of_a_flavor_is_on_every_broker(suite: Suite, flavor
         exchange(suite.url, flavored)
 
 
-def test_settings_that_would_cost_messages_are_not_applied_before_these_are_gone(suite: Suite) -> None:
+def test_settings_that_would_lose_messages_wait_until_the_broker_is_empty(suite: Suite) -> None:
     flavor = {"type": "queue", "templateName": "queue-inmemory", "templateParameters": {"MEMORY": "20Mi"}}
     before = json.loads((suite.config / "flavors.json").read_text())
     send(suite.url, "scratch", 1)
@@ -207,7 +207,9 @@ def test_settings_that_would_cost_messages_are_not_applied_before_these_are_gone
 
 
 @pytest.mark.parametrize("name", ["storage_controller", "ragent", "configserv"])
-def test_who_sleeps_is_waited_for(suite: Suite, changing: dict[str, dict[str, Any]], name: str) -> None:
+def test_a_change_is_not_ready_while_a_process_is_stopped(
+    suite: Suite, changing: dict[str, dict[str, Any]], name: str
+) -> None:
     entry = {**changing["changing"], "messageTtl": {"maximum": 80_000}}
     old = status(suite)["config"]
     broker = carrier(suite, "changing")["name"]
@@ -231,7 +233,7 @@ def test_who_sleeps_is_waited_for(suite: Suite, changing: dict[str, dict[str, An
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_who_dies_in_the_middle_of_it_is_waited_for(
+def test_a_change_is_ready_only_after_a_killed_controller_has_applied_it(
     suite: Suite, changing: dict[str, dict[str, Any]], stage: str
 ) -> None:
     async def change(connection: ControlConnection) -> None:
@@ -248,7 +250,7 @@ def test_who_dies_in_the_middle_of_it_is_waited_for(
     talk(suite, carrier(suite, "changing")["endpoints"]["amqp"], change)
 
 
-def test_what_was_removed_is_gone(suite: Suite) -> None:
+def test_removed_addresses_are_gone_from_the_router_when_the_suite_is_ready(suite: Suite) -> None:
     names = {"removed": {"type": "queue", "flavor": QUEUE}, "removed-direct": {"type": "anycast"}}
     for _ in range(3):
         suite.edit("addresses.json", names)
@@ -260,7 +262,7 @@ def test_what_was_removed_is_gone(suite: Suite) -> None:
         assert not [name for name in entities(suite, AUTO_LINK) if name.endswith("/removed")]
 
 
-def test_brokers_json_comes_and_goes(suite: Suite, tmp_path: Path) -> None:
+def test_placements_come_from_brokers_json_while_it_exists(suite: Suite, tmp_path: Path) -> None:
     """While it is there placements come from it alone; when it has gone they are those of the storage controller."""
     hand = BrokerProcess(tmp_path).start()
     with hand.manage() as m:

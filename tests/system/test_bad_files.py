@@ -12,7 +12,7 @@ from tests.system.seeing import kill, status, wait_process
 BAD = {"addresses.json": '{"orders": ', "flavors.json": "[]"}
 
 
-def test_files_that_cannot_be_read(suite: Suite) -> None:
+def test_invalid_files_change_nothing_that_runs(suite: Suite) -> None:
     consumer, producer = Consumer(suite.url, "orders"), Producer(suite.url, "orders")
     consumer.start()
     producer.start()

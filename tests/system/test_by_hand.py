@@ -40,7 +40,7 @@ def brokers(suite: Suite) -> set[str]:
     return {c["name"] for c in status(suite)["components"] if c["kind"] == "broker"}
 
 
-def test_a_broker_managed_by_hand_beside_made_ones(suite: Suite, tmp_path: Path) -> None:
+def test_a_broker_managed_by_hand_serves_its_addresses_beside_others(suite: Suite, tmp_path: Path) -> None:
     hand = BrokerProcess(tmp_path, settings=NOTHING_BY_ITSELF)
     addresses = {
         "stock": {"type": "queue", "flavor": "queue"},
@@ -94,7 +94,7 @@ def _move(suite: Suite, hand: BrokerProcess) -> None:
     wait_address(suite, "stock", message="", phase="Active")
 
 
-def test_a_broker_of_another_product(suite: Suite) -> None:
+def test_a_broker_of_another_product_serves_its_addresses(suite: Suite) -> None:
     """It has no management that the suite knows: whether a queue is there the routers learn by their links."""
     other = Broker("other")
     other.refuse["stock"] = "amqp:not-found"

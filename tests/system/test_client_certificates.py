@@ -18,10 +18,10 @@ from proton.utils import BlockingConnection
 
 from enmasse.aio.client import connect
 from enmasse.amqp.errors import AmqpError
-from enmasse.testing import Suite, running, wait_for
+from enmasse.testing import Suite, wait_for
 from tests.certificates import Authority
 from tests.kit.running import asyncio_test
-from tests.system.mqtt_users import PATIENCE, allow, entry, write_users
+from tests.system.mqtt_users import PATIENCE, allow, entry, with_users, write_users
 
 ADDRESSES = {"devices": {"type": "topic", "flavor": "small-persisted-topic"}, "chat": {"type": "anycast"}}
 DEVICE = {"permissions": [allow("devices/${user}/#", "chat")]}
@@ -47,11 +47,8 @@ def trusted(authority: Authority) -> Path:
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory, trusted: Path) -> Iterator[Suite]:
     options = ("--tls", "auto", "--tls-client-ca", str(trusted))
-    with running(tmp_path_factory.mktemp("suite"), ADDRESSES, options=options) as found:
-        write_users(found, USERS)
-        found.up()
+    with with_users(tmp_path_factory.mktemp("suite"), ADDRESSES, USERS, options=options) as found:
         yield found
-        assert found.down() == 0
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +97,7 @@ def proton(suite: Suite, files: Files | None, mechanism: str = "EXTERNAL", **mor
 # --- AMQP -------------------------------------------------------------------------------------------------------------
 
 
-def test_proton(suite: Suite, device: Files) -> None:
+def test_proton_logs_in_by_certificate(suite: Suite, device: Files) -> None:
     connection = proton(suite, device)
     sender = connection.create_sender("devices/device-1/x")
     sender.send(Message(body="x"))
@@ -109,7 +106,7 @@ def test_proton(suite: Suite, device: Files) -> None:
     connection.close()
 
 
-def test_proton_with_a_certificate_and_a_password(suite: Suite, device: Files) -> None:
+def test_a_password_decides_although_a_certificate_is_presented(suite: Suite, device: Files) -> None:
     connection = proton(suite, device, "PLAIN", user="alice", password="pw-a")
     connection.create_sender("devices/alice/x")
     connection.close()
@@ -117,14 +114,14 @@ def test_proton_with_a_certificate_and_a_password(suite: Suite, device: Files) -
         proton(suite, device, "PLAIN", user="alice", password="wrong")
 
 
-def test_proton_is_refused(suite: Suite, refused: dict[str, Files | None]) -> None:
+def test_proton_is_refused_with_unsuitable_certificates(suite: Suite, refused: dict[str, Files | None]) -> None:
     for files in refused.values():
         with pytest.raises(ConnectionException):
             proton(suite, files)
 
 
 @asyncio_test
-async def test_our_client(suite: Suite, device: Files, refused: dict[str, Files | None]) -> None:
+async def test_our_client_logs_in_by_certificate(suite: Suite, device: Files, refused: dict[str, Files | None]) -> None:
     async with connect(url(suite), ssl=context(suite, device), external=True, timeout=PATIENCE) as client:
         await client.sender("chat")
     for files in refused.values():
@@ -188,7 +185,9 @@ def answer(suite: Suite, files: Files | None, version: int = MQTTv5, **more: Any
 
 @VERSIONS
 @pytest.mark.parametrize("transport", ["tcp", "websockets"])
-def test_paho(suite: Suite, device: Files, refused: dict[str, Files | None], version: int, transport: str) -> None:
+def test_paho_logs_in_by_certificate(
+    suite: Suite, device: Files, refused: dict[str, Files | None], version: int, transport: str
+) -> None:
     assert answer(suite, device, version, transport=transport) == "Success"
     assert answer(suite, device, version, user="device-1", transport=transport) == "Success"
     answers = {name: answer(suite, files, version, transport=transport) for name, files in refused.items()}
@@ -221,7 +220,7 @@ def test_user_name_and_password_decide_if_both_are_given(suite: Suite, device: F
 
 
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
-def test_mosquitto(suite: Suite, authority: Authority, device: Files, version: str) -> None:
+def test_mosquitto_pub_logs_in_by_certificate(suite: Suite, authority: Authority, device: Files, version: str) -> None:
     def publish(files: Files) -> int:
         command = ["mosquitto_pub", "-h", "localhost", "-p", str(8883 + suite.offset), "-V", version]
         certificate = ["--cafile", ca(suite), "--cert", str(files[0]), "--key", str(files[1])]
@@ -235,7 +234,7 @@ def test_mosquitto(suite: Suite, authority: Authority, device: Files, version: s
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-def test_commands(suite: Suite, authority: Authority, device: Files, tmp_path: Path) -> None:
+def test_commands_log_in_by_certificate(suite: Suite, authority: Authority, device: Files, tmp_path: Path) -> None:
     trust = ("--ca", ca(suite))
     cert, key = map(str, device)
     own = ("--cert", cert, "--key", key)
@@ -309,7 +308,7 @@ def test_a_removed_user_is_disconnected(suite: Suite, device: Files, authority: 
     wait_for("the user", lambda: answer(suite, device) == "Success")
 
 
-def test_the_authority_is_replaced(
+def test_a_replaced_authority_takes_effect_for_new_connections(
     suite: Suite, authority: Authority, trusted: Path, device: Files, tmp_path: Path
 ) -> None:
     paho, connection = Paho(suite, device), proton(suite, device)
@@ -332,7 +331,7 @@ def test_the_authority_is_replaced(
         copy.rename(trusted)
 
 
-def test_the_audit_log_names_them(suite: Suite, device: Files) -> None:
+def test_logins_by_certificate_are_audited(suite: Suite, device: Files) -> None:
     proton(suite, device).close()
     assert answer(suite, device) == "Success"
     lines = (suite.data / "logs" / "audit.log").read_text().splitlines()

@@ -48,7 +48,7 @@ def test_nothing_is_deleted_on_a_partial_view(suite: Suite) -> None:
     wait_for("all to be gone", lambda: not [n for n in (*WANTED, "kept-direct") if find(suite, n)])
 
 
-def test_what_damage_has_cost_is_reported_with_the_address(suite: Suite) -> None:
+def test_messages_lost_by_damage_are_reported_with_their_address(suite: Suite) -> None:
     suite.edit("addresses.json", {"hurt": {"type": "queue", "flavor": QUEUE}})
     suite.wait_ready()
     connection = BlockingConnection(suite.url, timeout=60)

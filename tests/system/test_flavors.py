@@ -21,7 +21,7 @@ def change(suite: Suite, count: int) -> None:
     suite.wait_ready()
 
 
-def test_brokers_come_and_go(suite: Suite) -> None:
+def test_more_and_fewer_brokers_of_a_flavor_lose_no_message(suite: Suite) -> None:
     """Growing disturbs nobody; what lies on a broker that is to go moves, and nothing is lost by it."""
     producers = [Producer(suite.url, name, rate=RATE) for name in SPREAD]
     consumers = [Consumer(suite.url, name) for name in SPREAD]

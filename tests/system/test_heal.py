@@ -64,7 +64,7 @@ def turns_not_ready_and_is_healed(suite: Suite, name: str) -> Iterator[None]:
         (ADDRESS, "all", 0),
     ],
 )
-def test_an_entity_of_the_router(suite: Suite, kind: str, name: str, which: int) -> None:
+def test_a_deleted_entity_of_the_router_is_made_again(suite: Suite, kind: str, name: str, which: int) -> None:
     router = RouterManagement(suite.operators_url)
 
     def entities() -> list[str]:
@@ -104,7 +104,7 @@ def test_the_router_is_managed_by_operators_only(suite: Suite) -> None:
     router.close()
 
 
-def test_what_somebody_adds_to_the_router_is_reported(suite: Suite) -> None:
+def test_foreign_entities_on_the_router_are_reported(suite: Suite) -> None:
     router = RouterManagement(suite.operators_url)
     port = free_port()
     router.create(CONNECTOR, "stranger", host="127.0.0.1", port=str(port), role="route-container")
@@ -115,7 +115,7 @@ def test_what_somebody_adds_to_the_router_is_reported(suite: Suite) -> None:
     router.close()
 
 
-def test_the_listeners_for_clients_come_back(suite: Suite) -> None:
+def test_deleted_listeners_for_clients_are_made_again(suite: Suite) -> None:
     router = RouterManagement(suite.operators_url)
     (name,) = (row["name"] for row in router.query(LISTENER) if row["name"].startswith("ragent-"))
     router.delete(LISTENER, name)
@@ -125,14 +125,14 @@ def test_the_listeners_for_clients_come_back(suite: Suite) -> None:
     router.close()
 
 
-def test_a_queue_of_the_broker(suite: Suite) -> None:
+def test_a_deleted_queue_of_the_broker_is_made_again(suite: Suite) -> None:
     at = carrier(suite, "orders")["endpoints"]["amqp"]
     with turns_not_ready_and_is_healed(suite, "orders"):
         invoke(suite, at, "destroyQueue", "orders", True)
     assert "orders" in invoke(suite, at, "getQueueNames")
 
 
-def test_a_topic_of_the_broker(suite: Suite) -> None:
+def test_a_deleted_topic_of_the_broker_is_made_again(suite: Suite) -> None:
     at = carrier(suite, "news")["endpoints"]["amqp"]
     with turns_not_ready_and_is_healed(suite, "news"):
         invoke(suite, at, "deleteAddress", "news", True)

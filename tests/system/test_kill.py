@@ -65,7 +65,7 @@ class Flow:
 
 
 @pytest.mark.parametrize("victim", CONTROL)
-def test_a_controller_killed_is_noticed_by_nobody(suite: Suite, victim: str) -> None:
+def test_killing_a_controller_disturbs_no_client(suite: Suite, victim: str) -> None:
     """Without losses, without doubles, in order, and without a link or an outcome being disturbed."""
     flow = Flow(suite, RATE)
     flow.wait_some()
@@ -80,7 +80,7 @@ def test_a_controller_killed_is_noticed_by_nobody(suite: Suite, victim: str) -> 
 
 
 @pytest.mark.parametrize("victim", DATA)
-def test_a_carrier_killed_loses_nothing(suite: Suite, victim: str) -> None:
+def test_killing_a_router_or_broker_loses_no_message(suite: Suite, victim: str) -> None:
     name = next((carrier(suite, a)["name"] for a in ("orders", "news") if victim.endswith(a)), victim)
     flow = Flow(suite)
     flow.wait_some()
@@ -96,7 +96,7 @@ def test_a_carrier_killed_loses_nothing(suite: Suite, victim: str) -> None:
             assert consumer.came == list(range(producer.sent))
 
 
-def test_three_brokers_share_addresses_and_fail_alone(suite: Suite) -> None:
+def test_three_brokers_share_addresses_and_fail_independently(suite: Suite) -> None:
     """Killing one of three brokers stops no producer of the addresses of the two others."""
     pools = {name: carrier(suite, name)["name"] for name in SPREAD}
     brokers = sorted(set(pools.values()))

@@ -23,7 +23,7 @@ KINDS: list[dict[str, str]] = [
 EDITS = 300
 
 
-def test_a_thousand_addresses(suite: Suite) -> None:
+def test_a_thousand_addresses_become_ready_and_are_removed(suite: Suite) -> None:
     """All become ready, 200 random ones carry a message each, and all go again."""
     many = {f"many/{i}": KINDS[i % 4] for i in range(1000)}
     suite.edit("addresses.json", many)
@@ -45,7 +45,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-def test_names_with_all_sorts_of_characters(suite: Suite) -> None:
+def test_names_with_unusual_characters_work(suite: Suite) -> None:
     every = {f"{kind['type']}:{name}": kind for kind in KINDS for name in NAMES}
     suite.edit("addresses.json", every)
     suite.wait_ready()
@@ -57,7 +57,7 @@ def test_names_with_all_sorts_of_characters(suite: Suite) -> None:
 CONTROL, CARRIERS = ["configserv", "ragent", "storage_controller"], ["router", "broker"]
 
 
-def test_everything_killed_while_it_is_configured(suite: Suite) -> None:
+def test_the_configuration_is_applied_although_processes_are_killed_meanwhile(suite: Suite) -> None:
     """Whoever dies in the middle of it: what the file says comes about all the same."""
     ours: dict[str, dict[str, str]] = {}
     for number, kinds in enumerate((CONTROL, CARRIERS, CONTROL + CARRIERS)):
@@ -91,7 +91,7 @@ def applied(suite: Suite) -> bool:
     return bool(now["ready"]) and now["config"]["addresses.json"] == hashlib.sha256(content).hexdigest()
 
 
-def test_hundreds_of_edits_disturb_nobody(suite: Suite) -> None:
+def test_hundreds_of_edits_do_not_affect_other_addresses(suite: Suite) -> None:
     """Other addresses come and go; of an untouched one no link is detached, no message lost, doubled or moved."""
     consumers = [
         Consumer(suite.url, "orders"),

@@ -8,7 +8,7 @@ from tests.load import receive, send
 from tests.system.seeing import carrier, kill, wait_address, wait_again
 
 
-def test_in_memory(suite: Suite) -> None:
+def test_an_in_memory_address_loses_its_messages_with_its_broker_and_its_status_says_so(suite: Suite) -> None:
     wait_address(suite, "scratch", ready=True, phase="Active", message=IN_MEMORY)
     wait_address(suite, "orders", ready=True, phase="Active", message="")
     send(suite.url, "scratch", 200)

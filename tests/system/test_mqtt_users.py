@@ -14,9 +14,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import V5, V311, Auth, Properties, Publish, Subscribe, Subscription, Will
-from enmasse.testing import Suite, running, wait_for
+from enmasse.testing import Suite, wait_for
 from tests.kit.processes import COMMAND, run
-from tests.system.mqtt_users import CODES, PATIENCE, Device, Front, allow, entry, front, write_users
+from tests.system.mqtt_users import CODES, PATIENCE, Device, Front, allow, entry, front, with_users, write_users
 from tests.system.seeing import kill, status, wait_process
 
 TOPIC, QUEUE = "small-persisted-topic", "small-persisted-queue"
@@ -37,11 +37,8 @@ VERSIONS = pytest.mark.parametrize("version", [V311, V5])
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("users"), ADDRESSES, options=()) as found:
-        write_users(found, USERS)
-        found.up()
+    with with_users(tmp_path_factory.mktemp("users"), ADDRESSES, USERS, options=()) as found:
         yield found
-        assert found.down() == 0
 
 
 @pytest.fixture
@@ -64,7 +61,7 @@ def users(suite: Suite, clients: Front) -> Iterator[dict[str, Any]]:
 
 
 @VERSIONS
-def test_answers_to_connect(clients: Front, version: int) -> None:
+def test_connect_is_answered_by_the_code_for_its_login(clients: Front, version: int) -> None:
     codes = CODES[version]
     assert clients.code("alice", "pw-a", version=version) == 0
     assert clients.code("alice", "wrong", version=version) == codes["bad"]
@@ -79,7 +76,7 @@ def test_a_password_without_a_user_name_is_refused(clients: Front) -> None:
 
 
 @pytest.mark.parametrize("protocol", [MQTTv311, MQTTv5])
-def test_paho(suite: Suite, clients: Front, protocol: int) -> None:
+def test_paho_logs_in(suite: Suite, clients: Front, protocol: int) -> None:
     codes: list[str] = []
     got = threading.Event()
     for password in ("wrong", "pw-a"):
@@ -103,7 +100,7 @@ def test_paho(suite: Suite, clients: Front, protocol: int) -> None:
 
 
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
-def test_mosquitto(suite: Suite, clients: Front, version: str) -> None:
+def test_mosquitto_clients_log_in_and_publish_what_they_may(suite: Suite, clients: Front, version: str) -> None:
     def publish(user: str, password: str, topic: str) -> int:
         command = ["mosquitto_pub", "-p", str(suite.mqtt_port), "-V", version, "-u", user, "-P", password]
         return subprocess.run([*command, "-q", "1", "-t", topic, "-m", "hello"], timeout=PATIENCE).returncode
@@ -121,7 +118,7 @@ SCRAM = pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.clause("v5", "MQTT-4.12.0-2", "MQTT-4.12.0-5", "MQTT-4.12.1-2")
 @SCRAM
 @pytest.mark.parametrize("first", [True, False])
-def test_enhanced_authentication(suite: Suite, clients: Front, mechanism: str, first: bool) -> None:
+def test_enhanced_authentication_by_scram_logs_in(suite: Suite, clients: Front, mechanism: str, first: bool) -> None:
     with Device.by_scram(suite.mqtt_port, "scram", "alice", "pw-a", mechanism, first=first) as device:
         assert device.answer.reason == 0
         assert device.subscribe("devices/alice/#", "devices/bob/#") == [1, 0x87]
@@ -133,7 +130,9 @@ def test_enhanced_authentication(suite: Suite, clients: Front, mechanism: str, f
 
 @pytest.mark.clause("v5", "MQTT-4.12.0-4")
 @SCRAM
-def test_enhanced_authentication_refused(suite: Suite, clients: Front, mechanism: str) -> None:
+def test_enhanced_authentication_with_wrong_credentials_is_refused(
+    suite: Suite, clients: Front, mechanism: str
+) -> None:
     for user, password in (("alice", "wrong"), ("nobody", "pw-a")):
         with Device.by_scram(suite.mqtt_port, "scram", user, password, mechanism) as device:
             assert device.answer.reason == CODES[V5]["bad"]
@@ -141,7 +140,9 @@ def test_enhanced_authentication_refused(suite: Suite, clients: Front, mechanism
 
 
 @pytest.mark.parametrize("data", [None, b"", b"n,,n=alice,r=abc"])
-def test_other_packets_in_place_of_auth(suite: Suite, clients: Front, data: bytes | None) -> None:
+def test_packets_other_than_the_expected_auth_end_the_connection(
+    suite: Suite, clients: Front, data: bytes | None
+) -> None:
     first = Properties(auth_method="SCRAM-SHA-256", auth_data=data)
     again = reasons.CONTINUE_AUTHENTICATION
     for packet in (
@@ -171,7 +172,7 @@ def test_the_anonymous_user_needs_an_entry(suite: Suite, clients: Front, users: 
     assert device.until_closed() == 0x87
 
 
-def test_authserv_killed(suite: Suite, clients: Front) -> None:
+def test_clients_log_in_again_after_the_authentication_service_was_killed(suite: Suite, clients: Front) -> None:
     device = clients.device("stays", "alice", "pw-a")
     assert device.subscribe("devices/alice/#") == [1]
     pid = kill(suite, "authserv")
@@ -232,7 +233,7 @@ def test_publishing_with_3_1_1_closes_the_connection(clients: Front, qos: int) -
 
 
 @VERSIONS
-def test_subscribing(clients: Front, version: int) -> None:
+def test_each_filter_needs_recv_on_all_names_that_it_matches(clients: Front, version: int) -> None:
     no = 0x87 if version == V5 else 0x80
     device = clients.device("s", "alice", "pw-a", version=version)
     filters = ("devices/alice/#", "devices/#", "#", "news/+/x", "devices/+/x", "own/+", "own/#", "$share/g/news/#",
@@ -251,7 +252,9 @@ def test_a_refused_subscription_gets_nothing(clients: Front) -> None:
 
 
 @VERSIONS
-def test_wills(suite: Suite, clients: Front, version: int) -> None:
+def test_a_will_needs_the_right_to_send_and_is_published_only_with_it(
+    suite: Suite, clients: Front, version: int
+) -> None:
     codes = CODES[version]
     will = Will("devices/bob/will", b"bye", 1)
     with Device(suite.mqtt_port, "w", "alice", "pw-a", version=version, will=will) as device:
@@ -266,7 +269,7 @@ def test_wills(suite: Suite, clients: Front, version: int) -> None:
 
 
 @VERSIONS
-def test_a_removed_user_and_a_changed_password(
+def test_clients_of_removed_users_and_changed_passwords_are_disconnected(
     suite: Suite, clients: Front, users: dict[str, Any], version: int
 ) -> None:
     for changed in (None, entry("other", OWN)):
@@ -291,7 +294,9 @@ def test_the_will_of_a_removed_user_is_dropped(suite: Suite, clients: Front, use
     assert reader.receive() == b"mine"
 
 
-def test_a_will_after_the_loss_of_the_gateway(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
+def test_a_will_left_by_a_lost_gateway_is_published_only_if_its_user_may_still_send(
+    suite: Suite, clients: Front, users: dict[str, Any]
+) -> None:
     """The right of one user is taken away while its will waits; another user's will is published."""
     write_users(suite, {**users, "temp": entry("pw-t", allow("devices/bob/#"))})
     clients.wait_code(0, "temp", "pw-t")
@@ -313,7 +318,9 @@ def test_a_will_after_the_loss_of_the_gateway(suite: Suite, clients: Front, user
     assert reader.receive() == b"mine"
 
 
-def test_rights_that_are_taken_away(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
+def test_clients_whose_subscriptions_are_no_longer_allowed_are_disconnected(
+    suite: Suite, clients: Front, users: dict[str, Any]
+) -> None:
     write_users(suite, {**users, "temp": entry("pw-t", OWN, allow("news/#"))})
     clients.wait_code(0, "temp", "pw-t")
     publisher, subscriber, other = (clients.device(name, "temp", "pw-t", clean=False) for name in "pso")
@@ -341,7 +348,9 @@ def test_rights_that_are_taken_away(suite: Suite, clients: Front, users: dict[st
     assert again.subscribe("news/#") == [1]
 
 
-def test_rights_that_are_taken_away_from_a_stored_session(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
+def test_a_resumed_session_has_lost_the_subscriptions_that_are_no_longer_allowed(
+    suite: Suite, clients: Front, users: dict[str, Any]
+) -> None:
     write_users(suite, {**users, "temp": entry("pw-t", OWN, allow("news/#"))})
     clients.wait_code(0, "temp", "pw-t")
     device = clients.device("stored", "temp", "pw-t", clean=False)
@@ -357,7 +366,9 @@ def test_rights_that_are_taken_away_from_a_stored_session(suite: Suite, clients:
     assert device.receive() == b"own"
 
 
-def test_a_new_address_below_a_filter(suite: Suite, clients: Front) -> None:
+def test_a_new_address_that_the_user_may_not_receive_ends_a_subscription_that_covers_it(
+    suite: Suite, clients: Front
+) -> None:
     device = clients.device("n", "alice", "pw-a")
     assert device.subscribe("own/+") == [1]  # rest/own/+ until there is an address `own`
     suite.edit("addresses.json", {"own": {"type": "topic", "flavor": TOPIC}})
@@ -369,7 +380,9 @@ def test_a_new_address_below_a_filter(suite: Suite, clients: Front) -> None:
 
 
 @pytest.mark.parametrize("kind", ["publish", "once", "will"])
-def test_retained_messages_of_a_user(suite: Suite, clients: Front, users: dict[str, Any], kind: str) -> None:
+def test_retained_messages_are_given_while_their_user_may_send_there(
+    suite: Suite, clients: Front, users: dict[str, Any], kind: str
+) -> None:
     """Another user reads them as long as their user may send there."""
     temp = entry("pw-t", allow(f"devices/bob/{kind}", operations=["send"]))
     write_users(suite, {**users, "temp": temp})
@@ -406,7 +419,9 @@ def test_retained_messages_of_a_user(suite: Suite, clients: Front, users: dict[s
     asked(suite, "retained", "clear", "devices/bob/#", "--force")
 
 
-def test_a_filter_of_everything_and_a_new_address(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
+def test_a_subscription_to_everything_ends_when_an_address_comes_that_is_not_allowed(
+    suite: Suite, clients: Front, users: dict[str, Any]
+) -> None:
     """All addresses that exist are allowed: the subscription ends with an address that is not."""
     everything = [f"{name}/#" for name in json.loads((suite.config / "addresses.json").read_text())]
     write_users(suite, {**users, "temp": entry("pw-t", allow(*everything))})
@@ -440,7 +455,7 @@ def asked(suite: Suite, *words: str) -> list[str]:
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_client_id_of_two_users(suite: Suite, clients: Front) -> None:
+def test_two_users_with_the_same_client_id_have_two_sessions(suite: Suite, clients: Front) -> None:
     will = Will("devices/alice/will", b"will of alice", 1)
     alice = clients.device("same", "alice", "pw-a", clean=False, will=will)
     assert alice.subscribe("devices/alice/#") == [1]

@@ -65,7 +65,7 @@ class Intruder:
             self.tries += 1
 
 
-def test_killed_while_logins_and_changes_are_under_way(tmp_path: Path) -> None:
+def test_rights_hold_while_processes_are_killed_during_logins_and_changes(tmp_path: Path) -> None:
     with running(tmp_path, ADDRESSES, options=()) as suite, front(suite) as clients:
         write_users(suite, {**STABLE, "temp": DENIED})
         suite.up()

@@ -18,7 +18,7 @@ from proton.utils import SendException
 from enmasse.mqtt.packets import V5, V311, Properties, Will
 from enmasse.testing import Suite, running, wait_for
 from tests.system import amqp_users
-from tests.system.mqtt_users import CODES, PATIENCE, Front, allow, entry, front, write_users
+from tests.system.mqtt_users import CODES, PATIENCE, Front, allow, entry, front, with_users, write_users
 from tests.system.test_mqtt import ask
 
 TOPIC, QUEUE = "small-persisted-topic", "small-persisted-queue"
@@ -40,13 +40,10 @@ TEMP = entry("pw-t", OWN, READS)
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("together"), ADDRESSES, options=()) as found:
-        write_users(found, USERS)
-        found.up()
+    with with_users(tmp_path_factory.mktemp("together"), ADDRESSES, USERS, options=()) as found:
         ask(found, "scale", "mqtt_gateway=2")
         found.wait_ready()
         yield found
-        assert found.down() == 0
 
 
 @pytest.fixture
@@ -66,7 +63,9 @@ def ports(suite: Suite) -> list[int]:
 
 
 @pytest.mark.parametrize("gateways", [(0, 0), (0, 1)])
-def test_a_member_of_a_group_loses_its_right(suite: Suite, clients: Front, gateways: tuple[int, int]) -> None:
+def test_messages_of_a_group_go_to_others_when_a_member_loses_its_right(
+    suite: Suite, clients: Front, gateways: tuple[int, int]
+) -> None:
     """Messages that it has not acknowledged, and all later ones, go to the other user's client."""
     write_users(suite, {**USERS, "temp": TEMP})
     clients.wait_code(0, "temp", "pw-t")
@@ -98,7 +97,7 @@ def _may_read(clients: Front, port: int) -> bool:
 # --- requests and replies ---------------------------------------------------------------------------------------------
 
 
-def test_a_request_and_its_reply_between_users(clients: Front) -> None:
+def test_a_reply_to_another_user_needs_the_right_to_send_there(clients: Front) -> None:
     alice, bob = clients.device("asks", "alice", "pw-a"), clients.device("replies", "bob", "pw-b")
     assert bob.subscribe("ask", qos=0) == [0]
     assert alice.subscribe("devices/alice/replies") == [1]
@@ -113,7 +112,7 @@ def test_a_request_and_its_reply_between_users(clients: Front) -> None:
     assert (reply.payload, reply.properties.correlation_data) == (b"fine", b"7")
 
 
-def test_a_reply_to_an_amqp_client(suite: Suite, clients: Front) -> None:
+def test_a_reply_to_a_temporary_address_of_amqp_needs_no_permission(suite: Suite, clients: Front) -> None:
     """By a temporary address, to which a reply needs no permission."""
     bob = clients.device("replies", "bob", "pw-b")
     assert bob.subscribe("ask", qos=0) == [0]
@@ -172,7 +171,7 @@ def test_a_will_of_an_amqp_client_needs_the_right_to_send_there(suite: Suite, cl
 
 
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
-def test_mosquitto_sub(suite: Suite, clients: Front, version: str) -> None:
+def test_mosquitto_sub_receives_what_its_user_may(suite: Suite, clients: Front, version: str) -> None:
     command = ["mosquitto_sub", "-p", str(suite.mqtt_port), "-V", version, "-u", "alice", "-q", "1", "-W", "120"]
     reading = [*command, "-P", "pw-a", "-C", "1", "-v", "-t", "devices/alice/#"]
     with subprocess.Popen(reading, stdout=subprocess.PIPE, text=True) as listening:
@@ -196,7 +195,7 @@ def _ended(process: subprocess.Popen[str]) -> bool:
 
 
 @pytest.mark.parametrize("protocol", [MQTTv311, MQTTv5])
-def test_websocket(suite: Suite, clients: Front, protocol: int) -> None:
+def test_clients_log_in_over_websocket(suite: Suite, clients: Front, protocol: int) -> None:
     seen: list[str] = []
     granted: list[list[int]] = []
     got = threading.Event()

@@ -46,7 +46,7 @@ def refused(attach: Callable[[str], Any], address: str) -> bool:
 
 
 @pytest.mark.needs("qdrouterd")
-def test_users_that_are_there_at_the_start(tmp_path: Path) -> None:
+def test_users_present_at_the_start_log_in_through_dispatch(tmp_path: Path) -> None:
     with running(tmp_path, ADDRESSES, options=DISPATCH) as suite:
         write_users(suite, {"alice": entry("pw-a", allow("jobs")), "bob": entry("pw-b")})
         suite.up()
@@ -69,7 +69,7 @@ def test_users_that_are_there_at_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("qdrouterd")
-def test_users_that_come_later_are_reported_until_the_next_start(tmp_path: Path) -> None:
+def test_users_added_later_are_reported_as_ineffective_until_the_next_start(tmp_path: Path) -> None:
     with running(tmp_path, ADDRESSES, options=DISPATCH) as suite:
         suite.up()
         proton(suite, None).close()

@@ -54,7 +54,7 @@ def test_a_removed_queue_is_kept_until_it_is_drained(suite: Suite, doomed: str) 
     exchange(suite.url, [doomed])
 
 
-def test_a_topic_with_a_subscriber_who_is_away_is_kept(suite: Suite) -> None:
+def test_a_removed_topic_is_kept_while_a_subscription_has_messages(suite: Suite) -> None:
     suite.edit("addresses.json", {"doomed-topic": {"type": "topic", "flavor": TOPIC}})
     suite.wait_ready()
     subscribe(suite.url, "doomed-topic", "away")
@@ -65,7 +65,7 @@ def test_a_topic_with_a_subscriber_who_is_away_is_kept(suite: Suite) -> None:
     wait_gone(suite, "doomed-topic")
 
 
-def test_force_throws_away(suite: Suite, doomed: str) -> None:
+def test_force_deletes_the_address_with_its_messages(suite: Suite, doomed: str) -> None:
     remove(suite, doomed, "--force")
     wait_gone(suite, doomed)
     suite.edit("addresses.json", {doomed: STORED})
@@ -76,7 +76,7 @@ def test_force_throws_away(suite: Suite, doomed: str) -> None:
 @pytest.mark.parametrize(
     "other", [{"type": "topic", "flavor": TOPIC}, {"type": "anycast"}, {"type": "multicast"}], ids=lambda e: e["type"]
 )
-def test_another_type_waits_until_the_queue_is_empty(suite: Suite, doomed: str, other: dict[str, str]) -> None:
+def test_a_change_of_type_waits_until_the_queue_is_empty(suite: Suite, doomed: str, other: dict[str, str]) -> None:
     suite.edit("addresses.json", {doomed: other})
     wait_message(suite, doomed, f"retyped from queue to {other['type']}: still holds 10 messages on broker ")
     wait_address(suite, doomed, type=other["type"], ready=False, messages=10)
@@ -85,7 +85,7 @@ def test_another_type_waits_until_the_queue_is_empty(suite: Suite, doomed: str, 
     exchange(suite.url, [doomed])
 
 
-def test_another_flavor_takes_over_and_nothing_is_hidden(suite: Suite, doomed: str) -> None:
+def test_a_change_of_flavor_keeps_waiting_messages_visible_until_they_are_consumed(suite: Suite, doomed: str) -> None:
     suite.edit("addresses.json", {doomed: {**STORED, "flavor": "vanilla-queue"}})
     wait_message(suite, doomed, f"given flavor vanilla-queue instead of {QUEUE}: still holds 10 messages on broker ")
     wait_address(suite, doomed, flavor="vanilla-queue", messages=10, ready=True)

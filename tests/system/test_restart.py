@@ -40,7 +40,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_restart(own: Suite, number: signal.Signals) -> None:
+def test_a_restart_keeps_all_accepted_messages(own: Suite, number: signal.Signals) -> None:
     """In mid-stream: exactly what was accepted comes, and perhaps what was never answered."""
     before = status(own)
     topic = f"topic-{number.name}"

@@ -14,14 +14,14 @@ PROGRAM = Path(__file__).parents[2] / "charts" / "enmasse" / "files" / "roundtri
 
 
 @pytest.mark.parametrize("address", ["", "direct", "orders"])
-def test_a_message_comes_back(suite: Suite, address: str) -> None:
+def test_a_sent_message_is_received(suite: Suite, address: str) -> None:
     """From a reply address of the router, by the router alone, and by a broker."""
     done = subprocess.run([sys.executable, PROGRAM, suite.url, address], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "'round trip' came back from " in done.stdout and done.stdout.endswith(": Accepted()\n")
 
 
-def test_an_address_that_is_not_there_fails(suite: Suite) -> None:
+def test_an_unknown_address_is_refused(suite: Suite) -> None:
     done = subprocess.run([sys.executable, PROGRAM, suite.url, "nowhere"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "no message came back from 'nowhere': amqp:not-found" in done.stderr

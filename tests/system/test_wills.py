@@ -133,7 +133,7 @@ def names(devices: list[Device]) -> list[str]:
 @pytest.mark.clause("v5", "MQTT-3.1.2-8", "MQTT-3.1.2-10", "MQTT-3.14.4-3")
 @pytest.mark.clause("v3.1.1", "MQTT-3.1.2-8", "MQTT-3.1.2-10")
 @pytest.mark.parametrize("version", [MQTTv311, MQTTv5])
-def test_devices_that_die_and_devices_that_leave(suite: Suite, version: int) -> None:
+def test_wills_of_lost_devices_are_published_and_those_of_disconnected_ones_are_not(suite: Suite, version: int) -> None:
     with devices(suite, DEVICES, f"d{version}", version=version) as found:
         for device in found[::2]:
             device.die()
@@ -174,7 +174,7 @@ def test_a_will_on_a_topic_reaches_amqp_and_mqtt_and_may_be_retained(suite: Suit
 
 
 @pytest.mark.parametrize("kind", ["mqtt_gateway", "mqtt_lwt", "router"])
-def test_who_comes_again_after_a_crash_triggers_nothing_and_who_does_not_does_once(suite: Suite, kind: str) -> None:
+def test_after_a_crash_only_wills_of_devices_that_do_not_reconnect_are_published_once(suite: Suite, kind: str) -> None:
     """Devices that are dead before anybody can tell of it, and devices that live. On a slow machine the gateway may not
     be back within the grace time: nothing is said of devices that connect again as late."""
     with devices(suite, DEVICES, f"after-{kind}") as found:
@@ -199,7 +199,7 @@ def test_who_comes_again_after_a_crash_triggers_nothing_and_who_does_not_does_on
         wait_for("all are forgotten", lambda: wills(suite) == 0, PATIENCE)
 
 
-def test_no_device_with_a_will_is_accepted_while_its_store_is_away(suite: Suite) -> None:
+def test_devices_with_a_will_are_refused_while_the_store_of_wills_is_unavailable(suite: Suite) -> None:
     server = STORES[suite.offset]
     if server is None:
         (suite.data / "mqtt_lwt" / "store.db").rename(suite.data / "away")
