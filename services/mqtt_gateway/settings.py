@@ -22,7 +22,8 @@ class GatewaySettings(settings.RoutedSettings, frozen=True, kw_only=True):
     """The authentication service, which clients log in at as soon as there are users; None: every client may do
     everything."""
     logins: settings.HostPort | None = None
-    """The listener for passwords of the authentication service, which needs `credential`; None: a connection to `authserv` for each login."""
+    """The listener for passwords of the authentication service, which needs `credential`; None: a connection to
+    `authserv` for each login."""
     authserv_ca: str | None = None
     """File in PEM with the authority of its certificate; None: no TLS, on loopback only."""
     unauthorized_publish: Literal["close", "drop"] = "close"
