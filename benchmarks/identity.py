@@ -17,7 +17,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -243,9 +243,15 @@ class RouterOf(Server):
         return float(times.user + times.system)
 
 
+@cache
+def _proof() -> dict[str, Any]:
+    found = hashed("secret", random=True)
+    return {"password": found.password, "scram": msgspec.to_builtins(found.scram)}
+
+
 def users(count: int, *permissions: dict[str, Any]) -> dict[str, Any]:
-    """Return alice with these permissions, and other users."""
-    proof = {"password": hashed("secret", random=True).password}
+    """Return alice with these permissions, and other users. Their password is the same in each call, hash included."""
+    proof = _proof()  # else it would be a change of all passwords
     own = {"allow": ["send", "recv"], "addresses": ["devices/${user}/#"]}
     return {"alice": {**proof, "permissions": list(permissions)}} | {
         f"u{n}": {**proof, "permissions": [own]} for n in range(count)

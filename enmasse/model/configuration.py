@@ -19,7 +19,7 @@ from enmasse.model.issuers import Issuer, parse_issuers
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse, shown
 from enmasse.model.merged import MergedDocument, Source, fingerprint, kept
 from enmasse.model.names import AddressName
-from enmasse.model.users import User, parse_users, unknown_groups
+from enmasse.model.users import Known, User, parse_users, unknown_groups
 
 ADDRESSES, FLAVORS, BROKERS = "addresses.json", "flavors.json", "brokers.json"
 USERS, ISSUERS = "users.json", "issuers.json"
@@ -99,8 +99,9 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """Address → the name of its source, if there are several sources."""
 
 
-def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
-    """Return the configuration that applies: the files' contents over the last valid state."""
+def apply(contents: Mapping[str, Content], last: AppliedState, known_users: Known | None = None) -> Applied:
+    """Return the configuration that applies: the files' contents over the last valid state. `known_users`: as of
+    `parse_users`."""
     config = dict(last.config)
     problems: list[Problem] = []
     documents = {file: _document(file, contents.get(file), config, problems) for file in FILES}
@@ -116,7 +117,7 @@ def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
         problems += unknown_names(document, brokers or {}, known, flavors)
     if brokers is not None:
         problems += _unplaced(brokers, flavors, documents[FLAVORS])
-    users = _users(documents[USERS], last, problems)
+    users = _users(documents[USERS], last, problems, known_users)
     issuers = _issuers(documents[ISSUERS], last, problems)
     state = AppliedState(
         config=config, addresses=addresses, flavors=flavors, brokers=brokers, users=users, issuers=issuers
@@ -207,11 +208,13 @@ def _brokers(
     return {**found, **kept(document, before)}
 
 
-def _users(document: Document | None, last: AppliedState, problems: list[Problem]) -> dict[str, User] | None:
+def _users(
+    document: Document | None, last: AppliedState, problems: list[Problem], known: Known | None
+) -> dict[str, User] | None:
     """Return the users; a file that is gone or cannot be used takes none away."""
     if document is None:
         return last.users
-    good, wrong = parse_users(document)
+    good, wrong = parse_users(document, known)
     problems += wrong
     before = last.users or {}
     found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}

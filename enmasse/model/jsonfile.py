@@ -187,10 +187,14 @@ def _without_repetition(text: str) -> dict[str, Any] | None:
         value = decode(text, dict[str, Any])
     except ValueError:
         return None
-    colons, level = text.count(":"), [value]
-    while level:
-        colons -= sum(map(len, level))
-        level = [inner for inner in chain.from_iterable(map(dict.values, level)) if isinstance(inner, dict)]
+    colons = text.count(":")
+    objects: list[dict[str, Any]] = [value]
+    arrays: list[list[Any]] = []
+    while objects or arrays:
+        colons -= sum(map(len, objects))
+        inner = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(arrays)]
+        objects = [each for each in inner if isinstance(each, dict)]
+        arrays = [each for each in inner if isinstance(each, list)]
     return value if colons == 0 else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import marshal
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -93,16 +94,38 @@ class User(Granted, frozen=True, kw_only=True, omit_defaults=True):
         return Granted(groups=self.groups, permissions=self.permissions)
 
 
-def parse_users(document: Document) -> tuple[dict[str, User], list[Problem]]:
-    """Return the valid entries of users.json, and the problems of the others."""
+Known = dict[str, tuple[bytes, User]]
+"""Name of a valid entry → digest of it as written, and the user: what need not be parsed again."""
+
+
+def parse_users(document: Document, known: Known | None = None) -> tuple[dict[str, User], list[Problem]]:
+    """Return the valid entries of users.json, and the problems of the others. `known`: entries of the call before,
+    which is replaced by those of this one."""
+    before = dict(known or {})
+    now: Known = {} if known is None else known
+    now.clear()
 
     def parse(name: str, entry: Any) -> User:
-        reason = name_error(name)
-        if reason is not None:
-            raise Wrong(reason)
-        return _entry(name, entry)
+        mark = _mark(entry)
+        found = before.get(name)
+        if found is None or found[0] != mark or not mark:
+            reason = name_error(name)
+            if reason is not None:
+                raise Wrong(reason)
+            found = mark, _entry(name, entry)
+        now[name] = found
+        return found[1]
 
     return document.parsed(parse)
+
+
+def _mark(entry: Any) -> bytes:
+    """Return a digest that equal values of JSON have in common, and no others; b"" for those with keys that occur
+    twice."""
+    try:
+        return hashlib.blake2b(marshal.dumps(entry, 0), digest_size=16).digest()
+    except ValueError:
+        return b""
 
 
 def unknown_groups(document: Document, users: Mapping[str, User]) -> list[Problem]:

@@ -6,6 +6,7 @@ import asyncio
 
 from enmasse.model.configuration import Applied, AppliedState, Content, apply
 from enmasse.model.jsonfile import Problem
+from enmasse.model.users import Known
 from services.configserv.store import Store
 
 
@@ -18,6 +19,7 @@ class AppliedConfiguration:
         self._store = store
         self._saved = self.now.state
         self._saving = asyncio.Lock()
+        self._known_users: Known = {}
 
     @property
     def state(self) -> AppliedState:
@@ -30,8 +32,8 @@ class AppliedConfiguration:
         return [*self.now.problems, *self.disk_problems]
 
     def compute(self, contents: dict[str, Content]) -> Applied:
-        """Return the configuration that follows from these files. Changes nothing; may be called in any thread."""
-        return apply(contents, self.now.state)
+        """Return the configuration that follows from these files. May be called in any thread, one call at a time."""
+        return apply(contents, self.now.state, self._known_users)
 
     def take(self, now: Applied) -> Applied:
         """Put a configuration in force; return the one before."""

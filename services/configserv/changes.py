@@ -36,8 +36,6 @@ def _audit(was: AppliedState, now: AppliedState) -> None:
     old_users, new_users = was.users or {}, now.users or {}
     if old_users == new_users:
         return
-    granted = {name: user.granted for name, user in old_users.items()}
-    regranted = {name: user.granted for name, user in new_users.items()}
     both = [name for name in differing(old_users, new_users) if name in old_users and name in new_users]
     passwords = [
         name
@@ -49,7 +47,7 @@ def _audit(was: AppliedState, now: AppliedState) -> None:
             "added": [name for name in new_users if name not in old_users],
             "removed": [name for name in old_users if name not in new_users],
             "passwords": passwords,
-            "permissions": [name for name in both if granted[name] != regranted[name]],
+            "permissions": [name for name in both if old_users[name].granted != new_users[name].granted],
         }
     )
     log.audit("audit.users.changed", from_=USERS, what="users and groups", **facts, **names)

@@ -370,7 +370,7 @@ class ConfigService:
             self._changed("flavors")
         if self._applied.now.users_known:
             other = not before.users_known or now.users != was.users or now.anonymous != was.anonymous
-            changes = (USERS, "permissions") if other else (USERS,) if now.issuers != was.issuers else ()
+            changes = ("permissions", USERS) if other else (USERS,) if now.issuers != was.issuers else ()
             revised += changes
             self._changed(*changes)
         placed, moved = self._placed.now, Moves([], [])

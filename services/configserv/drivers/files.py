@@ -15,7 +15,7 @@ from enmasse.model.configuration import FILES, Content, Unreadable
 from enmasse.model.jsonfile import MAX_BYTES
 from services.configserv.drivers.driver import Contents
 
-POLL, POLL_CHANGED = 0.2, 0.05
+POLL, POLL_CHANGED = 0.1, 0.05
 """Seconds between looks, and to the next one where a change was seen: it is read then, not while it is being written.
 """
 
