@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # typeshed leaves scanstring out
 from typing import Any, NoReturn, TypeVar
@@ -113,7 +113,20 @@ def shown(name: str) -> str:
 
 
 class _Repeated(dict[str, Any]):
-    """An object in which a key occurs more than once."""
+    """An object in which a key occurs more than once. `keys_seen`: all of its keys."""
+
+    def __init__(self, items: list[tuple[str, Any]]) -> None:
+        super().__init__(items)
+        self.keys_seen = [key for key, _ in items]
+
+
+def _repetitions(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of keys that occur twice in a value and what is in it."""
+    if isinstance(value, _Repeated):
+        yield from ((*path, key) for key in value if value.keys_seen.count(key) > 1)
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _repetitions(inner, (*path, str(key)))
 
 
 def parse(file: str, data: bytes) -> Document:
@@ -140,7 +153,7 @@ def parse(file: str, data: bytes) -> Document:
         found = dict(items)
         if len(found) != len(items):
             repeated = True
-            return _Repeated(found)
+            return _Repeated(items)
         return found
 
     def constant(name: str) -> NoReturn:
@@ -177,6 +190,9 @@ def parse(file: str, data: bytes) -> Document:
             for path in document._lines
             if path in twice and not any(path[:n] in twice for n in range(1, len(path)))
         ]
+        known = {path[0] for path in document.duplicates}  # others have them deeper, or in arrays
+        for name, entry in value.items():
+            document.duplicates += () if name in known else [*_repetitions(entry, (name,))][:1]
     return document
 
 

@@ -11,6 +11,7 @@ import pytest
 from enmasse.model.jsonfile import parse
 from enmasse.model.users import (
     MAX_ARGON2_MEMORY,
+    Known,
     Permission,
     User,
     Verifier,
@@ -154,3 +155,33 @@ def test_legal_patterns(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["", "a/#/b", "*/a", "a#", "a/b*", "+", "a/+", "a b", "a::b", "${name}", "a" * 600])
 def test_illegal_patterns(pattern: str) -> None:
     assert pattern_error(pattern) is not None
+
+
+def test_entries_that_have_not_changed_are_not_parsed_again() -> None:
+    known: Known = {}
+
+    def users(**entries: Any) -> tuple[dict[str, User], list[str]]:
+        good, problems = parse_users(parse("users.json", json.dumps(entries).encode()), known)
+        return good, [str(problem.entry) for problem in problems]
+
+    one, other = {"groups": ["a"]}, {"permissions": [{"allow": ["send"], "addresses": ["x"]}]}
+    first, _ = users(alice=one, bob=other, carol={})
+    second, _ = users(alice=one, bob={**other, "groups": ["b"]}, dave={})
+    assert second["alice"] is first["alice"]
+    assert second["bob"].groups == ("b",)
+    assert known.keys() == {"alice", "bob", "dave"}
+    third, wrong = users(alice={"groups": "a"}, bob=other)
+    assert (list(third), wrong) == (["bob"], ["alice"])
+    assert users(alice=one, bob=other)[0] == {"alice": first["alice"], "bob": first["bob"]}
+
+
+def test_a_key_that_occurs_twice_is_found_again_in_an_entry_that_is_known() -> None:
+    known: Known = {}
+    for text, good in (('{"a": {"groups": ["x"]}}', True), ('{"a": {"groups": [], "groups": ["x"]}}', False)):
+        assert bool(parse_users(parse("users.json", text.encode()), known)[0]) is good
+
+
+@pytest.mark.parametrize("permission", ['{"allow": ["send"], "allow": ["send"], "addresses": ["a"]}', "{}, {}"])
+def test_objects_in_arrays_are_read_as_others_are(permission: str) -> None:
+    document = parse("users.json", f'{{"a": {{"permissions": [{permission}]}}}}'.encode())
+    assert document.duplicates == ([("a", "permissions", "0", "allow")] if "allow" in permission else [])
