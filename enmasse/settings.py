@@ -39,8 +39,6 @@ class RoutedSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_
     router: HostPort
     """The router's listener for services."""
     configserv: HostPort
-    router_scram: bool = True
-    """Whether the router authenticates by `credential`. False: another product, which takes anonymous connections."""
 
 
 NAME = "ENMASSE_NAME"

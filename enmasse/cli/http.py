@@ -38,13 +38,13 @@ def operator_secret(offset: int, timeout: float = ANSWER_SECONDS) -> str:
 
 
 def operator_credential(offset: int, timeout: float = ANSWER_SECONDS) -> Credential | None:
-    """Return the operator's credential for the router of the running suite; None if no suite answers, or its router
-    takes anonymous operators. Raises NotAllowed."""
+    """Return the operator's credential for the router of the running suite; None if no suite answers. Raises
+    NotAllowed."""
     try:
         info = suite_info(offset, timeout)
     except NotRunning:
         return None
-    return credential(_secret(info)) if info.get("operators_authenticate") else None
+    return credential(_secret(info))
 
 
 def _secret(info: dict[str, Any]) -> str:

@@ -17,8 +17,10 @@ def _find(service: Program) -> Program:
     return service
 
 
-def _router_settings(name: str, entities: Entities, address: Callable[[str], str], log_level: str) -> dict[str, Any]:
-    return {"name": name, "health": address("health"), "log_level": log_level, "entities": entities}
+def _router_settings(
+    name: str, entities: Entities, address: Callable[[str], str], log_level: str, _: str
+) -> dict[str, Any]:
+    return {"name": name, "health": address(f"{name}/health"), "log_level": log_level, "entities": entities}
 
 
 def _pod(name: str, settings: Mapping[str, Any], log_level: str) -> Pod:

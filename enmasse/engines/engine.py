@@ -44,8 +44,9 @@ class RouterEngine:
     """Most routers of one suite: 1 if they form no mesh."""
     find: Callable[[Program], Program]
     """Return the program; the argument runs services of ours. Raises Unavailable."""
-    settings: Callable[[str, Entities, Callable[[str], str], str], dict[str, Any]]
-    """(name, entities of an embedded router, key → host:port of an internal port, log level) → settings."""
+    settings: Callable[[str, Entities, Callable[[str], str], str, str], dict[str, Any]]
+    """(name, entities of an embedded router, key → host:port of an internal port, log level, file with the router's
+    secret in a line) → settings."""
 
 
 @dataclass(frozen=True, slots=True)

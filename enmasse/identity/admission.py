@@ -18,6 +18,7 @@ from enmasse.model.users import Verifier
 
 EXTERNAL, PLAIN = "EXTERNAL", "PLAIN"
 _WITHDRAWN = "is no longer among the peers, or has another secret"
+_NOT_HERE = "may not connect here"
 _MOST_LOGGED = 100
 """Refusals of one connection that are logged; the same one is logged once."""
 
@@ -26,14 +27,22 @@ class Admission:
     """Authenticates the peer of one connection, and checks what it asks for. Refusals are logged."""
 
     def __init__(
-        self, listener: Listener, peers: Peers | None, address: str, certificate: Mapping[str, Any] | None = None
+        self,
+        listener: Listener,
+        peers: Peers | None,
+        address: str,
+        certificate: Mapping[str, Any] | None = None,
+        *,
+        before_open: bool = False,
     ) -> None:
         """`peers`: None if the peer proves itself by its `certificate`, which TLS has verified, as from
-        `ssl.SSLSocket.getpeercert`. `address`: host:port of the peer."""
+        `ssl.SSLSocket.getpeercert`. `address`: host:port of the peer. `before_open`: a peer for whose role the listener
+        is not cannot authenticate; otherwise it is refused when it opens its connection."""
         self.close: Callable[[AmqpError], None] | None = None
         """Closes the connection."""
         self._listener = listener
         self._peers = peers
+        self._before_open = before_open
         self._address = address
         self._certificate = certificate
         self._claimed = ""
@@ -77,6 +86,8 @@ class Admission:
         self._claimed = name
         assert self._peers is not None
         self._found = self._peers.find(name)
+        if self._before_open and self._found is not None and self._found.role not in roles.TABLE[self._listener]:
+            self._failure, self._found = _NOT_HERE, None
         return None if self._found is None else self._found.verifier
 
     def opened(self, user: str | None) -> Peer:
@@ -88,7 +99,7 @@ class Admission:
         self._peer = peer
         access = roles.access(self._listener, peer)
         if access is None:
-            raise self.refusal("may not connect here")
+            raise self.refusal(_NOT_HERE)
         if self._peers is not None and self._found is not None:
             if self._peers.find(user) != self._found:
                 raise self.refusal(_WITHDRAWN)

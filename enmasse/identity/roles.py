@@ -52,6 +52,8 @@ class Listener(StrEnum):
     """The routers' listener for gateways, subserv and mqtt_lwt."""
     OPERATORS = "operators"
     """The routers' listener for operators."""
+    MESH = "inter-router"
+    """The listener of Qpid Dispatch for other routers."""
     AUTHSERV = "authserv"
     """The authentication service, if its peers have certificates. The SASL exchange is that of a user."""
     LOGINS = "logins"
@@ -110,6 +112,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     Listener.OPERATORS: {
         Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_EVERYTHING, manage=True),
     },
+    Listener.MESH: {Role.ROUTER: Access(send=_EVERYTHING, recv=_EVERYTHING)},
     Listener.AUTHSERV: {Role.ROUTER: Access(), Role.BROKER: Access(), Role.GATEWAY: Access()},
     Listener.LOGINS: {Role.GATEWAY: Access(send=("logins",), recv=("logins",))},
 }

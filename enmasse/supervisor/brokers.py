@@ -13,7 +13,7 @@ from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.group import ChildGroup
-from enmasse.supervisor.plan import PEERS, Options, authenticates
+from enmasse.supervisor.plan import PEERS, Options
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 
@@ -114,11 +114,10 @@ class DesiredBrokers(ChildGroup[str]):
             "health": f"{LOOPBACK}:{self._ports.get(f'{process.name}/health')}",
             "listen": f"{LOOPBACK}:{self._ports.get(f'{process.name}/amqp')}",
             "log_level": self._options.log_level("broker"),
+            "peers": str(self._data.run / PEERS),
         }
         if desired.ENGINES[process.kind] == EMBEDDED:
             settings["audit"] = str(self._data.audit)
-        if authenticates(self._options):
-            settings["peers"] = str(self._data.run / PEERS)
         for key in ("data_dir", "page_dir"):  # if not absolute: below the data directory of the suite
             if isinstance(settings.get(key), str):
                 settings[key] = str(self._data.path / "brokers" / settings[key])

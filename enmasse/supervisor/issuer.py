@@ -17,7 +17,7 @@ from enmasse.files import write_text
 from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
 from enmasse.identity.operator import OPERATOR, SECRET_FILE
 from enmasse.identity.roles import Role
-from enmasse.supervisor.plan import CREDENTIAL, PEERS
+from enmasse.supervisor.plan import CREDENTIAL, PEERS, SECRET
 
 
 class Issuer:
@@ -36,10 +36,9 @@ class Issuer:
 
     def begin(self) -> None:
         """Remove what an earlier suite has left, and write the operator's secret. Raises OSError."""
-        for file in self._folder.glob(f"*{CREDENTIAL}"):
+        for file in (*self._folder.glob(f"*{CREDENTIAL}"), *self._folder.glob(f"*{SECRET}")):
             file.unlink()
         self._peers.unlink(missing_ok=True)
-        self._operator_file.unlink(missing_ok=True)
         self._admit(OPERATOR, Role.OPERATOR, self.operator_secret)
         self._admit(self.supervisor.name, self.supervisor.role, self.supervisor.secret)
         self.restore()
@@ -51,19 +50,23 @@ class Issuer:
         if not self._operator_file.exists():
             write_text(self._operator_file, f"{self.operator_secret}\n")
 
-    def issue(self, name: str, role: Role) -> None:
-        """Give the process `name`, which is about to start, a new secret. Raises OSError."""
+    def issue(self, name: str, role: Role, *, as_line: bool = False) -> None:
+        """Give the process `name`, which is about to start, a new secret: in a file that `read_credential` reads, or
+        `as_line` in one that has nothing else, for programs of other products. Raises OSError."""
         credential = Credential(name, role, new_secret())
         self._admit(name, role, credential.secret)
         self._write_peers()
-        write_text(self._folder / f"{name}{CREDENTIAL}", msgspec.json.encode(credential).decode())
+        if as_line:
+            write_text(self._folder / f"{name}{SECRET}", f"{credential.secret}\n")
+        else:
+            write_text(self._folder / f"{name}{CREDENTIAL}", msgspec.json.encode(credential).decode())
 
     def withdraw(self, name: str) -> None:
         """Refuse the process `name` from now on: it has left the suite. Raises OSError."""
         if self._entries.pop(name, None) is not None:
             self._write_peers()
-        with contextlib.suppress(FileNotFoundError):
-            (self._folder / f"{name}{CREDENTIAL}").unlink()
+        for suffix in (CREDENTIAL, SECRET):
+            (self._folder / f"{name}{suffix}").unlink(missing_ok=True)
 
     def end(self) -> None:
         """Remove the operator's secret, which is no longer valid."""

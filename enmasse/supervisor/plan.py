@@ -12,6 +12,7 @@ import msgspec
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import ROUTERS
 from enmasse.engines.program import Spec
+from enmasse.identity.roles import Listener as Inner
 from enmasse.loopback import is_loopback
 from enmasse.settings import LogLevel
 from enmasse.supervisor.datadir import DataDir
@@ -31,6 +32,8 @@ MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)
 """Parts that `--without` can leave out."""
 AUTHSERV = "authserv"
+ROUTERS_LISTENERS = tuple(map(str, (Inner.OPERATORS, Inner.SERVICES, Inner.MESH)))
+"""Names of a router's listeners for processes and operators."""
 USERS = "users.json"
 ISSUERS = "issuers.json"
 LOGINS = (USERS, ISSUERS)
@@ -42,6 +45,8 @@ PEERS = "peers.verifiers"
 """File in the folder `run` from which listeners read the processes of the suite."""
 CREDENTIAL = ".credential"
 """Suffix of the file in the folder `run` with the credential of a process."""
+SECRET = ".secret"  # noqa: S105 (a suffix)
+"""Suffix of a file there with a secret alone: the operator's, and those of routers of other products."""
 SCRAM = "SCRAM-SHA-256"
 CA_CERT, CA_KEY, SERVER_CERT, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"
 """Files of `--tls auto`."""
@@ -193,16 +198,14 @@ class SettingsMaker:
 
     def routed(self, name: str, kind: str = "", **more: Any) -> dict[str, Any]:
         """Build the settings of a service behind the router, and `more`."""
-        router = self.address(SERVICES)
-        scram = authenticates(self.options)
-        return self(name, kind, router=router, configserv=self.configserv, router_scram=scram, **more)
+        return self(name, kind, router=self.address(SERVICES), configserv=self.configserv, **more)
 
 
 def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]:
     """Return the services of which every suite has one, in the order of display. Reserves their ports."""
     settings = SettingsMaker(options, data, ports)
     configserv, ragent = settings.configserv, settings.address("ragent/amqp")
-    tls = tls_files(options, clients=authenticates(options)) or None
+    tls = tls_files(options, clients=knows_roles(options)) or None
     # brokers.json names brokers made by hand; then no storage controller is needed.
     by_hand = has_brokers_by_hand(options.config)
     reporters = ["ragent"] if by_hand else ["ragent", "storage_controller"]
@@ -236,13 +239,14 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             settings(
                 "ragent",
                 listen=ragent,
-                peers=settings.peers if authenticates(options) else None,
+                peers=settings.peers,
+                router_secrets=None if knows_roles(options) else str(data.run / f"{{router}}{SECRET}"),
                 configserv=configserv,
                 listeners=for_clients,
                 mqtt=options.has_mqtt,
                 sasl_plugin=AUTHSERV if asks_for_users(options) else None,
-                authenticate=options.users and not authenticates(options),
-                static=["ragent", "operators", "services", "inter-router"],
+                authenticate=options.users and not knows_roles(options),
+                static=["ragent", *ROUTERS_LISTENERS],
             ),
         ),
         *([] if by_hand else [_storage_controller(settings, configserv, data)]),
@@ -255,6 +259,8 @@ def authserv(options: Options, data: DataDir, ports: InternalPorts) -> Spec:
     listen, configserv = settings.address(f"{AUTHSERV}/amqp"), settings.configserv
     logins = settings.address(f"{AUTHSERV}/logins")
     made = settings(AUTHSERV, listen=listen, configserv=configserv, logins=logins, peers=settings.peers)
+    if not knows_roles(options):
+        made["processes"] = {each: settings.address(f"{AUTHSERV}/{each}") for each in ROUTERS_LISTENERS}
     return Spec(AUTHSERV, AUTHSERV, made)
 
 
@@ -276,16 +282,16 @@ def embedded_kinds(options: Options) -> list[str]:
     return kinds
 
 
-def authenticates(options: Options) -> bool:
-    """Return True if routers authenticate, and their peers and brokers to them: routers of other products take and
-    open anonymous connections."""
+def knows_roles(options: Options) -> bool:
+    """Return True if routers know the suite's processes and their roles. Those of other products ask the
+    authentication service about them."""
     return options.router == EMBEDDED
 
 
 def asks_for_users(options: Options) -> bool:
     """Return True if listeners for AMQP clients ask for a user as soon as there are users. Those of Dispatch do so if
     there were users at the start."""
-    return authenticates(options) or options.users
+    return knows_roles(options) or options.users
 
 
 def router_name(number: int) -> str:
@@ -307,13 +313,10 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> 
     settings = SettingsMaker(options, data, ports)
     operators = OPERATORS + options.offset if name == ROUTER else ports.get(f"{name}/operators")
     listening = {each.at for each in router_listeners(options, ports, name)} | {f"{LOOPBACK}:{operators}"}
-    entities = _router_entities(
-        name, settings.address("ragent/amqp"), operators, ports.get(f"{name}/services"), scram=authenticates(options)
-    )
-    made = ROUTERS[options.router].settings(
-        name, entities, lambda key: settings.address(f"{name}/{key}"), options.log_level(ROUTER_KIND)
-    )
-    if authenticates(options):
+    entities = _router_entities(name, settings.address("ragent/amqp"), operators, ports.get(f"{name}/services"))
+    secret = str(data.run / f"{name}{SECRET}")
+    made = ROUTERS[options.router].settings(name, entities, settings.address, options.log_level(ROUTER_KIND), secret)
+    if knows_roles(options):
         made |= {"credential": settings.credential(name), "peers": settings.peers, "audit": str(data.audit)}
         made["configserv"] = settings.configserv
     if asks_for_users(options):
@@ -353,7 +356,6 @@ def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir)
         "desired": str(data.desired),
         "actual": str(data.run / "actual.json"),
         "engine": engine,
-        "scram": authenticates(settings.options),
     }
     name = "storage_controller"
     return Spec(name, name, settings(name, configserv=configserv, driver=driver))
@@ -365,19 +367,18 @@ def _auth_service(address: str) -> list[Any]:
     return ["authServicePlugin", {"name": AUTHSERV, "host": host, "port": port}]
 
 
-def _router_entities(name: str, ragent: str, operators: int, services: int, *, scram: bool) -> list[list[Any]]:
+def _router_entities(name: str, ragent: str, operators: int, services: int) -> list[list[Any]]:
     """Return the static entities of a router: a connector to its agent, which configures everything else; a listener
-    for operators, available also without the agent (listeners for clients carry no management); one for MQTT. `scram`:
-    peers on these authenticate."""
+    for operators, available also without the agent (listeners for clients carry no management); one for MQTT. Peers on
+    these authenticate."""
     host, _, port = ragent.rpartition(":")
-    own = {"saslMechanisms": SCRAM} if scram else {}
 
     def for_peers(access: str, mechanisms: str = SCRAM) -> dict[str, Any]:
-        return {"saslMechanisms": mechanisms, "authenticatePeer": True, "access": access} if scram else {}
+        return {"saslMechanisms": mechanisms, "authenticatePeer": True, "access": access}
 
     return [
         ["router", {"id": name, "mode": "standalone", "defaultDistribution": "unavailable"}],
-        ["connector", {"name": "ragent", "host": host, "port": port, "role": "normal", **own}],
+        ["connector", {"name": "ragent", "host": host, "port": port, "role": "normal", "saslMechanisms": SCRAM}],
         [
             "listener",
             {

@@ -33,6 +33,7 @@ from enmasse.supervisor.plan import (
     fixed_services,
     forget_router,
     has_users,
+    knows_roles,
     router,
 )
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
@@ -109,6 +110,7 @@ class Supervisor:
             GATEWAY, MOST_GATEWAYS, data.path / "scale.json", self._gateway, self._forget_gateway, self._news.set
         )
         self._authserv: Child | None = None
+        self._has_users = options.users
         self._feed: StatusSource | None = None
         self._web: WebServer | None = None
         self._stop = asyncio.Event()
@@ -192,7 +194,7 @@ class Supervisor:
             self._print(line)
         for child in self._fixed.values():
             child.start()
-        if self.options.users:
+        if self._has_users or not knows_roles(self.options):
             self._start_authserv()
         self._routers.start()
         if self.options.has_mqtt:
@@ -227,11 +229,11 @@ class Supervisor:
 
     @property
     def _lets_in_everyone(self) -> bool:
-        """There are users since the start, for which listeners for AMQP clients do not ask."""
-        return self._authserv is not None and not asks_for_users(self.options)
+        """There are users now, for which listeners for AMQP clients do not ask."""
+        return self._has_users and not asks_for_users(self.options)
 
     def _insecure(self) -> list[str]:
-        return self.options.insecure(users=self._authserv is not None or has_users(self.options.config))
+        return self.options.insecure(users=self._has_users or has_users(self.options.config))
 
     async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> None:
         stopped = asyncio.create_task(self._stop.wait())
@@ -258,8 +260,8 @@ class Supervisor:
         program = self._programs[spec.engine]
 
         def issue() -> None:
-            if spec.engine == EMBEDDED:
-                self._issuer.issue(spec.name, Role(spec.kind))
+            if spec.engine == EMBEDDED or spec.kind == ROUTER_KIND:
+                self._issuer.issue(spec.name, Role(spec.kind), as_line=spec.engine != EMBEDDED)
 
         return Child(spec, program, self._launch, self.data.run, self.data.logs, issue, self._news.set, self._say)
 
@@ -270,11 +272,16 @@ class Supervisor:
         except OSError as error:
             self._say_once(f"{error.filename or self.data.run}: {error.strerror}")
 
+    def _users_came(self) -> None:
+        """Have the authentication service from the first users on."""
+        if not self._has_users and not asks_for_users(self.options):
+            self._say_once(f"INSECURE: {NOT_ASKED}")
+        self._has_users = True
+        self._start_authserv()
+
     def _start_authserv(self) -> None:
-        """Start the authentication service, unless it runs: from the first users on the suite has it."""
+        """Start the authentication service, unless it runs."""
         if self._authserv is None:
-            if not asks_for_users(self.options):
-                self._say_once(f"INSECURE: {NOT_ASKED}")
             self._authserv = self._child(authserv(self.options, self.data, self._ports))
             self._authserv.start()
 
@@ -345,7 +352,7 @@ class Supervisor:
             if self._feed and self._feed.body:
                 self._log_configuration(self._feed.body)
                 if any(file in self._feed.body.get("config", {}) for file in LOGINS):
-                    self._start_authserv()
+                    self._users_came()
                 for line in error_lines(self._feed.body.get("errors", ())):
                     self._say_once(line)
                 if not self.is_ready and self._feed.attached:

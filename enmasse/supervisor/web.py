@@ -27,7 +27,6 @@ from enmasse.health import Heartbeat
 from enmasse.identity.operator import BEARER, OPERATOR, SECRET_FILE
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.supervisor import metrics
-from enmasse.supervisor.plan import authenticates
 from enmasse.supervisor.suite import Supervisor
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 
@@ -109,7 +108,6 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
                 "config_dir": str(options.config),
                 "data_dir": str(options.data),
                 "ports": {**options.public_ports(), "http": options.http_port},
-                "operators_authenticate": authenticates(options),
             }
         )
 

@@ -8,7 +8,12 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from enmasse import log, process, settings, tls
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
@@ -36,6 +41,7 @@ from enmasse.model.users import ANONYMOUS, Verifier, user_name_error
 from services.authserv import requests
 from services.authserv.issuers import Issuers
 from services.authserv.login import BEARER, Login
+from services.authserv.processes import ProcessLogin
 from services.authserv.proof import Proof
 from services.authserv.requests import LoginRequests
 from services.authserv.sources import Users
@@ -50,6 +56,7 @@ DELAY = 1.0
 AT_ONCE = 64
 """Attempts of a user at an address that may be under way, which bounds the guesses between two waits."""
 LIMITS = Limits(max_sessions=1, max_links=1, max_sasl_frame=16384, handshake_timeout_ms=20_000)
+PROCESS_LIMITS = replace(LIMITS, handshake_timeout_ms=10_000)
 
 
 class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,6 +77,9 @@ class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forb
     relays: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
     threads: int = 2
     """Passwords that are checked at a time."""
+    processes: dict[Listener, settings.HostPort] = msgspec.field(default_factory=dict)
+    """Ports at which it answers for listeners of Qpid Dispatch at which processes of the suite log in, by the file
+    `peers`."""
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
@@ -78,6 +88,8 @@ class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forb
             raise ValueError("peers is a folder with the certificate: give it, or cert and key")
         if self.logins is not None and (self.peers is None or "PLAIN" not in self.mechanisms):
             raise ValueError("logins is for passwords of gateways that authenticate: give peers, and PLAIN")
+        if self.processes and (self.peers is None or Path(self.peers).is_dir()):
+            raise ValueError("processes is for peers with secrets: give peers, a file")
         for network in self.relays:
             ipaddress.ip_network(network)
 
@@ -135,6 +147,12 @@ class AuthService:
             properties={"product": "enmasse-authserv"},
             limits=requests.LIMITS,
         )
+
+    def process(self, listener: Listener, peer: Any) -> Connection:
+        """Return the engine's side of a connection by which a router asks about a process at this listener."""
+        assert isinstance(self._peers, Peers)
+        login = ProcessLogin(listener, self._peers, peer.address, self.soon)
+        return Connection(login, container_id=CONTAINER, is_client=False, sasl=login.sasl(), limits=PROCESS_LIMITS)
 
     async def close(self) -> None:
         """End what runs beside the connections."""
@@ -297,6 +315,8 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     if config.logins is not None:
         between = context if isinstance(peers, CertifiedPeers) else None
         listeners.append(await _listen(hub, "logins", config.logins, service.gateway, between))
+    for of_router, port in config.processes.items():
+        listeners.append(await _listen(hub, "processes", port, partial(service.process, of_router), None))
     at = f"{settings.host_port(config.listen)[0]}:{listeners[0].port}"
     health.endpoints = lambda: {"amqp" if context is None else "amqps": at}
     following = [process.spawn(client.run(), "feed of users")]

@@ -7,14 +7,22 @@ be expressed so are narrowed: nothing is allowed that `Rights` would refuse, but
 
 from __future__ import annotations
 
+from typing import Final
+
 from enmasse.amqp.types import Array
 from enmasse.identity.permissions import Rights, expanded
+from enmasse.identity.roles import Access
 from enmasse.model.users import OPERATIONS, Operation
+
+AUTHZ: Final = "ADDRESS-AUTHZ"
+"""The capability with which a router asks for the property."""
+NOTHING: Final[dict[str, Array]] = {}
+"""Allows nothing; without the property a router would allow everything."""
 
 
 def address_authz(rights: Rights, user: str) -> dict[str, Array]:
     """Return key → array of operations, for the Open of Qpid Dispatch. Left out: patterns with `*` for one word, and
-    those of which a part is denied."""
+    those of which a part is denied, and names with a comma, at which Dispatch would split them."""
     found: dict[str, list[Operation]] = {}
     for rule in rights.rules:
         permission = rule.permission
@@ -31,7 +39,21 @@ def address_authz(rights: Rights, user: str) -> dict[str, Array]:
                     and operation not in operations
                     and rights.covers(operation, name).allowed
                 ]
-    return {key: Array(str, operations) for key, operations in found.items() if operations}
+    return _arrays(found)
+
+
+def of_process(access: Access) -> dict[str, Array]:
+    """Return the same for a process of the suite. `#` also allows what begins with `$`: Dispatch cannot except it."""
+    found: dict[str, list[Operation]] = {}
+    granted: list[tuple[Operation, tuple[str, ...]]] = [("send", access.send), ("recv", access.recv)]
+    for operation, patterns in granted:
+        for key in (key for pattern in patterns for key in _keys(pattern)):
+            found.setdefault(key, []).append(operation)
+    return _arrays(found)
+
+
+def _arrays(found: dict[str, list[Operation]]) -> dict[str, Array]:
+    return {key: Array(str, operations) for key, operations in found.items() if operations and "," not in key}
 
 
 def _keys(pattern: str) -> list[str]:

@@ -16,7 +16,7 @@ from enmasse.identity.passwords import Busy
 from enmasse.identity.principal import Principal
 from enmasse.identity.scram import Unknown, scram
 from enmasse.model.users import ANONYMOUS, Verifier, prepared
-from services.authserv.authz import address_authz
+from services.authserv.authz import AUTHZ, NOTHING, address_authz
 from services.authserv.bearer import oauthbearer, xoauth2
 from services.authserv.proof import Proof, Unavailable
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
     from services.authserv.app import AuthService
 
-AUTHZ = "ADDRESS-AUTHZ"
 BEARER = {"OAUTHBEARER": oauthbearer, "XOAUTH2": xoauth2}
 CLIENT = "?client="
 """In the host name of sasl-init: what follows is the address of the client for which a router or gateway asks."""
@@ -65,6 +64,8 @@ class Login(Handler):
         """State the identity, then close."""
         found = self.identity()
         if found is None:
+            # A router of Dispatch has let the client in already: the rights are all that it still heeds.
+            c.open_fields.properties = {**(c.open_fields.properties or {}), Symbol("address-authz"): NOTHING}
             c.close(AmqpError(errors.UNAUTHORIZED_ACCESS, "the user was removed"))
             return
         principal = found.principal

@@ -33,7 +33,6 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         host_port(settings.router),
         host_port(settings.configserv),
         credential,
-        router_scram=settings.router_scram,
         authserv=None if settings.authserv is None else host_port(settings.authserv),
         authserv_tls=_tls(settings, credential),
         logins=_logins(settings, credential),

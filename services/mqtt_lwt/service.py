@@ -202,7 +202,7 @@ class _Life:
                 self._session,
                 container=CONTAINER,
                 prepare=self._prepare,
-                credential=self._credential if self._config.router_scram else None,
+                credential=self._credential,
                 properties={"product": "mqtt_lwt"},
                 max_links=2 * MAX_LINKS,
             ),

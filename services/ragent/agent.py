@@ -76,6 +76,10 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
     broker_profile: str | None = None
     """Name of the sslProfile, in the routers' own configuration, with which they authenticate at brokers that want it;
     absent: by their credential (SCRAM-SHA-256)."""
+    router_secrets: str | None = None
+    """Path, on the routers, of the file with a router's secret in a line, in which `{router}` stands for its id: for
+    routers of Qpid Dispatch, which log in by SCRAM-SHA-256 at brokers that want it, and at each other. Absent: routers
+    know their credential themselves."""
     authenticate: bool = False
     """No client may skip SASL: Dispatch does not ask the service about one that does, and lets it in."""
     static: tuple[str, ...] = ("ragent",)
@@ -107,6 +111,7 @@ class RouterAgent:
             sasl_plugin=config.sasl_plugin,
             authenticate=config.authenticate,
             broker_profile=config.broker_profile,
+            router_secrets=config.router_secrets,
         )
         self.routers: dict[str, ManagedRouter] = {}
         self.by_hand = ByHand(config.name, self._contents_changed)

@@ -15,8 +15,8 @@ from enmasse.model import feeds
 from enmasse.model.names import AddressName
 from enmasse.reconcile import Sources
 from services.ragent import entities
-from services.ragent.entities import ClientListener, Entity, EntityKey, RouterWork
-from services.ragent.mesh import Mesh
+from services.ragent.entities import ClientListener, Entity, EntityKey, RouterLogin, RouterWork
+from services.ragent.mesh import Endpoint, Mesh
 
 N = TypeVar("N", bound=str)
 _NONE: tuple[feeds.Placement, ...] = ()
@@ -32,11 +32,13 @@ class Desired:
         mqtt: bool = False,
         sasl_plugin: str | None = None,
         broker_profile: str | None = None,
+        router_secrets: str | None = None,
         authenticate: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sources = Sources(("addresses", "placements"))
         self._broker_profile = broker_profile
+        self._router_secrets = router_secrets
         self.by_hand: dict[str, feeds.BrokerEndpoint] = {}
         """Brokers managed by hand."""
         self.has_made = True
@@ -139,9 +141,19 @@ class Desired:
     def connectors(self, router: str) -> list[Entity]:
         """Return the router's connectors to brokers, and to the routers that it dials."""
         return [
-            *(entities.connector(name, broker, self._broker_profile) for name, broker in self.brokers(router).items()),
-            *(entities.neighbour(other, endpoint) for other, endpoint in self.mesh.dials(router).items()),
+            *(self._to_broker(router, name, broker) for name, broker in self.brokers(router).items()),
+            *(self._to_router(router, other, endpoint) for other, endpoint in self.mesh.dials(router).items()),
         ]
+
+    def _to_broker(self, router: str, name: str, broker: feeds.BrokerEndpoint) -> Entity:
+        return entities.connector(name, broker, self._broker_profile, self._login(router))
+
+    def _to_router(self, router: str, other: str, endpoint: Endpoint) -> Entity:
+        return entities.neighbour(other, endpoint, self._login(router))
+
+    def _login(self, router: str) -> RouterLogin | None:
+        files = self._router_secrets
+        return None if files is None else RouterLogin(router, files.replace("{router}", router))
 
     def nodes(self, router: str) -> list[Entity]:
         """Return the entities for the nodes of the MQTT services and the queues of sessions."""
@@ -189,9 +201,9 @@ class Desired:
         """Return the connector to a broker or to another router."""
         broker, endpoint = self.brokers(router).get(owner.broker), self.mesh.dials(router).get(owner.subject)
         if broker is not None:
-            yield entities.connector(owner.broker, broker, self._broker_profile)
+            yield self._to_broker(router, owner.broker, broker)
         if endpoint is not None:
-            yield entities.neighbour(owner.subject, endpoint)
+            yield self._to_router(router, owner.subject, endpoint)
 
 
 def _names(names: Iterable[N] | msgspec.UnsetType) -> frozenset[N]:

@@ -48,7 +48,7 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     ADDRESS: ("prefix", "pattern", "distribution", "waypoint"),
     AUTO_LINK: ("address", "direction", "connection"),
     LINK_ROUTE: ("prefix", "direction", "connection", "containerId"),
-    CONNECTOR: ("host", "port", "role", "sslProfile", "saslMechanisms"),
+    CONNECTOR: ("host", "port", "role", "sslProfile", "saslMechanisms", "saslUsername"),
     LISTENER: ("host", "port", "role", "sslProfile", "saslPlugin"),
     SSL_PROFILE: ("certFile", "privateKeyFile", "caCertFile"),
 }
@@ -222,9 +222,24 @@ def connector_name(broker: str) -> str:
     return f"{PREFIX}broker/{broker}"
 
 
-def connector(name: str, broker: BrokerEndpoint, profile: str | None = None) -> Entity:
-    """Return the connector of every router to one broker. `profile`: the TLS profile of the routers' configuration with
-    their certificates, for brokers that demand one."""
+class RouterLogin(NamedTuple):
+    """Name of a router, and the file, on its machine, with its secret in a line."""
+
+    name: str
+    file: str
+
+
+def _scram(login: RouterLogin | None) -> dict[str, Any]:
+    """Return how a router logs in: as stated, or by its own credential, which the agent does not know."""
+    stated = {} if login is None else {"saslUsername": login.name, "saslPassword": f"file:{login.file}"}
+    return {"saslMechanisms": "SCRAM-SHA-256", **stated}
+
+
+def connector(
+    name: str, broker: BrokerEndpoint, profile: str | None = None, login: RouterLogin | None = None
+) -> Entity:
+    """Return the connector of a router to one broker. `profile`: the TLS profile of the routers' configuration with
+    their certificates, for brokers that demand one; without it they log in by SCRAM-SHA-256."""
     attributes: dict[str, Any] = {
         "host": broker.host,
         "port": str(broker.port),
@@ -233,16 +248,18 @@ def connector(name: str, broker: BrokerEndpoint, profile: str | None = None) -> 
     }
     if broker.scram and profile is not None:
         attributes |= {"sslProfile": profile, "saslMechanisms": "EXTERNAL"}
-    elif broker.scram:  # by the router's own credential, which the agent does not know
-        attributes["saslMechanisms"] = "SCRAM-SHA-256"
+    elif broker.scram:
+        attributes |= _scram(login)
     return Entity(CONNECTOR, connector_name(name), attributes)
 
 
-def neighbour(router: str, endpoint: Endpoint) -> Entity:
+def neighbour(router: str, endpoint: Endpoint, login: RouterLogin | None = None) -> Entity:
     """Return the connector of a router to another router."""
     attributes: dict[str, Any] = {"host": endpoint.host, "port": endpoint.port, "role": INTER_ROUTER}
     if endpoint.profile:  # the routers of a mesh have the same profiles; certificates rarely name addresses of pods
         attributes |= {"sslProfile": endpoint.profile, "verifyHostname": False}
+    if login is not None:
+        attributes |= _scram(login)
     return Entity(CONNECTOR, f"{PREFIX}router/{router}", attributes)
 
 

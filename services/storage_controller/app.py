@@ -21,7 +21,7 @@ async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
         return
     credential = own(config)
     state = health.Health(config.health)
-    controller = StorageController(config.name, LocalDriver(config.driver), credential if config.driver.scram else None)
+    controller = StorageController(config.name, LocalDriver(config.driver), credential)
     await controller.start()
     await state.start()
     await _serve(config, controller, state, stop, credential)

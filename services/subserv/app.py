@@ -105,7 +105,7 @@ async def _run(
             routed.session,
             container=CONTAINER,
             prepare=routed.prepare,
-            credential=credential if config.router_scram else None,
+            credential=credential,
             max_links=4096,
         ),
     )

@@ -39,3 +39,11 @@ def test_what_can_be_expressed_is_allowed() -> None:
     rights = Permissions({"alice": Granted(permissions=(permission,))}).rights(Principal("alice"))
     keys = {key: list(value.values) for key, value in address_authz(rights, "alice").items()}
     assert all(dispatch_allows(keys, "send", name) for name in ("a", "b", "b/x", "b.x", "b/x/y"))
+
+
+def test_a_name_with_a_comma_is_left_out() -> None:
+    """Dispatch would split it: `own/x,*` is `own/x` and everything."""
+    permission = Permission(effect="allow", operations=("send", "recv"), addresses=("own/${user}", "a,b", "c"))
+    for user in ("x,*", ",*", "x,$management"):
+        rights = Permissions({user: Granted(permissions=(permission,))}).rights(Principal(user))
+        assert list(address_authz(rights, user)) == ["c"]

@@ -171,3 +171,13 @@ def test_attempts_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         wait_for(lambda: ask(running.port, "alice", "right").opened, "one attempt has ended")
         waiting.pop().close()
         wait_for(lambda: not running.service._under_way, "no attempt is under way")
+
+
+def test_a_user_who_is_removed_before_the_open_may_do_nothing(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dispatch lets a client in after the outcome, and everything is allowed without the property."""
+    monkeypatch.setattr(service.service, "principal", lambda _: None)
+    answer = ask_engine(service.port, ScramClient("alice", "right"))
+    assert answer.properties["address-authz"] == {}
+    assert "authenticated-identity" not in answer.properties

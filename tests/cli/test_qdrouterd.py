@@ -49,8 +49,8 @@ def test_no_router_to_run(config: Path, tmp_path: Path, script: str | None, said
     assert not (tmp_path / "data").exists()
 
 
-OURS = ("management", "mode", "port", "saslMechanisms", "authenticatePeer", "access")
-"""Attributes that Dispatch does not get, or with another value: it authenticates no processes of the suite."""
+OURS = ("management", "mode", "port", "access")
+"""Attributes that Dispatch does not get, or with another value."""
 
 
 def specs(folder: Path, engine: str) -> Spec:
@@ -72,9 +72,30 @@ def test_the_same_entities(tmp_path: Path) -> None:
             continue  # Dispatch is not for suites with users
         wanted = {key: value for key, value in attributes.items() if key not in OURS}
         assert made[attributes.get("name", kind)].items() >= wanted.items()
-    assert not {"management", "access", "saslMechanisms"} & made["services"].keys()
     assert made["router"]["mode"] == "interior"
     assert made["inter-router"]["role"] == "inter-router"
+    for listener in ("operators", "services", "inter-router"):
+        assert not {"management", "access"} & made[listener].keys()
+        assert made[listener]["authenticatePeer"] and made[made[listener]["saslPlugin"]]["port"]
+    assert made["ragent"]["saslUsername"] == "router-0"
+    assert made["ragent"]["saslPassword"].startswith("file:")
+
+
+@pytest.mark.needs("qdrouterd")
+def test_a_dispatch_without_scram_says_what_it_needs(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SASL_PATH", str(tmp_path))  # where Cyrus SASL looks for its modules
+    with Up(config, tmp_path / "data", fake=False, options=(*ROUTER, "--without", "mqtt")) as up:
+
+        def says() -> bool:
+            status = up.try_status()
+            if isinstance(status, str):  # not there yet
+                return False
+            [shown] = [each for each in status["components"] if each["name"] == "router-0"]
+            return "libsasl2-modules" in shown["detail"] and not shown["ready"]
+
+        wait_for(says, what="the reason in the status")
 
 
 @pytest.mark.needs("qdrouterd")

@@ -116,19 +116,6 @@ async def test_a_service_opens_no_connection_to_a_server_without_its_verifier(
         assert configserv.opened == router.opened == []
 
 
-@pytest.mark.parametrize("role", ROUTED)
-@asyncio_test
-async def test_a_router_of_another_product_is_dialled_anonymously_if_the_settings_say_so(
-    suite: Suite, tmp_path: Path, role: Role
-) -> None:
-    async with stub(Listener.CONFIGSERV, suite) as configserv, stub(Listener.SERVICES, None) as router:
-        whole = settings(role, tmp_path, configserv.port, router.port)
-        whole |= {"credential": str(suite.credential_file(role)), "router_scram": False}
-        with running(role, tmp_path, whole):
-            await until(lambda: router.opened and configserv.opened)
-        assert set(configserv.opened) == {Peer(name_of(role), role)}
-
-
 @pytest.mark.parametrize("role", DIALLERS)
 @pytest.mark.parametrize("content", [None, "{", '{"name": "a", "role": "king", "secret": "hush-hush"}'])
 def test_a_credential_that_cannot_be_read_ends_the_service(tmp_path: Path, role: Role, content: str | None) -> None:

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from enmasse.control import ControlConnection, Dispatch
 from enmasse.engines.management_probe import TIMEOUT, ManagementProbe
 from enmasse.engines.program import ChildHealth
+from enmasse.identity import operator
 from enmasse.settings import host_port
 from enmasse.text import endpoint
 
 PRODUCT: Final = "Apache Qpid Dispatch"
 _LISTENER: Final = "org.apache.qpid.dispatch.listener"
 _NODE: Final = "org.apache.qpid.dispatch.router.node"
+_CONNECTOR: Final = "org.apache.qpid.dispatch.connector"
+_NO_MECHANISM: Final = "[mech=none]"
+"""In the message of a connector: it has none of the mechanisms that it may use."""
+_NO_SCRAM: Final = (
+    "it cannot log in at the agent by SCRAM-SHA-256: qdrouterd needs Proton with Cyrus SASL, and its modules (Debian: "
+    "libsasl2-modules)"
+)
 
 
 class QdrouterdProbe(ManagementProbe):
     """Probe of one router."""
 
-    def __init__(self, operators: str) -> None:
-        super().__init__(operators)
+    def __init__(self, operators: str, run: str) -> None:
+        """`operators`: host:port of the listener for operators; `run`: the folder with the operator's secret."""
+        secret = operator.read_secret(Path(run).parent)
+        super().__init__(operators, None if secret is None else operator.credential(secret))
         self._node: Dispatch
         self._version = ""
         self._answering: set[str] = set()
@@ -36,6 +47,8 @@ class QdrouterdProbe(ManagementProbe):
 
     async def seen(self) -> ChildHealth:
         """Return the health: ready if the router answers; endpoints are the listeners that accept connections."""
+        if any(_NO_MECHANISM in str(row.get("connectionMsg")) for row in await self._connectors()):
+            return ChildHealth(False, f"{PRODUCT} {self._version}: {_NO_SCRAM}")
         endpoints = {}
         for row in await self._node.query(_LISTENER, ["name", "host", "port"]):
             at = endpoint(str(row["host"]), str(row["port"]))
@@ -45,6 +58,9 @@ class QdrouterdProbe(ManagementProbe):
         neighbours = [str(row["id"]) for row in nodes if _is_neighbour(row)]
         more = f"; neighbours: {', '.join(sorted(neighbours))}" if neighbours else ""
         return ChildHealth(True, f"{PRODUCT} {self._version}{more}", endpoints)
+
+    async def _connectors(self) -> list[dict[str, Any]]:
+        return await self._node.query(_CONNECTOR, ["name", "connectionMsg"])
 
     async def _answers(self, at: str) -> bool:
         if at not in self._answering:

@@ -12,8 +12,11 @@ from typing import Any, Final
 from enmasse.engines.engine import Entities, RouterEngine, Unavailable
 from enmasse.engines.program import HealthProbe, LazyProbe, Program, Spec, foreign
 from enmasse.files import write_changed_json
+from enmasse.identity.roles import Listener
 
 PROGRAM: Final = "qdrouterd"
+MESH: Final = Listener.MESH.value
+SCRAM: Final = "SCRAM-SHA-256"
 OLDEST: Final = (1, 19)
 MOST_ROUTERS: Final = 8
 """Most routers of one suite: ports are reserved for this number."""
@@ -43,7 +46,8 @@ def find() -> str:
 
 
 class Qdrouterd:
-    """Runs children of the engine `qdrouterd`. Their settings: `entities`, and `operators` (host:port)."""
+    """Runs children of the engine `qdrouterd`. Their settings: `entities`, `operators` (host:port), and `run` (the
+    folder with the operator's secret)."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -55,29 +59,44 @@ class Qdrouterd:
 
     def probe(self, spec: Spec) -> HealthProbe:
         """Return the probe of the router's management."""
-        return LazyProbe("enmasse.engines.qdrouterd.probe", "QdrouterdProbe", spec.settings["operators"])
+        settings = spec.settings
+        return LazyProbe("enmasse.engines.qdrouterd.probe", "QdrouterdProbe", settings["operators"], settings["run"])
 
 
 def _find(service: Program) -> Program:
     return Qdrouterd(find())
 
 
-def _settings(name: str, entities: Entities, address: Callable[[str], str], log_level: str) -> dict[str, Any]:
+def _settings(
+    name: str, entities: Entities, address: Callable[[str], str], log_level: str, secret: str
+) -> dict[str, Any]:
     """Return Dispatch's configuration file for these entities of the embedded router, and its listener for operators.
 
     The mode is `interior`, with a listener for other routers, also for a single router, so that a second one needs no
     restart of the first.
     """
     made: Entities = [["log", {"module": "DEFAULT", "enable": _LEVELS[log_level], "outputFile": "stderr"}]]
-    operators = ""
-    for kind, attributes in entities:
-        known = {key: value for key, value in attributes.items() if key != "management"}
-        made.append([kind, {**known, "mode": "interior"} if kind == "router" else known])
-        if attributes.get("name") == "operators":
-            operators = f"{attributes['host']}:{attributes['port']}"
-    host, _, port = address("inter-router").rpartition(":")
-    made.append(["listener", {"name": "inter-router", "host": host, "port": port, "role": "inter-router"}])
-    return {"operators": operators, "entities": made}
+    host, _, port = address(f"{name}/{MESH}").rpartition(":")
+    mesh = {"name": MESH, "host": host, "port": port, "role": MESH, "access": MESH}
+    for kind, attributes in (*entities, ["listener", {**mesh, "authenticatePeer": True, "saslMechanisms": SCRAM}]):
+        known = {key: value for key, value in attributes.items() if key not in ("management", "access")}
+        if kind == "router":
+            known["mode"] = "interior"
+        elif kind == "connector":
+            known |= {"saslUsername": name, "saslPassword": f"file:{secret}"}
+        elif "access" in attributes:
+            plugin = f"{attributes['access']}-peers"
+            made.append(_asked(plugin, address(f"authserv/{attributes['access']}")))
+            known["saslPlugin"] = plugin
+        made.append([kind, known])
+    operators = next(f"{a['host']}:{a['port']}" for _, a in entities if a.get("name") == "operators")
+    return {"operators": operators, "run": str(Path(secret).parent), "entities": made}
+
+
+def _asked(name: str, at: str) -> list[Any]:
+    """Return the entity of a listener of the authentication service, which knows the processes and their roles."""
+    host, _, port = at.rpartition(":")
+    return ["authServicePlugin", {"name": name, "host": host, "port": port}]
 
 
 ROUTER = RouterEngine(

@@ -70,7 +70,6 @@ class AmqpBackend:
         configserv: tuple[str, int],
         credential: AnyCredential | None = None,
         *,
-        router_scram: bool = True,
         authserv: tuple[str, int] | None = None,
         authserv_tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         logins: tuple[str, int] | None = None,
@@ -85,9 +84,8 @@ class AmqpBackend:
         self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized)
         self.wills = Wills()
         self._hub = Hub()
-        to_router = credential if router_scram else None
-        self._data = Uplink(self._hub, *router, name, self._data_up, to_router)
-        self._services = Uplink(self._hub, *router, name, self._services_up, to_router)
+        self._data = Uplink(self._hub, *router, name, self._data_up, credential)
+        self._services = Uplink(self._hub, *router, name, self._services_up, credential)
         passwords = None
         if logins is not None and credential is not None:
             passwords = PasswordLink(self._hub, *logins, name, credential)

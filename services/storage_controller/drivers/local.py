@@ -21,13 +21,11 @@ FileMark = tuple[int, int, int]
 
 
 class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="local"):
-    """The local driver's settings: the folder `desired` and the file `actual`, shared with the supervisor. `scram`:
-    the brokers have the setting `peers`."""
+    """The local driver's settings: the folder `desired` and the file `actual`, shared with the supervisor."""
 
     desired: str
     actual: str
     engine: str = EMBEDDED
-    scram: bool = True
 
     def __post_init__(self) -> None:
         catalogue.broker(self.engine)
