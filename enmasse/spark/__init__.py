@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from enmasse.spark.datasource import AmqpDataSource
+    from enmasse.spark.tables import register_addresses
     from enmasse.spark.together import repeatable
 
-__all__ = ["AmqpDataSource", "repeatable"]
+__all__ = ["AmqpDataSource", "register_addresses", "repeatable"]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,4 +26,8 @@ def __getattr__(name: str) -> Any:
         from enmasse.spark.together import repeatable
 
         return repeatable
+    if name == "register_addresses":
+        from enmasse.spark.tables import register_addresses
+
+        return register_addresses
     raise AttributeError(f"module 'enmasse.spark' has no attribute {name!r}")

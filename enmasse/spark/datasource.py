@@ -5,13 +5,16 @@ from __future__ import annotations
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
+    DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
 )
 from pyspark.sql.types import StructType
 
+from enmasse.spark.browse import AmqpReader, SelectingReader
 from enmasse.spark.errors import plainly
-from enmasse.spark.options import OptionError, checked
+from enmasse.spark.options import KNOWN, OptionError, checked
+from enmasse.spark.schema import DDL
 from enmasse.spark.sink import AmqpStreamWriter, AmqpWriter, sink_of
 from enmasse.spark.source import AmqpStreamReader
 from enmasse.spark.values import Values, columns_of, format_of
@@ -20,6 +23,8 @@ from enmasse.spark.values import Values, columns_of, format_of
 class AmqpDataSource(DataSource):
     """format("amqp"). Options of the source: url, address, spool, subscription, container, credit, spoolLimit,
     and more; of the sink: url, address, sinkId and more. Others are refused. docs/spark.md explains them."""
+
+    _reads = AmqpReader
 
     @classmethod
     def name(cls) -> str:
@@ -33,9 +38,23 @@ class AmqpDataSource(DataSource):
         Spark asks for them at load(), in the user's program: there a wrong option of a source is refused (OptionError).
         Spark does not ask a sink.
         """
+        if not self._streams():
+            AmqpReader(checked(dict(self.options), "table"))
+            return DDL
         options = checked(dict(self.options), "source")
         AmqpStreamReader(options)
         return columns_of(options)
+
+    def _streams(self) -> bool:
+        """Return whether the options are those of a stream, which needs a spool: Spark does not tell what it asks for.
+        A source without one is refused at the start of its query."""
+        own = {name.lower() for name in KNOWN["source"]} - {name.lower() for name in KNOWN["table"]}
+        return any(str(name).lower() in own for name in self.options)
+
+    @plainly()
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the end of `read` in Spark. Raises OptionError."""
+        return self._reads(checked(dict(self.options), "table"), schema)
 
     @plainly()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -49,7 +68,7 @@ class AmqpDataSource(DataSource):
         """Return the end of `write` in Spark. Raises OptionError, also for mode overwrite."""
         if overwrite:
             raise OptionError('amqp sink: messages of an address cannot be overwritten: write .mode("append")')
-        return AmqpWriter(sink_of(checked(dict(self.options), "sink"), schema))
+        return AmqpWriter(sink_of(checked(dict(self.options), "table"), schema))
 
     @plainly()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -58,3 +77,10 @@ class AmqpDataSource(DataSource):
         Raises OptionError.
         """
         return AmqpStreamWriter(sink_of(checked(dict(self.options), "sink"), schema))
+
+
+class SelectingDataSource(AmqpDataSource):
+    """The same, with filters of `read` given to the server as a selector: for sessions that have
+    spark.sql.python.filterPushdown.enabled."""
+
+    _reads = SelectingReader

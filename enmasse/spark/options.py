@@ -37,10 +37,12 @@ KNOWN = {
         "flightHost",
         "flightPort",
     ),
+    "reader": ("url", *LOGIN, "address", "selector"),
     "sink": ("url", *LOGIN, "address", "sinkId", "duplicateId", "onReject", "deadLetterAddress"),
 }
-OF_SPARK = {"source": frozenset[str](), "sink": frozenset({"checkpointlocation", "queryname"})}
-OTHER = {"source": "sink", "sink": "source"}
+KNOWN["table"] = (*KNOWN["reader"], *KNOWN["sink"][len(LOGIN) + 2 :])
+"""A table is read and written with the same options."""
+OF_SPARK = {"sink": frozenset({"checkpointlocation", "queryname"})}
 
 
 class OptionError(QueryError, ValueError):
@@ -48,13 +50,18 @@ class OptionError(QueryError, ValueError):
 
 
 def checked(given: Mapping[str, Any], end: str) -> dict[str, str]:
-    """Return the options of `end` ("source" or "sink") by their names in lower case.
+    """Return the options of `end` (a key of KNOWN) by their names in lower case.
 
     Raises OptionError for an option that this end does not have, naming the one that was probably meant.
     """
     options = {str(name).lower(): str(value) for name, value in given.items()}
+    if end == "table" and "provider" in options:
+        raise OptionError(
+            "amqp table: Spark does not give a Python source the OPTIONS of CREATE TABLE when the table is read or "
+            "written. Write CREATE TEMPORARY VIEW … USING amqp OPTIONS (…), or call enmasse.spark.register_addresses"
+        )
     for name in options:
-        if name not in lower(KNOWN[end]) and name not in OF_SPARK[end] and not name.startswith("__"):
+        if name not in lower(KNOWN[end]) and name not in OF_SPARK.get(end, ()) and not name.startswith("__"):
             raise OptionError(f'amqp {end}: there is no option "{name}"{meant(name, end)}')
     return options
 
@@ -67,15 +74,15 @@ def lower(names: tuple[str, ...]) -> dict[str, str]:
 def meant(name: str, end: str) -> str:
     """Return the rest of the sentence about an unknown option: what to write instead."""
     if name == "path":
-        call = "load" if end == "source" else "start"
+        call = {"source": "load", "table": "load"}.get(end, "start")
         return f'; write .option("address", …) and .{call}() without a path'
     near = difflib.get_close_matches(name, lower(KNOWN[end]), 1)
     if near:
         return f'; did you mean "{lower(KNOWN[end])[near[0]]}"?'
     known = ", ".join(KNOWN[end])
-    other = OTHER[end]
-    if name in lower(KNOWN[other]) or name in OF_SPARK[other]:
-        return f", it belongs to the {other}; the {end} knows {known}"
+    for other in ("source", "sink", "reader"):
+        if name in lower(KNOWN[other]) or name in OF_SPARK.get(other, ()):
+            return f", it belongs to the {other}; the {end} knows {known}"
     return f"; it knows {known}"
 
 

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from pyspark.sql import SparkSession
 
-from enmasse.spark.datasource import AmqpDataSource
+from enmasse.spark.datasource import SelectingDataSource
 from enmasse.spark.errors import sentence
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -34,11 +34,12 @@ def session(app: str = "enmasse") -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.adaptive.enabled", "false")  # streaming does without it, and warns if it is on
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.python.filterPushdown.enabled", "true")  # off by default in Spark 4.2
     )
     if "SPARK_CONF_DIR" not in os.environ:
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     spark = builder.getOrCreate()
-    spark.dataSource.register(AmqpDataSource)
+    spark.dataSource.register(SelectingDataSource)
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = show
     return spark

@@ -16,12 +16,15 @@ from typing import Any
 
 import pytest
 from proton import Message
+from proton.reactor import Copy
 from proton.utils import BlockingConnection
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from enmasse.spark import pipeline, repeatable
+from enmasse.spark import pipeline, register_addresses, repeatable
+from enmasse.spark.datasource import AmqpDataSource, SelectingDataSource
 from enmasse.spark.errors import sentence
 from enmasse.spark.session import session
+from enmasse.spark.tables import TableError
 from enmasse.testing import wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 from tests.spark.copying import copy
@@ -249,6 +252,79 @@ def test_a_write_sends_rows_to_their_addresses(spark: Any, broker: Broker) -> No
     with pytest.raises(Exception, match="cannot be overwritten") as caught:
         writer.mode("overwrite").save()
     assert sentence(caught.value)
+
+
+def test_a_read_leaves_a_queue_as_it_was(spark: Any, broker: Broker) -> None:
+    """Depth, order and redelivery counts, whether all of it is read, a part, or what a filter leaves."""
+    broker.queue("browsed")
+    sent = [
+        Message(id=f"m{i}", body=f"b{i}", durable=i % 2 == 0, subject=[None, "it's", "s"][i % 3], priority=i % 10)
+        for i in range(60)
+    ]
+    broker.send("browsed", sent)
+    connection = BlockingConnection(broker.url, timeout=DEADLINE)
+    connection.create_receiver("browsed", credit=3).receive(timeout=DEADLINE)
+    connection.close()  # what it held is in its place again, released or not
+    rows = spark.read.format("amqp").option("url", broker.url).option("address", "browsed")
+    before = [(m.id, m.delivery_count) for m in peek(broker, "browsed", 60)]
+    found = rows.load().collect()
+    assert [(row.message_id, row.delivery_count) for row in found] == before
+    assert [row.offset for row in found] == list(range(60))
+    assert rows.load().limit(1).count() == 1
+    narrow = rows.schema("text string, priority int").load()
+    assert narrow.columns == ["text", "priority"] and narrow.count() == 60
+    for condition in (
+        "subject = 'it''s' and priority > 3",
+        "subject in ('s', 'it''s') and durable = true",
+        "priority >= 9 or subject is null",
+        "subject is null and not durable",
+        "priority < 2 and subject like 's%'",
+        "priority between 4 and 6 and subject <> 's'",
+        "creation_time > timestamp'1990-01-01' or creation_time is null",
+        "creation_time < timestamp'1990-01-01' and error is null",
+    ):
+        answers = {}
+        for pushed in (AmqpDataSource, SelectingDataSource):
+            spark.dataSource.register(pushed)
+            data = spark.read.format("amqp").option("url", broker.url).option("address", "browsed").load()
+            answers[pushed] = [row.message_id for row in data.where(condition).collect()]
+        assert answers[AmqpDataSource] == answers[SelectingDataSource], condition
+    assert rows.option("selector", "JMSPriority = 9").load().count() == 6
+    assert [(m.id, m.delivery_count) for m in peek(broker, "browsed", 60)] == before
+    assert broker.depth("browsed") == 60
+    with pytest.raises(Exception, match="refuses") as caught:
+        spark.read.format("amqp").option("url", broker.url).option("address", "nosuch").load().count()
+    assert "amqp reader: " in str(sentence(caught.value))
+
+
+def peek(broker: Broker, queue: str, count: int) -> list[Message]:
+    """Messages of a queue, by a browser of Proton's."""
+    connection = BlockingConnection(broker.url, timeout=DEADLINE)
+    receiver = connection.create_receiver(queue, credit=count, options=Copy())
+    found = [receiver.receive(timeout=DEADLINE) for _ in range(count)]
+    connection.close()
+    return found
+
+
+def test_addresses_are_tables(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "addresses.json"
+    names = {"tab.one": {"type": "queue"}, "tab_two": {"store_and_forward": True}, "t": {"type": "topic"}}
+    file.write_text(json.dumps(names))
+    for name in ("tab.one", "tab_two"):
+        broker.queue(name)
+    assert register_addresses(spark, broker.url, file) == {"tab_one": "tab.one", "tab_two": "tab_two"}
+    spark.sql("insert into tab_one (text, subject) values ('first', 'a'), ('second', 'b')")
+    spark.sql("insert into tab_two (text) select upper(text) from tab_one where subject = 'b'")
+    assert [row.text for row in spark.sql("select text from tab_two").collect()] == ["SECOND"]
+    assert (broker.depth("tab.one"), broker.depth("tab_two")) == (2, 1)
+    assert bytes(broker.receive("tab_two", 1)[0].body) == b"SECOND"
+    with pytest.raises(TableError, match="would both be a_b"):
+        register_addresses(spark, broker.url, ["a.b", "a-b"])
+    with pytest.raises(TableError, match="cannot be read as addresses"):
+        register_addresses(spark, broker.url, tmp_path / "nosuch.json")
+    with pytest.raises(AnalysisException) as caught:
+        spark.sql(f"create table t using amqp options (url '{broker.url}', address 'tab_two')")
+    assert "CREATE TEMPORARY VIEW" in str(sentence(caught.value))
 
 
 def numbered(count: int, start: int = 0) -> list[Message]:

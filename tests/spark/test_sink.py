@@ -15,8 +15,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from proton import Message as ProtonMessage
+from proton.reactor import Container, DurableSubscription
+from proton.utils import BlockingConnection
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNull, LessThan
 
 from enmasse.amqp.message import Message
+from enmasse.spark.browse import AmqpReader, selector_of
 from enmasse.spark.login import FileError
 from enmasse.spark.messages import DUPLICATE_ID, ColumnError, Ids, Outgoing, outgoing
 from enmasse.spark.options import OptionError
@@ -299,3 +304,36 @@ def test_a_file_that_cannot_be_read_is_named(options: dict[str, str], said: str)
     sink = Sink({"address": "a", **{name.lower(): value for name, value in options.items()}})
     with pytest.raises(FileError, match=f"amqp sink: {said}"):
         asyncio.run(sink.send(iter([pa.record_batch({"body": ["a"]})]), Ids("q")))
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([EqualTo(("subject",), "it's")], "JMSType = 'it''s'"),
+        ([In(("reply_to",), ("a", "b")), EqualTo(("durable",), False)],
+         "JMSReplyTo IN ('a', 'b') AND JMSDeliveryMode = 'NON_PERSISTENT'"),
+        ([GreaterThan(("priority",), 9)], "JMSPriority >= 9"),
+        ([LessThan(("priority",), 3)], "JMSPriority < 3"),
+        ([EqualTo(("priority",), 200), EqualTo(("message_id",), "5"), IsNull(("subject",))], ""),
+        ([EqualTo(("a", "b"), "x"), EqualTo(("body",), "x")], ""),
+        ([EqualTo(("subject",), "x" * 9000), EqualTo(("subject",), "y")], "JMSType = 'y'"),
+    ],
+)  # fmt: skip
+def test_filters_that_a_selector_can_hold_are_given_to_the_server(filters: list[Any], expected: str) -> None:
+    assert selector_of(filters) == expected
+
+
+def test_a_durable_subscription_is_browsed_by_the_name_of_its_queue(broker: Broker) -> None:
+    broker.manage("createAddress", "news", "MULTICAST")
+    container = Container()
+    container.container_id = "reader"
+    connection = BlockingConnection(broker.url, timeout=DEADLINE, container=container)
+    connection.create_receiver("news", name="mine", options=DurableSubscription()).link.detach()
+    wait_for("the subscription's queue", lambda: "reader.mine" in broker.manage("getQueueNames")[0], DEADLINE)
+    connection.close()
+    broker.send("news", [ProtonMessage(body=f"n{i}", durable=True) for i in range(5)])
+    reader = AmqpReader({"url": broker.url, "address": "news::reader.mine"})
+    for _ in range(2):
+        found = [text for batch in reader.read(reader.partitions()[0]) for text in batch["text"].to_pylist()]
+        assert found == [f"n{i}" for i in range(5)]
+    assert broker.depth("reader.mine") == 5

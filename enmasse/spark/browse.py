@@ -1,0 +1,199 @@
+"""`spark.read.format("amqp")`: the messages of a queue as they are, none of them taken, moved or counted.
+
+A read browses (AMQP 1.0, distribution mode `copy`) until nothing more is there: what arrives meanwhile may be in it.
+Filters on columns that a selector of the server can compare are given to it too; Spark checks all of them again, so the
+rows are the same with and without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    ColumnPath,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from enmasse.aio.client import Client, ClientReceiver
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.performatives import RELEASED
+from enmasse.spark.errors import QueryError, plainly
+from enmasse.spark.login import login_of
+from enmasse.spark.options import OptionError, required
+from enmasse.spark.outage import Phase, remedy, unreached, words
+from enmasse.spark.schema import ARROW, batch, row
+from enmasse.spark.segment import SpoolRecord
+
+ROUND = 1000
+"""Messages that are asked for at a time."""
+BATCH_BYTES = 8 << 20
+LONGEST = 8000
+"""Characters of a selector, at most."""
+TEXTS = {"subject": "JMSType", "reply_to": "JMSReplyTo"}
+"""Columns with texts that selectors compare (JMS 2.0, 3.8.1; docs/contracts.md). Ids are not among them: a column shows
+a number as its text, and a selector tells them apart."""
+SIGNS = {GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
+HIGHEST = 9
+"""Brokers keep no higher priority apart from this one."""
+
+
+class BrowseError(QueryError):
+    """An address could not be browsed: the text gives the reason and what to do."""
+
+
+def selector_of(filters: Iterable[Filter]) -> str:
+    """Return a selector that every message satisfies whose row satisfies all filters; empty if there is none to use."""
+    parts: list[str] = []
+    for one in filters:
+        part = _condition(one)
+        if part and len(" AND ".join([*parts, part])) <= LONGEST:
+            parts.append(part)
+    return " AND ".join(parts)
+
+
+def _condition(one: Filter) -> str:
+    attribute: ColumnPath = getattr(one, "attribute", ())
+    if len(attribute) != 1:
+        return ""
+    name, value = attribute[0], getattr(one, "value", None)
+    if name in TEXTS:
+        if isinstance(one, EqualTo) and isinstance(value, str):
+            return f"{TEXTS[name]} = {_quoted(value)}"
+        if isinstance(one, In) and all(isinstance(each, str) for each in one.value):
+            return f"{TEXTS[name]} IN ({', '.join(map(_quoted, one.value))})"
+    elif name == "priority" and isinstance(value, int) and 0 <= value <= HIGHEST:
+        if isinstance(one, EqualTo):
+            return f"JMSPriority = {value}" if value < HIGHEST else f"JMSPriority >= {value}"
+        if type(one) in SIGNS:
+            sign = ">=" if isinstance(one, GreaterThan) and value == HIGHEST else SIGNS[type(one)]
+            return f"JMSPriority {sign} {value}"
+    elif name == "durable" and isinstance(one, EqualTo) and isinstance(value, bool):
+        return f"JMSDeliveryMode = '{'' if value else 'NON_'}PERSISTENT'"
+    elif name == "creation_time" and isinstance(value, dt.datetime) and value.tzinfo and type(one) in SIGNS:
+        ms = value.timestamp() * 1000
+        later = isinstance(one, (GreaterThan, GreaterThanOrEqual))
+        # The next whole millisecond outside: a column compares microseconds.
+        return f"JMSTimestamp >= {math.floor(ms) - 1}" if later else f"JMSTimestamp <= {math.ceil(ms) + 1}"
+    return ""
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+class AmqpReader(DataSourceReader):
+    """The end of `read` in Spark: one task browses the address. Settings only until then."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType | None = None) -> None:
+        """`schema`: columns that are wanted; all by default. Raises OptionError."""
+        self.login = login_of(options, "reader")
+        self.address = required(options, "address", "reader")
+        self.given = options.get("selector", "")
+        self.pushed = ""
+        names = ARROW.names if schema is None else schema.names
+        unknown = [name for name in names if name not in ARROW.names]
+        if unknown:
+            raise OptionError(f'amqp reader: there is no column "{unknown[0]}"; there are {", ".join(ARROW.names)}')
+        self.columns = tuple(names)
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one: what several browsers of a queue see has no order that would divide it."""
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages as rows, in a task of Spark. Raises BrowseError."""
+        with plainly(), asyncio.Runner() as runner:
+            browse = Browse(self)
+            try:
+                runner.run(browse.open())
+                while rows := runner.run(browse.next()):
+                    yield batch([row(record) for record in rows]).select(list(self.columns))
+            except (AmqpError, OSError) as error:
+                raise BrowseError(
+                    f"amqp reader: the connection with {self.login.server} was lost while {self.address!r} was browsed "
+                    f"({words(error)}). Read again"
+                ) from None
+            finally:
+                runner.run(browse.close())
+
+    @property
+    def selector(self) -> str | None:
+        """Return the selector of the option and that of pushed filters, together."""
+        both = [f"({text})" for text in (self.given, self.pushed) if text]
+        return " AND ".join(both) or None
+
+
+class SelectingReader(AmqpReader):
+    """A reader that gives filters to the server. Spark refuses it unless spark.sql.python.filterPushdown.enabled is
+    set."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep what the server can select by; return all filters, which Spark checks again."""
+        self.pushed = selector_of(filters)
+        return filters
+
+
+class Browse:
+    """One reading of an address."""
+
+    def __init__(self, reader: AmqpReader) -> None:
+        self.reader = reader
+        self.client: Client | None = None
+        self.receiver: ClientReceiver
+        self.offset = 0
+
+    async def open(self) -> None:
+        """Attach. Raises BrowseError."""
+        reader = self.reader
+        url, address = reader.login.url, reader.address
+        phase = Phase.CONNECT
+        client = reader.login.client()
+        try:
+            await client.open()
+            self.client, phase = client, Phase.ATTACH
+            self.receiver = await client.receiver(address, credit=0, browse=True, selector=reader.selector)
+        except (OSError, AmqpError, UnicodeError) as error:
+            wrong = remedy(url, address, phase, error, reader.login.user) or unreached(url, address, phase, error)
+            raise BrowseError(f"amqp reader: {wrong}") from None
+        granted = self.receiver.link.remote_source
+        if granted is None or str(granted.distribution_mode) != "copy":  # credit would take the messages
+            raise BrowseError(
+                f'amqp reader: option "address": {reader.login.server} does not let {address!r} be browsed. Name a '
+                "queue, and connect to a server that browses"
+            )
+
+    async def next(self) -> list[SpoolRecord]:
+        """Return messages that follow, none at the end. Raises AmqpError."""
+        records: list[SpoolRecord] = []
+        size = 0
+        while size < BATCH_BYTES and len(records) < 10 * ROUND:
+            self.receiver.grant(ROUND)
+            await self.receiver.drain(60.0)
+            before = len(records)
+            while (delivery := self.receiver.receive_nowait()) is not None:
+                records.append(SpoolRecord(self.offset, time.time_ns() // 1_000_000, bytes(delivery.payload)))
+                size += len(delivery.payload)
+                self.offset += 1
+                delivery.settle(RELEASED)
+            if len(records) == before:
+                break
+        return records
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self.client is not None:
+            await self.client.close()
