@@ -19,7 +19,14 @@ from enmasse.spark.options import LOGIN, OptionError, shown, url_of
 
 
 class FileError(QueryError):
-    """A file that an option names cannot be used: the text names the option, the file and the reason."""
+    """A file that an option names cannot be used: the text names the option, the file and the reason.
+
+    `wrong` is the text without the end ("amqp source: ") at its beginning.
+    """
+
+    def __init__(self, end: str, wrong: str) -> None:
+        super().__init__(f"amqp {end}: {wrong}")
+        self.wrong = wrong
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ class Login:
             "caFile": "It must have the certificates of authorities in PEM",
             "certFile": f"{self.key_file or self.cert_file} must have its key; both in PEM, the key without a password",
         }
-        return FileError(f'amqp {self.end}: option "{option}": {file} cannot be used ({reason}). {form[option]}')
+        return FileError(self.end, f'option "{option}": {file} cannot be used ({reason}). {form[option]}')
 
 
 def login_of(options: Mapping[str, str], end: str) -> Login:

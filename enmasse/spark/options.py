@@ -21,6 +21,7 @@ LOGIN = ("user", "passwordFile", "caFile", "certFile", "keyFile")
 KNOWN = {
     "source": (
         "url",
+        *LOGIN,
         "address",
         "spool",
         "subscription",

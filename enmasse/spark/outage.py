@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
+from enmasse.spark.login import FileError
 from enmasse.spark.options import shown
 
 REFUSALS = (errors.NOT_FOUND, errors.UNAUTHORIZED_ACCESS, errors.NOT_ALLOWED)
@@ -51,10 +52,13 @@ def words(error: BaseException) -> str:
 def remedy(url: str, address: str, phase: Phase, error: BaseException, user: str | None = None) -> str | None:
     """Return which option is wrong and what to do, if waiting does not help; None if it may. `user`: not from `url`."""
     reason, server = words(error), shown(url)
+    if isinstance(error, FileError):
+        return error.wrong
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
-            f'option "url": the certificate of {server} is not trusted ({reason}). Let SSL_CERT_FILE in the '
-            "environment name the file of its authority, and write the host name that the certificate is for"
+            f'option "url": the certificate of {server} is not trusted ({reason}). Let the option "caFile", or '
+            "SSL_CERT_FILE in the environment, name the file of its authority, and write the host name that the "
+            "certificate is for"
         )
     if isinstance(error, (socket.gaierror, UnicodeError)):
         host = urlsplit(url).hostname
@@ -71,7 +75,7 @@ def remedy(url: str, address: str, phase: Phase, error: BaseException, user: str
     who = f"the user {user!r}" if user else "a client without a user"
     return (
         f'option "url": {server} refuses {who} ({reason}). Write amqp://user:password@host:port with a user and a '
-        "password that the server knows, special characters as %XX"
+        'password that the server knows, special characters as %XX, or give the options "user" and "passwordFile"'
     )
 
 
@@ -92,8 +96,9 @@ def unreached(url: str, address: str, phase: Phase, error: BaseException, took: 
 class Outage:
     """Judges the attempts of one receiver for one address."""
 
-    def __init__(self, url: str, address: str, patience: Patience, now: float) -> None:
-        self.url, self.address, self.patience = url, address, patience
+    def __init__(self, url: str, address: str, patience: Patience, now: float, user: str = "") -> None:
+        """user: not from `url`."""
+        self.url, self.address, self.patience, self.user = url, address, patience, user
         self.began = now
         self.had = False  # the address was attached once
         self.refused_since: float | None = None
@@ -105,7 +110,7 @@ class Outage:
 
     def failed(self, phase: Phase, error: BaseException, now: float) -> str | None:
         """An attempt that began in `phase` has failed: the sentence to end with, or None to try again."""
-        wrong = remedy(self.url, self.address, phase, error)
+        wrong = remedy(self.url, self.address, phase, error, self.user)
         if not self.had:
             if wrong is not None:
                 return f"amqp source: {wrong}"

@@ -22,13 +22,15 @@ from typing import Any
 
 import msgspec
 
-from enmasse.aio.client import Client, ClientReceiver, Delivery, connect
+from enmasse.aio.client import Client, ClientReceiver, Delivery
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import FIRST, SECOND
 from enmasse.amqp.performatives import ACCEPTED
 from enmasse.backoff import ReconnectBackoff
 from enmasse.reconnect import keep_connected
+from enmasse.spark.errors import QueryError
+from enmasse.spark.login import FileError, Login
 from enmasse.spark.outage import Outage, Patience, Phase, words
 from enmasse.spark.segment import SpoolError
 from enmasse.spark.spool import SpoolInUseError, SpoolWriter
@@ -47,7 +49,8 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     url: `amqp[s]://[user:password@]host[:port]`. subscription: name of a durable subscription, empty for a plain link.
     container: AMQP container-id; with `subscription` it is the subscription's identity. spool_limit: bytes the spool
-    may hold before no more credit is given. patience: how long what is wrong may stay so.
+    may hold before no more credit is given. patience: how long what is wrong may stay so. user and files: those of
+    enmasse.spark.login.
     """
 
     url: str
@@ -58,6 +61,15 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     credit: int = 1000
     spool_limit: int = 1 << 30
     patience: Patience = Patience()
+    user: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+    def login(self) -> Login:
+        """Return where to connect to, and as which user."""
+        return Login("source", self.url, self.user, self.password_file, self.ca_file, self.cert_file, self.key_file)
 
 
 class ReceiverFailed(Exception):
@@ -146,9 +158,9 @@ class Reception:
         self._phase = Phase.CONNECT
 
     def connect(self) -> Client:
-        """Return a client for the next attempt, not open yet."""
+        """Return a client for the next attempt, not open yet. Raises FileError."""
         self._phase = Phase.CONNECT
-        return connect(self._settings.url, container_id=self._settings.container, idle_timeout=30)
+        return self._settings.login().client(container_id=self._settings.container, idle_timeout=30)
 
     async def session(self, client: Client) -> None:
         """Receive from attach to loss of the link. Raises OSError or AmqpError: why it ended."""
@@ -242,14 +254,14 @@ async def receive(settings: ReceiverSettings, commits: asyncio.Queue[int]) -> No
     forgetting = asyncio.create_task(forget(commits, unsettled))
     intake = Intake(spool, unsettled)
     loop = asyncio.get_running_loop()
-    outage = Outage(settings.url, settings.address, settings.patience, loop.time())
+    outage = Outage(settings.url, settings.address, settings.patience, loop.time(), settings.user)
     reception = Reception(settings, intake, outage)
     try:
         await keep_connected(
             reception.connect,
             reception.session,
             reception.failed,
-            failures=(OSError, AmqpError, UnicodeError),
+            failures=(OSError, AmqpError, UnicodeError, FileError),
             backoff=ReconnectBackoff(loop.time(), first=RETRY_FIRST, short=RETRY_LAST, most=RETRY_LAST),
             now=loop.time,
         )
@@ -309,7 +321,7 @@ def main() -> None:
     ).parse_args()
     try:
         asyncio.run(run())
-    except (ReceiverFailed, SpoolError, OSError, msgspec.DecodeError) as error:
+    except (ReceiverFailed, QueryError, OSError, msgspec.DecodeError) as error:
         report("failed", reason=str(error))
         sys.exit(1)
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ from enmasse.spark.columns import decoded
 from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.flight import Endpoint, SpoolServer, fetched
 from enmasse.spark.lag import Lag
-from enmasse.spark.options import MOST_CREDIT, OptionError, number, required, shown, url_of
+from enmasse.spark.login import login_of
+from enmasse.spark.options import MOST_CREDIT, OptionError, number, required, shown
 from enmasse.spark.segment import SpoolError, end_within, segments, spool_chunks
 from enmasse.spark.spool import MappedCount, head_of, id_of
 from enmasse.spark.values import Values
@@ -57,8 +59,10 @@ class SpoolRange(InputPartition):
 def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
     """Return the settings of the receiver process (enmasse.spark.receiver.ReceiverSettings). Raises OptionError."""
     spool = str(Path(required(options, "spool", "source")).absolute())
+    login = asdict(login_of(options, "source"))
+    del login["end"]
     return {
-        "url": url_of(options, "source"),
+        **login,
         "address": required(options, "address", "source"),
         "spool": spool,
         "container": options.get("container") or "spark-" + hashlib.sha256(spool.encode()).hexdigest()[:12],

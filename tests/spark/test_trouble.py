@@ -165,6 +165,49 @@ def test_a_certificate_that_is_not_trusted_ends_the_query(tmp_path: Path, monkey
             reader.started().await_address()
 
 
+def test_files_of_password_and_authorities_are_read_for_each_connection(tmp_path: Path) -> None:
+    authority, password = Authority(tmp_path), tmp_path / "password"
+    password.write_text("wrong-hidden\n")
+    with served(lambda: SaslServer({"PLAIN": plain({"me": "right"})}), authority.server_context()) as port:
+        options = {
+            "url": f"amqps://127.0.0.1:{port}",
+            "address": "a",
+            "spool": str(tmp_path / "spool"),
+            "user": "me",
+            "passwordfile": str(password),
+            "cafile": str(authority.file),
+        }
+
+        def reader() -> AmqpStreamReader:
+            return AmqpStreamReader(dict(options))
+
+        said = ended(reader())
+        assert "refuses the user 'me'" in said and "hidden" not in said
+        password.write_text("right\n")
+        with closing(reader()) as good:
+            good.started().await_address()
+        password.unlink()
+        assert 'amqp source: option "passwordFile": ' in (said := ended(reader())) and str(password) in said
+        options["cafile"] = str(tmp_path / "none")
+        password.write_text("right")
+        assert 'amqp source: option "caFile": ' in ended(reader())
+
+
+@contextmanager
+def closing(reader: AmqpStreamReader) -> Iterator[AmqpStreamReader]:
+    try:
+        yield reader
+    finally:
+        reader.stop()
+
+
+def ended(reader: AmqpStreamReader) -> str:
+    """What the source says at the end of its receiver."""
+    with closing(reader), pytest.raises(ReceiverError) as caught:
+        reader.started().await_address()
+    return str(caught.value)
+
+
 def test_an_address_that_goes_and_comes_back(broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     broker.queue("comes")
     with reading(broker.url, "comes", tmp_path) as reader:
