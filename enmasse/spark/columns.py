@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
 from enmasse.amqp.scan import (
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
@@ -29,7 +28,7 @@ from enmasse.amqp.scan import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
 )
-from enmasse.amqp.sections import Properties
+from enmasse.amqp.sections import Properties, Sections
 from enmasse.spark.schema import ARROW, TIMES, batch, row, texts
 from enmasse.spark.segment import SpoolChunk
 
@@ -77,17 +76,22 @@ _BODY = _sizes(xA0=VAR8, xB0=VAR32, xA1=VAR8, xB1=VAR32)
 def front(encoded: bytes) -> tuple[bool, int, int] | None:
     """Return durable, priority and delivery-count of the sections before the properties; None if they are malformed."""
     try:
-        message = Message.decode(encoded + NO_BODY)
+        sections = Sections(encoded + NO_BODY)
+        sections.check()
+        header = sections.header
+        _ = sections.delivery_annotations, sections.annotations  # no columns, but they must be maps of the right kind
     except AmqpError:
         return None
-    return bool(message.durable), message.priority, message.delivery_count
+    return bool(header.durable), header.priority, header.delivery_count
 
 
 @lru_cache(maxsize=4096)
 def application_properties(encoded: bytes) -> list[tuple[str, str]] | None:
     """Return the application properties in a section (or in none) as texts; None if they are malformed."""
     try:
-        return texts(Message.decode(encoded + NO_BODY).application_properties)
+        sections = Sections(encoded + NO_BODY)
+        sections.check()
+        return texts(sections.application_properties)
     except AmqpError:
         return None
 

@@ -20,8 +20,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from enmasse.durable import replace_file
+from enmasse.durable import private, sync_folder
 from enmasse.spark.segment import SpoolError
+
+SIZE = 512
+"""Bytes of the file, which is written in place: a spool can be opened on a full disk, to be read and emptied."""
 
 
 class SpoolTakenError(SpoolError):
@@ -50,8 +53,13 @@ class Lease:
             "pid": os.getpid(),
             "token": secrets.token_hex(8),
         }
-        self._mine = json.dumps(mine).encode()
-        replace_file(self._path, self._mine)
+        self._mine = json.dumps(mine).encode().ljust(SIZE)
+        with open(self._path, "r+b" if self._path.exists() else "wb", opener=private) as file:
+            file.write(self._mine)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(folder)
 
     def check(self) -> None:
         """Return if this writer is still the owner. Raises SpoolTakenError; OSError if the file cannot be read."""

@@ -208,9 +208,9 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[SpoolRange]:
         """Return the ranges of a batch, of at most ROWS_PER_PARTITION records each."""
         first, last = start["record"], end["record"]
-        endpoint = self._served() if self.flight[0] else None
+        endpoint, spool = self._served() if self.flight[0] else None, id_of(self.spool())
         return [
-            SpoolRange(at, min(at + ROWS_PER_PARTITION, last), id_of(self.spool()), endpoint)
+            SpoolRange(at, min(at + ROWS_PER_PARTITION, last), spool, endpoint)
             for at in range(first, last, ROWS_PER_PARTITION)
         ]
 

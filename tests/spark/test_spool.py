@@ -219,6 +219,18 @@ def test_what_comes_after_the_folder_was_removed_is_not_stored(tmp_path: Path) -
     writer.close()
 
 
+def test_a_spool_is_opened_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a query that is started again can read it, and make room."""
+    first = SpoolWriter(tmp_path)
+    append(first, b"one")
+    first.close()
+    monkeypatch.setattr(spooling, "replace_file", Mock(side_effect=OSError(28, "No space left on device")))
+    size = (tmp_path / "owner").stat().st_size
+    again = SpoolWriter(tmp_path)
+    assert again.count == 1 and (tmp_path / "owner").stat().st_size == size
+    again.close()
+
+
 def test_a_missing_range_is_loud(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
     writer.append(b"one", 1)
