@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -23,6 +24,7 @@ from proton.reactor import AtMostOnce, Container
 from proton.utils import BlockingConnection
 
 from enmasse.testing import Suite, running, wait_for
+from tests.authserv.published import AUDIENCE, Published
 from tests.certificates import Authority
 from tests.interop.clients import Broken
 from tests.interop.matrix import clients
@@ -33,11 +35,14 @@ from tests.interop.matrix.table import (
     CERTIFIED,
     CLIENTS,
     EXPIRED,
+    FOREIGN,
     IDENTITIES,
     NO_USER,
     NOTHING,
+    OLD,
     OPERATIONS,
     REMOVED,
+    TOKEN,
     TYPES,
     UNKNOWN,
     WRONG,
@@ -108,9 +113,31 @@ def files(authority: Authority, name: str, **more: Any) -> Files:
     return Files(certificate, key, path)
 
 
-def login_of(client: str, cell: Cell, certificates: Certificates) -> Login:
+class Tokens:
+    """Tokens of the suite's issuer, and of another one that signs with the same key."""
+
+    def __init__(self) -> None:
+        self.issuer, self.other = Published(), Published()
+
+    def login(self, identity: str, user: str) -> Login:
+        """Return a login of this user with a token. Refused ones have names of their own: failures are limited."""
+        seconds = -3600 if identity == OLD else 3600
+        made = (self.other if identity == FOREIGN else self.issuer).token(
+            preferred_username=user, exp=int(time.time()) + seconds
+        )
+        return Login(user, made, token=True)
+
+    def close(self) -> None:
+        self.issuer.close()
+        self.other.close()
+
+
+def login_of(client: str, cell: Cell, certificates: Certificates, tokens: Tokens) -> Login:
     if cell.identity in certificates.clients:
         return Login(files=certificates.clients[cell.identity])
+    if cell.identity in (TOKEN, OLD, FOREIGN):
+        user = "user" if cell.identity == TOKEN else f"{cell.identity}-{client}-{cell.type}"
+        return tokens.login(cell.identity, user)
     return {
         WRONG: Login(f"erring-{client}-{cell.type}", "wrong"),
         UNKNOWN: Login("-".join(map(str, ("nobody", client, *cell))), PASSWORD),
@@ -151,8 +178,8 @@ class Observer(MessagingHandler):
 class Running:
     """The suite, an administrator's connection, and the observer."""
 
-    def __init__(self, suite: Suite, certificates: Certificates) -> None:
-        self.suite, self.certificates = suite, certificates
+    def __init__(self, suite: Suite, certificates: Certificates, tokens: Tokens) -> None:
+        self.suite, self.certificates, self.tokens = suite, certificates, tokens
         self.observer = Observer(suite, OBSERVED)
         wait_for("the observer's links", lambda: self.observer.opened == len(OBSERVED))
 
@@ -174,14 +201,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     certificates = Certificates(tmp_path_factory.mktemp("certificates"))
     cert, key = map(str, certificates.own)
     tls = ("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", str(certificates.authority))
-    with running(tmp_path_factory.mktemp("matrix"), ADDRESSES, options=tls) as suite:
+    tokens = Tokens()
+    with (
+        contextlib.closing(tokens),
+        running(tmp_path_factory.mktemp("matrix"), ADDRESSES, options=tls) as suite,
+    ):
+        sso = {"issuer": tokens.issuer.url, "audience": AUDIENCE}
+        (suite.config / "issuers.json").write_text(json.dumps({"sso": sso}))
         users_file = suite.config / "users.json"
         users_file.write_text(json.dumps(users()))
         users_file.chmod(0o600)
         suite.up(240)
         suite.wait_ready()
         apply(suite, users())
-        yield Running(suite, certificates)
+        yield Running(suite, certificates, tokens)
 
 
 @contextlib.contextmanager
@@ -226,7 +259,10 @@ class Attempts:
 
     def _begin(self, cell: Cell) -> Session:
         return self._open(
-            login_of(self._client, cell, self._place.certificates), cell.operation, address_of(cell), self._body(*cell)
+            login_of(self._client, cell, self._place.certificates, self._place.tokens),
+            cell.operation,
+            address_of(cell),
+            self._body(*cell),
         )
 
     def _attempt(self, cell: Cell) -> None:

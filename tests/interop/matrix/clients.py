@@ -34,11 +34,12 @@ class Files(NamedTuple):
 
 
 class Login(NamedTuple):
-    """What a client presents; None: nothing. `files`: its certificate, over TLS."""
+    """What a client presents; None: nothing. `files`: its certificate, over TLS. `token`: the password is a token."""
 
     user: str | None = None
     password: str = "-"
     files: Files | None = None
+    token: bool = False
 
 
 class Place(NamedTuple):
@@ -179,7 +180,8 @@ class Told:
     def __init__(self, program: Conversation, id: str, login: Login, *words: str) -> None:
         self._program, self._id = program, id
         files = ("-", "-", "-") if login.files is None else map(str, login.files)
-        self.outcome = program.ask("open", id, login.user or "-", login.password, *files, *words)
+        proof = ("-", login.password) if login.token else (login.password, "-")
+        self.outcome = program.ask("open", id, login.user or "-", *proof, *files, *words)
 
     def take(self) -> str:
         return self._program.ask("take", self._id)

@@ -38,7 +38,8 @@ CLIENTS = {
 
 RIGHT, WRONG, UNKNOWN, NOTHING, REMOVED = "right", "wrong", "unknown", "nothing", "removed"
 CERTIFIED, NO_USER, ANOTHER, EXPIRED = "certified", "certified-unknown", "other-authority", "expired-certificate"
-ACCEPTED = (RIGHT, CERTIFIED)
+TOKEN, OLD, FOREIGN = "token", "expired-token", "foreign-token"
+ACCEPTED = (RIGHT, CERTIFIED, TOKEN)
 IDENTITIES = {
     RIGHT: "the right password",
     WRONG: "a wrong password",
@@ -48,6 +49,9 @@ IDENTITIES = {
     NO_USER: "a certificate of a user that does not exist",
     ANOTHER: "a certificate of another authority",
     EXPIRED: "an expired certificate",
+    TOKEN: "a token of the user",
+    OLD: "an expired token",
+    FOREIGN: "a token of another issuer",
     REMOVED: "the right password; the user is removed while it is connected",
 }
 
@@ -99,6 +103,8 @@ ROWS: dict[str, Row] = {
     NO_USER: {**_REFUSED, "MQTT 3.1.1": "CONNACK 5", "MQTT 5": "CONNACK 0x87"},
     ANOTHER: _HANDSHAKE,
     EXPIRED: _HANDSHAKE,
+    OLD: _REFUSED,
+    FOREIGN: _REFUSED,
     REMOVED: _row(
         f"ConnectionClosed {UNAUTHORIZED}", "JMSSecurityException", UNAUTHORIZED, "closed", "DISCONNECT 0x87"
     ),
@@ -109,12 +115,18 @@ def cells(client: str) -> list[Cell]:
     """Return the attempts of a client: all combinations; of a slow client thinned by the rule of the page."""
     product = itertools.product(OPERATIONS, TYPES, (True, False))
     found = [Cell(identity, *rest) for identity, rest in itertools.product(IDENTITIES, list(product))]
-    return [cell for cell in found if cell.identity in ACCEPTED or _chosen(cell)] if CLIENTS[client].slow else found
+    return [cell for cell in found if not _thinned(client, cell.identity) or _chosen(cell)]
+
+
+def _thinned(client: str, identity: str) -> bool:
+    """Return whether a client tries only a part with this identity: a slow one, which is refused; and all with tokens,
+    because failed logins of an address are limited."""
+    return identity in (TOKEN, OLD, FOREIGN) or (CLIENTS[client].slow and identity not in ACCEPTED)
 
 
 def _chosen(cell: Cell) -> bool:
-    """Return whether a slow client makes this attempt with an identity that is refused: each type once, both operations
-    and both permissions. (A program that may not receive leaves, so that nothing would be left to remove.)"""
+    """Return whether the attempt is in the part: each type once, both operations and both permissions. (A program that
+    may not receive leaves, so that nothing would be left to remove.)"""
     number = TYPES.index(cell.type)
     return (cell.operation, cell.permitted) == (OPERATIONS[number % 2], number != 2)
 
@@ -129,12 +141,15 @@ NOTES = """
 Exceptions of Proton are shown with the condition in their text, those of Qpid JMS by their class, errors of rhea by
 their condition. MQTT clients send and subscribe with QoS 1; `closed`: the connection is closed without a packet, as
 3.1.1 has none for it; if a certificate is not accepted, TLS ends it. rhea does not speak SASL if it has neither user
-name nor certificate. With certificates the AMQP clients use SASL EXTERNAL.
+name nor certificate. With certificates the AMQP clients use SASL EXTERNAL. Qpid JMS presents tokens by XOAUTH2,
+other clients as passwords: Proton has neither OAUTHBEARER nor XOAUTH2, and rhea, which has XOAUTH2, answers no refusal
+there: an exception ends its program.
 """
 ATTEMPTS = f"""
 Attempts are all combinations of identity, operation, type and permission. They are thinned for clients of which each
 connection takes a process, or much time ({", ".join(kind.name for kind in CLIENTS.values() if kind.slow)}): with an
-identity that is refused they try each type once, with both operations and both permissions among them.
+identity that is refused they try each type once, with both operations and both permissions among them. So do all
+clients with tokens.
 """
 
 
@@ -152,7 +167,9 @@ def page() -> str:
     ]  # fmt: skip
     for name, row in ROWS.items():
         presents, does = (
-            (IDENTITIES[name], "") if name in IDENTITIES else (f"{IDENTITIES[RIGHT]}, or {IDENTITIES[CERTIFIED]}", name)
+            (IDENTITIES[name], "")
+            if name in IDENTITIES
+            else (f"{IDENTITIES[RIGHT]}, {IDENTITIES[CERTIFIED]}, or {IDENTITIES[TOKEN]}", name)
         )
         lines.append(
             f"| {presents} | {does or NOT_REACHED} | " + " | ".join(_shown(row[family]) for family in FAMILIES) + " |"

@@ -1,6 +1,6 @@
 // `node cells.js HOST PORT TLS_PORT CA SOURCE`: connections of users from the address SOURCE, by commands on standard
 // input; each is answered by a line.
-//   open ID USER PASSWORD CERTIFICATE KEY STORE OPERATION ADDRESS BODY
+//   open ID USER PASSWORD TOKEN CERTIFICATE KEY STORE OPERATION ADDRESS BODY
 //                                                  log in ("-": without that), then send or receive
 //   take ID                                        the body of the next message
 //   gone ID                                        why the connection has ended
@@ -18,12 +18,14 @@ const [host, port, tlsPort, ca, localAddress] = process.argv.slice(2);
 const sessions = new Map();
 
 class Session {
-  constructor(user, password, certificate, key) {
+  constructor(user, password, token, certificate, key) {
     this.bodies = [];
     this.ended = new Promise((resolve) => {
       this.end = resolve;
     });
-    const credentials = user === '-' ? {} : { username: user, password };
+    // By PLAIN: with XOAUTH2 rhea has no answer to a refusal, and ends the program by an exception.
+    const secret = token === '-' ? password : token;
+    const credentials = user === '-' ? {} : { username: user, password: secret };
     let connect = (_port, _host, _options, connected) => net.connect({ port, host, localAddress }, connected);
     if (certificate !== '-') {
       credentials.enable_sasl_external = true;
@@ -87,8 +89,8 @@ function told(error) {
 async function obey(line) {
   const [command, id, ...rest] = line.split(' ');
   if (command === 'open') {
-    const [user, password, certificate, key, , operation, address, body] = rest;
-    sessions.set(id, new Session(user, password, certificate, key));
+    const [user, password, token, certificate, key, , operation, address, body] = rest;
+    sessions.set(id, new Session(user, password, token, certificate, key));
     return sessions.get(id).operate(operation, address, body);
   }
   return command === 'gone' ? sessions.get(id).ended : sessions.get(id)[command]();

@@ -73,10 +73,11 @@ public final class Cells {
         }
     }
 
-    /** {@code store}: of PKCS 12, for a login by certificate over TLS. */
-    private static String url(String[] arguments, String store) {
+    /** {@code store}: of PKCS 12, for a login by certificate over TLS; {@code token}: for one by XOAUTH2. */
+    private static String url(String[] arguments, String token, String store) {
         String limits = "&jms.requestTimeout=" + Main.LIMIT + "&jms.sendTimeout=" + Main.LIMIT + "&jms.connectTimeout="
-            + Main.LIMIT + "&jms.closeTimeout=" + Main.LIMIT + "&transport.localAddress=" + arguments[4];
+            + Main.LIMIT + "&jms.closeTimeout=" + Main.LIMIT + "&transport.localAddress=" + arguments[4]
+            + (token.equals("-") ? "" : "&amqp.saslMechanisms=XOAUTH2");
         if (store.equals("-")) {
             return "amqp://" + arguments[0] + ":" + arguments[1] + "?" + limits.substring(1);
         }
@@ -87,9 +88,10 @@ public final class Cells {
 
     private static String obey(String[] arguments, String[] words) throws Exception {
         if (words[0].equals("open")) {
-            Cells session = new Cells(url(arguments, words[6]), words[2], words[3]);
+            String secret = words[4].equals("-") ? words[3] : words[4];
+            Cells session = new Cells(url(arguments, words[4], words[7]), words[2], secret);
             SESSIONS.put(words[1], session);
-            return session.open(words[7], words[8], words[9]);
+            return session.open(words[8], words[9], words[10]);
         }
         Cells session = SESSIONS.get(words[1]);
         return switch (words[0]) {
