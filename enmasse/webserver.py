@@ -230,7 +230,8 @@ class _Conversation(BaseHTTPRequestHandler):
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
         self._bounds = connection.server.bounds
-        super().__init__(connection.socket, ("", 0), connection.server)  # type: ignore[arg-type] # any object will do
+        peer = connection.socket.getpeername()
+        super().__init__(connection.socket, peer, connection.server)  # type: ignore[arg-type] # any object will do
 
     def setup(self) -> None:
         super().setup()
@@ -263,7 +264,7 @@ class _Conversation(BaseHTTPRequestHandler):
         peer = ":".join(map(str, self.client_address[:2]))
         request = Request(self.command, target.path, parse_qs(target.query), self.headers, body, peer)
         if request.method in ("GET", "HEAD") or self._bounds.body_bytes:
-            status, content_type, content = self._connection.server.answer(request)
+            status, content_type, content = self._answered(request)
         else:
             status, content_type, content = plain(405, "only GET")
         self._begin_answer()
@@ -274,6 +275,13 @@ class _Conversation(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def _answered(self, request: Request) -> Response:
+        try:
+            return self._connection.server.answer(request)
+        except Exception:
+            log.get().exception("http.request.failed", path=request.path[:100])
+            return plain(500, "the request failed; the log has the reason")
 
     def _body(self) -> bytes:
         """Return the request's body. Raises _Refused."""

@@ -27,11 +27,13 @@ REVIEW = 1.0
 
 
 class Credential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A process's own name, role and secret. The secret is not in its repr."""
+    """A process's own name, role and secret. `relay_key`: that of a suite's routers, gateways and authentication
+    service (enmasse/identity/relays.py); empty for others. Secret and key are not in its repr."""
 
     name: str
     role: Role
     secret: str
+    relay_key: str = ""
 
     def __repr__(self) -> str:
         return f"Credential({self.name!r}, {self.role!r})"

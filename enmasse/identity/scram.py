@@ -49,9 +49,10 @@ class Unknown:
     Their exchange differs from that of a wrong password in nothing. `iterations`: as many as known users have.
     """
 
-    def __init__(self, iterations: int = ITERATIONS) -> None:
+    def __init__(self, iterations: int = ITERATIONS, key: bytes = b"") -> None:
+        """`key`: what salts are derived from; empty: a random one. Processes with the same key give the same salts."""
         self._iterations = iterations
-        self._key = b""
+        self._key = key
 
     def verifier(self, user: str, mechanism: str = SCRAM) -> Verifier:
         """Return the verifier for a name without a user."""

@@ -55,7 +55,8 @@ Content = bytes | Unreadable | tuple[Source, ...] | None
 
 class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration in force. `config`: file → SHA-256 (hex) of the content it comes from. `brokers` None: no
-    brokers.json. `users`, `issuers` None: there has never been a valid users.json or issuers.json."""
+    brokers.json. `users`, `issuers` None: there has never been a valid users.json or issuers.json. `salt_key`: made
+    with the first of them (enmasse/model/feeds.py, Users)."""
 
     schema: int = SCHEMA
     config: dict[str, str] = {}
@@ -64,6 +65,7 @@ class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
     brokers: dict[str, HandMade] | None = None
     users: dict[str, User] | None = None
     issuers: dict[str, Issuer] | None = None
+    salt_key: bytes = b""
 
     @property
     def anonymous(self) -> bool:
@@ -120,7 +122,13 @@ def apply(contents: Mapping[str, Content], last: AppliedState, known_users: Know
     users = _users(documents[USERS], last, problems, known_users)
     issuers = _issuers(documents[ISSUERS], last, problems)
     state = AppliedState(
-        config=config, addresses=addresses, flavors=flavors, brokers=brokers, users=users, issuers=issuers
+        config=config,
+        addresses=addresses,
+        flavors=flavors,
+        brokers=brokers,
+        users=users,
+        issuers=issuers,
+        salt_key=last.salt_key,
     )
     return Applied(
         state=state,

@@ -67,13 +67,15 @@ class Flavors(msgspec.Struct, frozen=True, kw_only=True):
 class Users(msgspec.Struct, frozen=True, kw_only=True):
     """Feed `users`: entries of users.json with hashes; names of groups begin with `@`. Only the authentication service
     may follow it. `issuers`: those of issuers.json in their order, with the secrets of clients. `anonymous`: there is
-    neither file, clients need no credentials."""
+    neither file, clients need no credentials. `salt_key`: from which the salts of unknown users are derived, so that
+    they stay the same as those of known ones do."""
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
     anonymous: bool = False
     users: dict[str, User] = {}
     issuers: dict[str, Issuer] = {}
+    salt_key: bytes = b""
 
 
 class GrantedUser(Granted, frozen=True, kw_only=True, omit_defaults=True):

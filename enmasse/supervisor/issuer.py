@@ -19,6 +19,9 @@ from enmasse.identity.operator import OPERATOR, SECRET_FILE
 from enmasse.identity.roles import Role
 from enmasse.supervisor.plan import CREDENTIAL, PEERS, SECRET
 
+_RELAYING = (Role.ROUTER, Role.GATEWAY, Role.AUTHSERV)
+"""Roles that state to the authentication service for which client they ask, and the service itself."""
+
 
 class Issuer:
     """Writes its files into the folder `run`, which has space reserved for them. Raises OSError if that fails."""
@@ -31,6 +34,7 @@ class Issuer:
         self._operator_file = run / SECRET_FILE
         self._entries: dict[str, PeerEntry] = {}
         self.operator_secret = new_secret()
+        self._relay_key = new_secret()
         self.supervisor = Credential("supervisor", Role.SUPERVISOR, new_secret())
         """The credential of `enmasse up` itself, which is in no file."""
 
@@ -53,7 +57,7 @@ class Issuer:
     def issue(self, name: str, role: Role, *, as_line: bool = False) -> None:
         """Give the process `name`, which is about to start, a new secret: in a file that `read_credential` reads, or
         `as_line` in one that has nothing else, for programs of other products. Raises OSError."""
-        credential = Credential(name, role, new_secret())
+        credential = Credential(name, role, new_secret(), self._relay_key if role in _RELAYING else "")
         self._admit(name, role, credential.secret)
         self._write_peers()
         if as_line:

@@ -26,7 +26,7 @@ from enmasse.amqp.sasl import SaslServer
 from enmasse.health import Health
 from enmasse.identity.admission import Admission
 from enmasse.identity.audit import LoginAudit
-from enmasse.identity.credentials import AnyPeers, Peers, own, peers_at
+from enmasse.identity.credentials import AnyPeers, Credential, Peers, own, peers_at
 from enmasse.identity.failures import Failures, network_of
 from enmasse.identity.passwords import PasswordChecks
 from enmasse.identity.permissions import Rights
@@ -98,12 +98,18 @@ class AuthService:
     """Logins of all clients."""
 
     def __init__(
-        self, config: AuthservSettings, loop: asyncio.AbstractEventLoop, peers: AnyPeers | None = None
+        self,
+        config: AuthservSettings,
+        loop: asyncio.AbstractEventLoop,
+        peers: AnyPeers | None = None,
+        relay_key: str = "",
     ) -> None:
+        """`relay_key`: by which relays prove the addresses of their clients; empty: they need no proof."""
         self._loop = loop
         self._mechanisms: tuple[str, ...] = config.mechanisms
         self._peers = peers
         self._by_certificate = isinstance(peers, CertifiedPeers)
+        self._relay_key = relay_key
         self._relays = [ipaddress.ip_network(network) for network in config.relays]
         self._checks = PasswordChecks(loop.time, config.threads)
         self._failures = Failures(loop.time)
@@ -119,7 +125,8 @@ class AuthService:
     def connection(self, peer: Any) -> Connection:
         """Return the engine's side of a new connection."""
         host = str(peer.address).rpartition(":")[0].strip("[]")
-        login = Login(self, host, relayed=self._by_certificate or self._is_relay(host))
+        relayed = self._by_certificate or self._is_relay(host)
+        login = Login(self, host, relayed=relayed, relay_key="" if self._by_certificate else self._relay_key)
         offered = self._offered(login) if self._is_admitted(peer) else {}
         return Connection(
             login,
@@ -132,6 +139,8 @@ class AuthService:
 
     def replace(self, body: feeds.Users) -> None:
         """Put other users and issuers in force."""
+        if body.salt_key:
+            self._unknown = Unknown(USER_ITERATIONS, body.salt_key)
         self.issuers.replace(body.issuers)
         self.users.replace(body)
 
@@ -164,8 +173,8 @@ class AuthService:
     def metrics(self) -> Iterator[Metric]:
         """Metrics of logins (docs/metrics.md)."""
         counts = [({"mechanism": name, "outcome": outcome}, n) for (name, outcome), n in sorted(self._counts.items())]
-        yield counter("enmasse_logins", "Logins by mechanism and outcome.", counts)
-        yield counter("enmasse_password_checks", "Passwords checked by argon2.", single(self._checks.computed))
+        yield counter("enmasse_logins_total", "Logins by mechanism and outcome.", counts)
+        yield counter("enmasse_password_checks_total", "Passwords checked by argon2.", single(self._checks.computed))
         yield gauge("enmasse_users", "Users in users.json.", single(len(self.users)))
         yield gauge("enmasse_issuers", "Issuers in issuers.json.", single(len(self.issuers)))
 
@@ -204,21 +213,24 @@ class AuthService:
 
     def begin(self, user: str, address: str | None) -> bool:
         """Return whether this user may try now: neither has to wait, nor has too many attempts under way."""
-        if address is None:
-            return True
-        key = user, network_of(address)
-        if self._under_way[key] >= AT_ONCE or self._failures.wait(user, address) > 0:
+        key = user, network_of(address) if address is not None else ""
+        if self._under_way[key] >= AT_ONCE or (address is not None and self._failures.wait(user, address) > 0):
             return False
         self._under_way[key] += 1
         return True
 
     def end(self, user: str, address: str | None) -> None:
-        """Note that an attempt has ended."""
-        if address is not None:
-            key = user, network_of(address)
-            self._under_way[key] -= 1
-            if not self._under_way[key]:
-                del self._under_way[key]
+        """Note that an attempt has ended. Where the address is not known, that counts DELAY later: it bounds the
+        guesses there, as failures do elsewhere."""
+        if address is None:
+            self._loop.call_later(DELAY, self._ended, (user, ""))
+        else:
+            self._ended((user, network_of(address)))
+
+    def _ended(self, key: tuple[str, str]) -> None:
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
 
     def failed(
         self, mechanism: str, user: str, address: str | None, answer: Callable[[], None], *, checked: bool
@@ -299,9 +311,10 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if its port or certificate cannot be used."""
     loop = asyncio.get_running_loop()
     peers = peers_at(config.peers)
-    service = AuthService(config, loop, peers)
+    credential = own(config)
+    service = AuthService(config, loop, peers, credential.relay_key if isinstance(credential, Credential) else "")
     users: FollowedFeed[feeds.Users] = FollowedFeed("users", feeds.Users, service.replace)
-    client = FeedsClient(*settings.host_port(config.configserv), config.name, [users], credential=own(config))
+    client = FeedsClient(*settings.host_port(config.configserv), config.name, [users], credential=credential)
     health = Health(
         config.health,
         service.metrics,

@@ -14,6 +14,7 @@ from enmasse.amqp.types import Symbol
 from enmasse.identity.login import Login as Identity
 from enmasse.identity.passwords import Busy
 from enmasse.identity.principal import Principal
+from enmasse.identity.relays import relayed_client
 from enmasse.identity.scram import Unknown, scram
 from enmasse.model.users import ANONYMOUS, Verifier, prepared
 from services.authserv.authz import AUTHZ, NOTHING, address_authz
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
     from services.authserv.app import AuthService
 
 BEARER = {"OAUTHBEARER": oauthbearer, "XOAUTH2": xoauth2}
-CLIENT = "?client="
-"""In the host name of sasl-init: what follows is the address of the client for which a router or gateway asks."""
 
 
 class Login(Handler):
-    """Login of one client. `address`: its host; `relayed`: it may state another one."""
+    """Login of one client. `address`: its host; `relayed`: it may state another one, with a proof by `relay_key` unless
+    that is empty."""
 
-    def __init__(self, service: AuthService, address: str, *, relayed: bool) -> None:
+    def __init__(self, service: AuthService, address: str, *, relayed: bool, relay_key: str = "") -> None:
         self._service = service
         self._peer = address
         self._relayed = relayed
+        self._relay_key = relay_key
         self._address: str | None = None
         self._user = ""
         """The name that the client states."""
@@ -180,8 +181,7 @@ class Login(Handler):
 
     def begun(self, hostname: str | None) -> None:
         """Take the address that a router or gateway states for its client."""
-        stated = (hostname or "").partition(CLIENT)[2]
-        self._address = (stated or None) if self._relayed else self._peer
+        self._address = relayed_client(hostname or "", self._relay_key) if self._relayed else self._peer
 
     def ended(self, mechanism: str, user: str | None, answer: Callable[[], None]) -> None:
         """Answer the client: `user` None if the login has failed."""

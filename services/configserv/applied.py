@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+
+import msgspec
 
 from enmasse.model.configuration import Applied, AppliedState, Content, apply
 from enmasse.model.jsonfile import Problem
@@ -33,7 +36,11 @@ class AppliedConfiguration:
 
     def compute(self, contents: dict[str, Content]) -> Applied:
         """Return the configuration that follows from these files. May be called in any thread, one call at a time."""
-        return apply(contents, self.now.state, self._known_users)
+        applied = apply(contents, self.now.state, self._known_users)
+        if applied.state.anonymous or applied.state.salt_key:
+            return applied
+        state = msgspec.structs.replace(applied.state, salt_key=secrets.token_bytes(32))
+        return msgspec.structs.replace(applied, state=state)
 
     def take(self, now: Applied) -> Applied:
         """Put a configuration in force; return the one before."""

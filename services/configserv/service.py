@@ -273,6 +273,7 @@ class ConfigService:
             anonymous=state.anonymous,
             users=state.users or {},
             issuers=state.issuers or {},
+            salt_key=state.salt_key,
         )
         return msgspec.json.encode(body)
 

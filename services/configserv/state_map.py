@@ -41,6 +41,7 @@ T = TypeVar("T")
 class _SavedUsers(msgspec.Struct):
     users: dict[str, User] | None = None
     issuers: dict[str, Issuer] | None = None
+    salt_key: bytes = b""
 
 
 class StateMap:
@@ -89,10 +90,11 @@ class StateMap:
         """Save this; a failure is added to the problems."""
         if state != self._state or self._problem:
             self._state = state
-            saved = _packed(msgspec.json.encode(_SavedUsers(state.users, state.issuers)))
+            saved = _packed(msgspec.json.encode(_SavedUsers(state.users, state.issuers, state.salt_key)))
             if self._users and saved != self._users_data:
                 self._users_data, self._users_changed = saved, True
-            self._put(CONFIGURATION, msgspec.json.encode(msgspec.structs.replace(state, users=None, issuers=None)))
+            public = msgspec.structs.replace(state, users=None, issuers=None, salt_key=b"")
+            self._put(CONFIGURATION, msgspec.json.encode(public))
         if self._writing is not None:
             await asyncio.wait([self._writing])
 
@@ -108,7 +110,7 @@ class StateMap:
         state = state or AppliedState()
         if self._users_data is not None:
             saved = self._saved_users(self._users_data)
-            state = msgspec.structs.replace(state, users=saved.users, issuers=saved.issuers)
+            state = msgspec.structs.replace(state, users=saved.users, issuers=saved.issuers, salt_key=saved.salt_key)
         self._state = state
         return state
 

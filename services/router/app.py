@@ -84,7 +84,8 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
         following.append(process.spawn(client.run(), "feed of permissions"))
         following.append(process.spawn(users.audit.run(), "audit of logins"))
-    sockets = Sockets(ConnectionMaker(router, hub, peers, settings.credential, users))
+    relay_key = own.relay_key if isinstance(own, credentials.Credential) else ""
+    sockets = Sockets(ConnectionMaker(router, hub, peers, settings.credential, users, relay_key))
     health = Health(settings.health, lambda: metrics.families(router), endpoints=lambda: open_listeners(sockets))
     tables = all_tables(router, sockets, attributes)
     ManagementAgent(router, tables)

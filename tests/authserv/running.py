@@ -44,7 +44,8 @@ def user(password: str, *, random: bool = True, **more: Any) -> User:
 class Running:
     """The service without its process: users are given to it directly."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, relay_key: str = "", **settings: Any) -> None:
+        self._relay_key = relay_key
         self._settings = AuthservSettings(
             name="authserv", health="127.0.0.1:0", listen="127.0.0.1:0", configserv="127.0.0.1:1", **settings
         )
@@ -81,7 +82,7 @@ class Running:
 
     async def _start(self) -> None:
         peers = peers_at(self._settings.peers)
-        self.service = AuthService(self._settings, asyncio.get_running_loop(), peers)
+        self.service = AuthService(self._settings, asyncio.get_running_loop(), peers, self._relay_key)
         tls = app._tls(self._settings, peers)
         self._listeners = [await serve_amqp(Hub(), "127.0.0.1", 0, self.service.connection, tls)]
         self.port = self._listeners[0].port

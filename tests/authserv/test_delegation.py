@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from proton import Array, Data, symbol
 
 from enmasse.amqp.sasl import PlainClient
+from enmasse.identity.relays import relayed_client, relayed_host_name
 from enmasse.identity.scram import ScramClient
 from enmasse.model.users import Permission, User
 from services.authserv import app
@@ -158,6 +160,31 @@ def test_the_address_that_a_router_states_counts(service: Running) -> None:
         assert not attempt("wrong", "192.0.2.7")
     assert not attempt("right", "192.0.2.7")
     assert attempt("right", "192.0.2.8")
+
+
+def test_an_address_that_is_stated_without_proof_does_not_count() -> None:
+    proven = relayed_host_name("default", "192.0.2.7", "key")
+    stolen = proven.replace("192.0.2.7", "192.0.2.8")
+    others = [relayed_host_name("default", "192.0.2.7", key) for key in ("", "another key")]
+    with Running(relay_key="key") as running:
+        running.users(USERS)
+
+        def attempt(password: str, host_name: str) -> bool:
+            return ask_engine(running.port, PlainClient("alice", password), host_name).opened
+
+        with ThreadPoolExecutor() as pool:
+            wrong = [pool.submit(attempt, "wrong", each) for each in [*others, stolen] * 8]
+        assert not any(each.result() for each in wrong)
+        assert all(attempt("right", relayed_host_name("default", f"192.0.2.{n}", "key")) for n in (7, 8))
+        for _ in range(8):
+            assert not attempt("wrong", proven)
+        assert not attempt("right", proven)
+
+
+@pytest.mark.parametrize("stated", ["", "alice", "192.0.2.7\n{}", "999.1.1.1", "192.0.2.7:1", "x" * 3000])
+def test_only_addresses_are_addresses(stated: str) -> None:
+    for key in ("", "key"):
+        assert relayed_client(relayed_host_name("default", stated, key), key) is None
 
 
 def test_attempts_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_a_running_suite(config: Path, tmp_path: Path) -> None:
             lambda: events("audit.suite.ordered", who="operator", what="scale router=1"),
             lambda: events("audit.suite.ordered", who="operator", what="delete with messages: b", addresses=1),
             lambda: events("audit.session.ordered", who="operator"),
-            lambda: events("audit.request.refused", who=None, what="GET /api/status"),
+            lambda: events("audit.request.refused", who=None, what="GET /api/status", **{"from": "127.0.0.1"}),
         ]
         for number, found in enumerate(expected):
             wait_for(found, f"audit event {number}")

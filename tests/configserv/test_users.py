@@ -154,3 +154,28 @@ def test_issuers_are_published_live_and_only_to_the_authentication_service(
     seen = json.dumps([first, now, status]) + service.log.read_text()
     assert "hunter" not in seen
     assert (service.data / "configuration.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_key_of_the_salts_of_unknown_users_outlives_changes_and_restarts(
+    service: Configserv, connect: Callable[[], Client]
+) -> None:
+    def key() -> str:
+        saved = json.loads((service.data / "configuration.json").read_text())["salt_key"]
+        assert isinstance(saved, str)
+        return saved
+
+    service.write(USERS, {"alice": {}})
+    service.start()
+    client = connect()
+    bodies = [client.find("permissions", lambda body: "alice" in body["users"])]
+    first = key()
+    assert len(first) >= 40
+    service.write(USERS, {"bob": {}})
+    bodies.append(client.find("permissions", lambda body: "bob" in body["users"]))
+    assert key() == first
+    service.kill()
+    service.write(USERS, {"carol": {}})
+    service.start()
+    bodies.append(connect().find("permissions", lambda body: "carol" in body["users"]))
+    assert key() == first
+    assert first not in json.dumps(bodies) + service.log.read_text()

@@ -214,3 +214,14 @@ async def test_who_asks_again_without_reading_is_cut_off() -> None:
 
         await until(ask_on)
         writer.close()
+
+
+@asyncio_test
+async def test_metrics_that_fail_are_an_error_with_a_reason_in_the_log() -> None:
+    def fails() -> Iterable[Any]:
+        raise ValueError("no such metric")
+
+    async with serving(fails) as server:
+        status, _, body = await fetch(f"http://{server.address}/metrics")
+        assert (status, body) == (500, b"the request failed; the log has the reason\n")
+        assert (await fetch(f"http://{server.address}/livez"))[0] == 200

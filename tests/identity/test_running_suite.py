@@ -20,11 +20,15 @@ import pytest
 
 from enmasse.amqp.frames import HEADER
 from enmasse.amqp.performatives import Open, SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
+from enmasse.amqp.sasl import PlainClient
 from enmasse.amqp.types import Symbol
 from enmasse.identity.credentials import Credential, read_credential
+from enmasse.identity.passwords import hashed
+from enmasse.identity.relays import relayed_host_name
 from enmasse.identity.roles import TABLE, Listener, Role
 from enmasse.settings import host_port
 from enmasse.testing import Suite, running, wait_for
+from tests.authserv.running import ask_engine
 from tests.identity.kit import AMQP_HEADER, REFUSED, SASL_HEADER, Overhearing, answer_to, frame, offered, refusal
 from tests.kit.running import asyncio_test
 
@@ -37,7 +41,10 @@ INNER = {"configserv": Listener.CONFIGSERV, "ragent": Listener.AGENT, "broker": 
 
 ABSENT = {Role.SUPERVISOR}
 """Roles without a credential file here: the supervisor's is in its memory."""
-USERS = {"anonymous": {"permissions": [{"allow": ["send", "recv"], "addresses": ["#"]}]}}
+USERS = {
+    "anonymous": {"permissions": [{"allow": ["send", "recv"], "addresses": ["#"]}]},
+    "alice": {"password": hashed("right", random=True).password},
+}
 """With users there is an authentication service."""
 GUESS = Credential("", Role.OPERATOR, "a guess")
 ROUTERS = ["embedded", pytest.param("qdrouterd", marks=pytest.mark.needs("qdrouterd"))]
@@ -138,9 +145,11 @@ def test_every_port_of_the_suite_is_for_clients_for_http_or_authenticates(suite:
 
 def test_health_ports_refuse_post_requests(suite: Suite) -> None:
     for name, (_, given) in settings(suite).items():
+        if is_dispatch(given):
+            continue  # it has no such port
+        with urllib.request.urlopen(f"http://{given['health']}/metrics", timeout=60) as answer:
+            assert answer.status == 200, name
         for path in ("/", "/api/scale"):
-            if is_dispatch(given):
-                continue  # it has no such port
             request = urllib.request.Request(f"http://{given['health']}{path}", data=b"{}", method="POST")
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(request, timeout=60)
@@ -220,6 +229,27 @@ def test_frames_out_of_order_open_no_connection(suite: Suite) -> None:
         answers = list(at_once.map(lambda each: answer_to(each[1], FORGED[each[0]]), tries))
     opened = [(name, ports[port]) for (name, port), answer in zip(tries, answers, strict=True) if AMQP_HEADER in answer]
     assert opened == []
+
+
+def test_a_process_without_the_key_of_relays_keeps_out_no_user(suite: Suite) -> None:
+    """It states another address at the authentication service, and fails to log in as often as it likes."""
+    port = next(port_of(given["listen"]) for kind, given in settings(suite).values() if kind == "authserv")
+
+    def attempt(password: str, host_name: str) -> bool:
+        return ask_engine(port, PlainClient("alice", password), host_name).opened
+
+    forged = [relayed_host_name("default", "192.0.2.7", key) for key in ("", "a guess")]
+    with ThreadPoolExecutor(16) as pool:
+        wrong = [pool.submit(attempt, "wrong", host_name) for host_name in forged * 8]
+    assert not any(each.result() for each in wrong)
+    keys = {each.relay_key for each in credentials(suite).values()} - {""}
+    assert len(keys) == 1
+    proven = relayed_host_name("default", "192.0.2.7", keys.pop())
+    assert attempt("right", proven)
+    for _ in range(8):
+        assert not attempt("wrong", proven)
+    assert not attempt("right", proven)
+    assert attempt("right", proven.replace("192.0.2.7", "192.0.2.8")), "which has no proof"
 
 
 @asyncio_test

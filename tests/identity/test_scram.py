@@ -89,5 +89,6 @@ def test_an_unknown_user_has_the_same_salt_each_time_and_another_one_than_others
     assert one == unknown.verifier("bob", "SCRAM-SHA-512")
     assert one.salt != unknown.verifier("bobby", "SCRAM-SHA-512").salt
     assert one.salt != Unknown(15000).verifier("bob", "SCRAM-SHA-512").salt
+    assert Unknown(15000, b"key").verifier("bob") == Unknown(15000, b"key").verifier("bob"), "of two processes"
     assert (len(one.salt), one.iterations, len(one.stored_key)) == (32, 15000, 64)
     assert len(verifier("right").salt) == 32

@@ -22,6 +22,7 @@ from enmasse.amqp.performatives import SASL_AUTH
 from enmasse.amqp.sasl import PlainClient, SaslClient
 from enmasse.identity.login import Login, stated
 from enmasse.identity.principal import ANONYMOUS
+from enmasse.identity.relays import relayed_host_name
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.ports import Ask, Refused
@@ -122,6 +123,7 @@ class Logins:
         tls: Callable[[], ssl.SSLContext | None],
         container: str,
         passwords: PasswordLink | None = None,
+        relay_key: str = "",
     ) -> None:
         self.outcomes: Counter[str] = Counter()
         """Logins that were accepted, refused, or failed without an answer."""
@@ -133,6 +135,7 @@ class Logins:
         self._tls = tls
         self._container = container
         self._link = passwords
+        self._relay_key = relay_key
         self._passwords = _Line(AT_ONCE, OF_ADDRESS)
         self._exchanges = _Line(EXCHANGES, EXCHANGES_OF_ADDRESS)
 
@@ -192,7 +195,7 @@ class Logins:
 
     async def _ask(self, mechanism: PlainClient | _Relay, ask: Ask | None, host: str) -> tuple[Login, bytes | None]:
         """Return the user, as the service states it. Raises Refused, AmqpError, OSError, TimeoutError."""
-        sasl = SaslClient([mechanism], f"default?client={host}")
+        sasl = SaslClient([mechanism], relayed_host_name("default", host, self._relay_key))
         answer = _Answer()
         connection = Connection(
             answer, container_id=self._container, is_client=True, hostname=self._host, sasl=sasl, limits=_LIMITS

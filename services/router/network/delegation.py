@@ -28,6 +28,7 @@ from enmasse.amqp.performatives import (
 from enmasse.amqp.sasl import EXTERNAL, TEMPORARY, SaslClient, SaslServer
 from enmasse.amqp.types import Symbol
 from enmasse.identity.login import Login, stated
+from enmasse.identity.relays import relayed_host_name
 from services.router import PRODUCT, SIMULATES
 from services.router.network import hosts, tls
 from services.router.network.configuration import ANONYMOUS, PLAIN, AuthService, SslProfile
@@ -57,11 +58,13 @@ class Client(NamedTuple):
 class Logins:
     """Logins under way. Hosts with waiting logins take turns, so that many of one host do not keep out others."""
 
-    def __init__(self, hub: Hub, router_id: str, profile: Callable[[str], SslProfile]) -> None:
+    def __init__(self, hub: Hub, router_id: str, profile: Callable[[str], SslProfile], relay_key: str = "") -> None:
+        """`relay_key`: proves the addresses of clients to the service (enmasse/identity/relays.py)."""
         self.hub = hub
         self.loop = hub.loop
         self.router_id = router_id
         self.profile = profile
+        self.relay_key = relay_key
         self.offers: dict[AuthService, tuple[str, ...]] = {}
         """Mechanisms that a service has offered last."""
         self._under_way: Counter[str] = Counter()
@@ -185,7 +188,7 @@ class RelayedLogin(SaslServer):
 
     def _choose(self, frame: SaslInit) -> None:
         assert self._service is not None
-        hostname = f"{self._service.realm or 'default'}?client={self.client.host}"
+        hostname = relayed_host_name(self._service.realm or "default", self.client.host, self._logins.relay_key)
         init = SaslInit(mechanism=frame.mechanism, initial_response=frame.initial_response, hostname=hostname)
         if self._under_way:
             self._pass_on(init)

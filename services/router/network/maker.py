@@ -38,7 +38,8 @@ OFFERED = (*CAPABILITIES, SOLE_CONNECTION, RELAYS_TO_TOPICS)
 class ConnectionMaker:
     """Connects sockets to the router. `profiles`: SSL profiles by name. `peers`: the processes of the suite;
     `credential`: the file with the router's own credential. `users`: those of listeners with `saslPlugin`. Each may be
-    absent. `auth_services`: authentication services by name."""
+    absent. `relay_key`: by which the router proves addresses of clients. `auth_services`: authentication services by
+    name."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class ConnectionMaker:
         peers: Peers | None = None,
         credential: str | None = None,
         users: Users | None = None,
+        relay_key: str = "",
     ) -> None:
         self.router = router
         self.hub = hub
@@ -55,7 +57,7 @@ class ConnectionMaker:
         self.users = users
         self.profiles: dict[str, SslProfile] = {}
         self.auth_services: dict[str, AuthService] = {}
-        self.logins = Logins(hub, router.id, self.profile)
+        self.logins = Logins(hub, router.id, self.profile, relay_key)
         self._handler = RouterHandler(router)
 
     def profile(self, name: str) -> SslProfile:
