@@ -230,7 +230,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: SpoolRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range, in a task of Spark. Raises SpoolError if a record is missing."""
         with plainly():
-            if partition.endpoint is None or id_of(self.spool()) == partition.spool:
+            if partition.endpoint is None or (partition.spool and id_of(self.spool()) == partition.spool):
                 chunks = spool_chunks(self.spool(), partition.start, partition.end)
             else:
                 chunks = fetched(partition.endpoint, partition.start, partition.end)

@@ -114,6 +114,27 @@ def test_bodies_become_the_fields_of_a_schema(spark: Any, broker: Broker, tmp_pa
     assert lags[2]["behind"] == 0 and lags[2]["oldestSeconds"] is None and lags[2]["spoolBytes"] > 0
 
 
+def test_rows_of_a_spool_whose_files_are_not_seen_come_from_the_driver(
+    spark: Any, broker: Broker, tmp_path: Path
+) -> None:
+    """Without the file `id` no executor knows the folder as that of the spool; so it asks the driver."""
+    broker.queue("flown")
+    data = stream(spark, broker, "flown", tmp_path, flightHost="127.0.0.1")
+    writer = data.writeStream.format("memory").queryName("flown")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        broker.send("flown", numbered(1))
+        wait_rows(spark, query, "flown", 1)
+        (tmp_path / "spool" / "id").unlink()
+        for start in range(1, 301, 100):
+            broker.send("flown", numbered(100, start))
+            wait_rows(spark, query, "flown", start + 100)
+        found = rows_of(spark, "flown")
+    finally:
+        query.stop()
+    assert [(row.offset, row.message_id) for row in found] == [(n, f"m{n}") for n in range(301)]
+
+
 def test_windows_equal_plain_python(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.queue("readings")
     broker.queue("window-results")
