@@ -60,6 +60,5 @@ BROKER = BrokerEngine(
     levels_exist=True,
     limits_subscriptions=True,
     peers=lambda _: {},
-    authenticates_in_cluster=True,
     blocks_at_capacity=True,
 )

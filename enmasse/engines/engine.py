@@ -76,7 +76,5 @@ class BrokerEngine:
     """Bounds the durable subscriptions of one client (MAX_SUBSCRIPTIONS)."""
     peers: Callable[[Mapping[str, PeerEntry]], Mapping[str, str]]
     """The processes that may connect → name and text of files in the folder `run`, in addition to that of `Peers`."""
-    authenticates_in_cluster: bool
-    """In a pod too, the broker authenticates the suite's processes (docs/identity.md)."""
     blocks_at_capacity: bool
     """Can make producers wait when its disk space is used up (STORAGE_CAPACITY with FULL_POLICY BLOCK)."""

@@ -41,14 +41,16 @@ R = TypeVar("R")
 
 
 class RedisEngine:
-    """`url`, `prefix`: see RedisSettings. Its keys are `<prefix>:<table>`; `<prefix>:store` has the store's name."""
+    """`url`, `prefix`, `password_file`: see RedisSettings. Its keys are `<prefix>:<table>`; `<prefix>:store` has the
+    store's name."""
 
-    def __init__(self, url: str, prefix: str) -> None:
+    def __init__(self, url: str, prefix: str, password_file: str = "") -> None:
         parts = urlsplit(url)
         where = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}{parts.path}"
         self.place = f"redis {where} ({prefix})"
         self._url = url
         self._prefix = prefix
+        self._password_file = password_file
         self._client: Any = None  # redis' own types know str or bytes, not which of them
         redis.asyncio.connection.parse_url(url)  # raises ValueError
 
@@ -57,6 +59,7 @@ class RedisEngine:
         await self._drop()
         self._client = redis.asyncio.Redis.from_url(
             self._url,
+            password=self._password(),
             single_connection_client=True,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=ANSWER_SECONDS,
@@ -86,6 +89,15 @@ class RedisEngine:
     async def close(self) -> None:
         """See Engine.close."""
         await self._drop()
+
+    def _password(self) -> str | None:
+        if not self._password_file:
+            return None  # or the one in the URL
+        try:
+            with open(self._password_file, encoding="utf-8") as file:
+                return file.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise EngineError(f"{self.place}: the file with its password cannot be read: {error}") from None
 
     def _name(self, table: str) -> str:
         return f"{self._prefix}:{table}"
@@ -150,7 +162,7 @@ class RedisEngine:
             raise EngineError(reason, undone=True, full=full) from None
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
             raise EngineError(
-                f"{self.place}: {error}; give a user and password in the url that may use all keys of the prefix, "
+                f"{self.place}: {error}; give a user and password that may use all keys of the prefix, "
                 "CONFIG GET and INFO"
             ) from None
         except BusyLoadingError as error:

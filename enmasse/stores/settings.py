@@ -19,11 +19,13 @@ class SqliteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
 class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="redis", tag_field="kind"):
     """`url`: redis://[[user]:password@]host[:port][/database], rediss:// for TLS, unix://path.
 
-    `prefix`: of all its keys; each suite that shares a server has its own.
+    `prefix`: of all its keys; each suite that shares a server has its own. `password_file`: a file with the password,
+    instead of one in the URL; read again with each connection.
     """
 
     url: Annotated[str, msgspec.Meta(pattern=r"^(rediss?|unix)://.+")]
     prefix: Annotated[str, msgspec.Meta(min_length=1)] = "enmasse"
+    password_file: str = ""
 
 
 StoreSettings = SqliteSettings | RedisSettings
@@ -47,6 +49,6 @@ def make_store(settings: StoreSettings) -> Store:
             "install it with: pip install 'enmasse[redis]'",
         ) from None
     try:
-        return Store(RedisEngine(settings.url, settings.prefix))
+        return Store(RedisEngine(settings.url, settings.prefix, settings.password_file))
     except ValueError as error:
         raise process.Fatal("service.setting.invalid", f"setting 'store': {error}") from None

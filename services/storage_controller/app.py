@@ -70,9 +70,7 @@ async def _in_cluster(config: ControllerSettings, place: KubernetesSettings, sto
         driver = KubernetesDriver(place, member.api, member.events)
         state.set(False, "reads what there is")
         if await _until(driver.start(), stop):
-            controller = StorageController(
-                config.name, driver, credential if driver.engine.authenticates_in_cluster else None
-            )
+            controller = StorageController(config.name, driver, credential)
             await controller.start()
             await _serve(config, controller, state, stop, credential)
         driver.close()

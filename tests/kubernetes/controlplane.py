@@ -133,7 +133,7 @@ class ControlPlane:
     def warned(self, *arguments: str, user: str = "admin", stdin: str | None = None) -> str:
         """What kubectl writes to its standard error: the API server's warnings. Raises Refused."""
         command = [binary("kubectl"), f"--kubeconfig={self.kubeconfig_of(user)}", *arguments]
-        return _finished(command, stdin, self._environment()).stderr
+        return _finished(command, stdin, self.environment()).stderr
 
     def apply(self, *manifests: dict[str, Any], namespace: str | None = None, user: str = "admin") -> str:
         """`kubectl apply` of these objects."""
@@ -207,15 +207,16 @@ class ControlPlane:
         schemas.write(self.openapi(), folder)
         return folder
 
-    # inside
-
-    def _run(self, command: list[str], stdin: str | None) -> str:
-        return _finished(command, stdin, self._environment()).stdout
-
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """For commands: the context of `admin`, and folders of their own."""
         homes = {name: str(self.folder / "helm" / name) for name in ("cache", "config", "data")}
         helm = {f"HELM_{name.upper()}_HOME": home for name, home in homes.items()}
         return {**os.environ, **helm, "KUBECACHEDIR": str(self.folder / "kubectl"), "KUBECONFIG": str(self.kubeconfig)}
+
+    # inside
+
+    def _run(self, command: list[str], stdin: str | None) -> str:
+        return _finished(command, stdin, self.environment()).stdout
 
     def _etcd(self) -> list[str]:
         here, peers = f"http://{LOOPBACK}:{self.etcd_port}", f"http://{LOOPBACK}:{free_port()}"

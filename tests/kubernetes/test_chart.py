@@ -28,6 +28,7 @@ from services.router.config import RouterSettings
 from services.storage_controller.controller import ControllerSettings
 from services.storage_controller.drivers.objects import read_templates
 from services.subserv.app import SubservSettings
+from tests.certificates import Authority
 from tests.kubernetes.binaries import binary
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import Refused
@@ -290,6 +291,22 @@ def test_the_password_of_redis_is_in_no_config_map(cluster: Cluster) -> None:
     found = rendered(cluster, DISPATCH)
     with_password = [each for each in found if "secret@redis" in json.dumps(each)]
     assert {each["kind"] for each in with_password} == {"Secret"} and len(with_password) == 2
+
+
+def test_redis_wants_a_password_that_its_clients_have(cluster: Cluster) -> None:
+    """A file of each, from a Secret that others do not have."""
+    found = rendered(cluster, {})
+    secret = objects(found, "Secret")["enmasse-redis"]["data"]
+    password = base64.b64decode(secret["password"]).decode()
+    assert len(password) == 40
+    assert base64.b64decode(secret["redis.conf"]).decode() == f"requirepass {password}\n"
+    have = {}
+    for component, pod in pods(found).items():
+        for volume in pod["spec"]["volumes"]:
+            if volume.get("secret", {}).get("secretName") == "enmasse-redis":
+                have[component] = [each["key"] for each in volume["secret"]["items"]]
+    assert have == {"redis": ["redis.conf"], "subserv": ["password"], "mqtt-lwt": ["password"]}
+    assert "enmasse-redis" not in objects(rendered(cluster, DISPATCH), "Secret")
 
 
 @values
@@ -604,6 +621,39 @@ def test_what_people_wrote_outlives_upgrade_rollback_and_uninstall(cluster: Clus
     assert left == ""
     cluster.helm("install", "enmasse", str(CHART), "--wait", *place)
     assert kept()
+
+
+def test_the_authority_of_processes_is_replaced_in_steps(cluster: Cluster, tmp_path: Path) -> None:
+    """Certificates are of the authority in `tls.crt`; pods trust what `ca.crt` beside it has."""
+    namespace = cluster.namespace("authority")
+    place = ("--namespace", namespace)
+    name = "enmasse-identity-ca"
+
+    def upgraded() -> tuple[dict[str, str], dict[str, str]]:
+        cluster.helm("upgrade", "enmasse", str(CHART), *place)
+        return tuple(
+            cluster.get("secret", each, namespace=namespace)["data"] for each in (name, "enmasse-router-identity")
+        )
+
+    cluster.helm("install", "enmasse", str(CHART), *place)
+    old, first = upgraded()
+    file, key = Authority(tmp_path).issue("new authority")  # of no use as one, which Helm does not look at
+    new = base64.b64encode(file.read_bytes()).decode()
+    both = base64.b64encode(base64.b64decode(old["tls.crt"]) + file.read_bytes()).decode()
+    cluster.kubectl("patch", "secret", name, *place, f"--patch={json.dumps({'data': {'ca.crt': both}})}")
+    authority, certificate = upgraded()
+    assert (authority["tls.crt"], certificate["tls.crt"]) == (old["tls.crt"], first["tls.crt"])
+    assert authority["ca.crt"] == certificate["ca.crt"] == both
+    changed = {"tls.crt": new, "tls.key": base64.b64encode(key.read_bytes()).decode()}
+    cluster.kubectl("patch", "secret", name, *place, f"--patch={json.dumps({'data': changed})}")
+    authority, certificate = upgraded()
+    assert certificate["tls.crt"] != first["tls.crt"] and certificate["ca.crt"] == both
+    second = certificate["tls.crt"]
+    cluster.kubectl("patch", "secret", name, *place, f"--patch={json.dumps({'data': {'ca.crt': None}})}")
+    for _ in range(2):
+        authority, certificate = upgraded()
+        assert authority == changed
+        assert (certificate["tls.crt"], certificate["ca.crt"]) == (second, new)
 
 
 def test_a_number_of_gateways_left_to_people_outlives_an_upgrade(cluster: Cluster) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
@@ -12,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.aio.client import connect
-from enmasse.amqp.errors import AmqpError
 from enmasse.identity.process_certificates import Certificate
 from tests.certificates import Authority
 from tests.kit.running import asyncio_test
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.release import Release, installed
 from tests.kubernetes.running import status
+from tests.kubernetes.stranger import answers, listens, trusting_all
 from tests.kubernetes.test_release import Traffic
 
 pytestmark = pytest.mark.xdist_group("identity")
@@ -65,34 +63,6 @@ def places(release: Release) -> list[tuple[str, str, int]]:
     pods = [(pod.component, pod.address) for pod in release.pods() if pod.component in INNER and pod.ready]
     found = [(component, address, port) for component, address in pods for port in INNER[component]]
     return [each for each in found if listens(*each[1:])]
-
-
-def listens(address: str, port: int) -> bool:
-    try:
-        socket.create_connection((address, port), 10).close()
-    except OSError:
-        return False
-    return True
-
-
-async def answers(address: str, port: int, context: ssl.SSLContext | None) -> bool:
-    """Return whether a connection can be opened and used: with a certificate by EXTERNAL, else as anonymous."""
-    try:
-        client = connect(host=address, port=port, ssl=context, external=context is not None, timeout=30)
-        async with client as c:
-            with contextlib.suppress(AmqpError):
-                await c.receiver(None, dynamic=True, timeout=30)
-            return c.error is None
-    except (AmqpError, OSError):
-        return False
-
-
-def trusting_all(folder: Path | None = None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if folder is not None:
-        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
-    return context
 
 
 @asyncio_test

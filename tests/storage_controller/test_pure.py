@@ -380,7 +380,6 @@ def test_an_address_that_no_broker_can_have_is_failed_and_placed_nowhere() -> No
 
 @pytest.mark.parametrize("engine", ["embedded", "artemis"])
 def test_a_broker_in_a_pod_has_the_certificate_of_its_template(engine: str) -> None:
-    """Artemis gets none, as it does not verify its peers."""
     settings = {"persisted": True, "global_max_size": 1, "capacity": 0, "settings": {}}
 
     def made(template: dict[str, Any]) -> tuple[Any, Any]:
@@ -390,9 +389,9 @@ def test_a_broker_in_a_pod_has_the_certificate_of_its_template(engine: str) -> N
         found = {kind.name: body for kind, body in objects(place, "b", Manifest("f", "data-b-0", content), None)}
         return found["ConfigMap"]["data"], found["StatefulSet"]
 
-    for template, certified in (({}, False), ({"identitySecret": "theirs"}, engine == "embedded")):
+    for template, certified in (({}, False), ({"identitySecret": "theirs"}, True)):
         files, stateful_set = made(template)
-        assert ('"peers": "/etc/enmasse-identity"' in str(files)) is certified
+        assert ("/etc/enmasse-identity" in str(files)) is certified
         spec = stateful_set["spec"]["template"]["spec"]
         mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
         assert mounts.get("identity") == ("/etc/enmasse-identity" if certified else None)

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import redis
 
 from enmasse.process import Fatal
 from enmasse.stores import Change, RedisSettings, Store, StoreError, make_store
@@ -213,6 +214,29 @@ def test_a_password_is_used_and_never_shown(redis_server: RedisServer) -> None:
         async with opened(RedisSettings(redis_server.url.replace("//", "//:secret@"), "test")) as store:
             await store.write([Change("t", "k", b"1")])
             assert "secret" not in store.state.detail
+
+    run(test())
+
+
+def test_a_password_in_a_file_is_read_with_each_connection(redis_server: RedisServer, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+
+    def demand(password: str, now: str = "") -> None:
+        with redis.Redis(port=redis_server.port, password=now or None) as client:
+            client.config_set("requirepass", password)
+            client.client_kill_filter(_type="normal", skipme=True)
+
+    async def test() -> None:
+        demand("first")
+        async with started(RedisSettings(redis_server.url, "test", str(file))) as store:
+            assert str(file) in await not_ready(store, "cannot be read")
+            file.write_text("first\n")
+            await store.ready()
+            demand("second", "first")
+            assert "first" not in await not_ready(store, "password")
+            file.write_text("second")
+            await store.ready()
+            await store.write([Change("t", "k", b"1")])
 
     run(test())
 

@@ -96,7 +96,7 @@ readinessProbe:
 
 {{/* The pod of a service. Arguments: root, component (with hyphens), values, settings (JSON text); optional: image (default:
 component), token (it may use the API), tls (it has the certificate), ports (name → port), secret (its settings are in a
-Secret), users (it has users.json), drain (seconds between its removal from Services and its end), files (name → text, beside the settings),
+Secret), users (it has users.json), redis (it has the password of Redis), drain (seconds between its removal from Services and its end), files (name → text, beside the settings),
 initContainers, command, probes (default: those of a service). */}}
 {{- define "enmasse.pod" -}}
 {{- $name := include "enmasse.name" . -}}
@@ -154,6 +154,9 @@ spec:
         {{- if .users }}
         - {name: users, mountPath: /etc/enmasse-users, readOnly: true}
         {{- end }}
+        {{- if .redis }}
+        - {name: redis, mountPath: /etc/enmasse-redis, readOnly: true}
+        {{- end }}
         {{- if include "enmasse.isProcess" . }}
         - {name: identity, mountPath: /etc/enmasse-identity, readOnly: true}
         {{- end }}
@@ -175,6 +178,10 @@ spec:
     {{- if .users }}
     - name: users
       secret: {secretName: {{ .root.Release.Name }}-users, optional: true}
+    {{- end }}
+    {{- if .redis }}
+    - name: redis
+      secret: {secretName: {{ .root.Release.Name }}-redis, items: [{key: password, path: password}]}
     {{- end }}
     {{- if include "enmasse.isProcess" . }}
     - name: identity
@@ -297,9 +304,9 @@ spec:
 
 {{/* The store of subserv or mqtt_lwt. */}}
 {{- define "enmasse.store" -}}
-{{- $own := printf "redis://%s-redis:6379" .root.Release.Name -}}
+{{- $own := dict "url" (printf "redis://%s-redis:6379" .root.Release.Name) "password_file" "/etc/enmasse-redis/password" -}}
 {{- $prefix := printf "%s/%s:%s" .root.Release.Namespace .root.Release.Name .component -}}
-{{- dict "kind" "redis" "url" (.root.Values.redis.url | default $own) "prefix" $prefix | toJson -}}
+{{- dict "kind" "redis" "prefix" $prefix | merge (ternary $own (dict "url" .root.Values.redis.url) .root.Values.redis.enabled) | toJson -}}
 {{- end }}
 
 {{/*

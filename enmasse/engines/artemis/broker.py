@@ -91,6 +91,7 @@ def _pod(name: str, settings: Mapping[str, Any], log_level: str) -> Pod:
         persisted=settings["persisted"],
         defaults=settings["settings"],
         log_level=log_level,
+        certificates=settings.get("peers"),
     )
     probe = {"tcpSocket": {"port": "amqp"}, "periodSeconds": 10, "timeoutSeconds": 5}
     container = {
@@ -114,6 +115,5 @@ BROKER = BrokerEngine(
     levels_exist=False,
     limits_subscriptions=False,
     peers=peers.files,
-    authenticates_in_cluster=False,
     blocks_at_capacity=False,
 )

@@ -53,7 +53,11 @@ class Instance(NamedTuple):
     log_level: str = "warning"
     """`debug`, `info`, `warning` or `error`."""
     peers: str | None = None
-    """The folder of the files with the processes that may connect (peers.py); None: every client may do everything."""
+    """The folder of the files with the processes that may connect (peers.py); None: every client may do everything,
+    unless there are `certificates`."""
+    certificates: str | None = None
+    """The folder with the broker's certificate; processes connect by those of the same authorities
+    (enmasse/identity/process_certificates.py). Artemis reads changed files within seconds."""
 
 
 def files(instance: Instance) -> dict[str, str]:
@@ -65,8 +69,9 @@ def files(instance: Instance) -> dict[str, str]:
         f'<jaas-security domain="activemq"/><server configuration="file:{etc}/broker.xml"/></broker>\n',
         # Without this file it does not start. No management but AMQP's: no JMX, no web server.
         "management.xml": '<management-context xmlns="http://activemq.apache.org/schema"/>\n',
-        "login.config": _GUESTS if instance.peers is None else peers.login(instance.peers),
+        "login.config": _login(instance),
         "log4j2.properties": _logging(instance),
+        **({} if instance.certificates is None else peers.certificate_files(instance.certificates)),
     }
 
 
@@ -118,6 +123,8 @@ def _broker(instance: Instance) -> str:
     }
     if instance.peers is not None:
         acceptor |= {"saslMechanisms": "SCRAM-SHA-256", "saslLoginConfigScope": "scram"}
+    if instance.certificates is not None:
+        acceptor |= peers.certificate_acceptor(instance.certificates, instance.etc)
     at = f"tcp://{instance.host}:{instance.port}?" + ";".join(f"{key}={value}" for key, value in acceptor.items())
     return f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
 <name>{escape(instance.name)}</name>
@@ -161,8 +168,14 @@ def _broker(instance: Instance) -> str:
 _GUESTS = "activemq { org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule required; };\n"
 
 
+def _login(instance: Instance) -> str:
+    if instance.certificates is not None:
+        return peers.certificate_login(instance.etc)
+    return _GUESTS if instance.peers is None else peers.login(instance.peers)
+
+
 def _security(instance: Instance) -> str:
-    if instance.peers is None:
+    if instance.peers is None and instance.certificates is None:
         return (
             "<!-- Every client that reaches the port may do everything. No router leads to activemq.management. -->\n"
             "<security-enabled>false</security-enabled>"

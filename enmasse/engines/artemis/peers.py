@@ -1,4 +1,4 @@
-"""The suite's processes as users of Artemis: who they are, and what their roles may do. Pure.
+"""The suite's processes as users of Artemis: who they are, by secret or certificate, and what their roles may do. Pure.
 
 Rights are those of the embedded broker's listener in the table of roles (enmasse/identity/roles.py), as far as Artemis
 can express them (docs/engines.md).
@@ -10,10 +10,13 @@ from base64 import b64encode
 from collections.abc import Mapping
 
 from enmasse.identity.credentials import PeerEntry
+from enmasse.identity.process_certificates import CA, CERT, KEY
 from enmasse.identity.roles import TABLE, Listener
 
 USERS, ROLES = "artemis.users", "artemis.roles"
 """Files of the users and of their roles, which Artemis reads again when they have changed."""
+STORE = "artemis.certificate"
+"""File that names those of the broker's certificate and key."""
 MANAGEMENT = "activemq.management"
 NAMESPACE = "temporary"
 """Stands for the names of temporary queues in settings."""
@@ -47,6 +50,41 @@ def login(folder: str) -> str:
         f'scram {{ {package}.SCRAMPropertiesLoginModule required reload=true baseDir="{base}"'
         f' org.apache.activemq.jaas.properties.user="{USERS}" org.apache.activemq.jaas.properties.role="{ROLES}"; }};\n'
         f"activemq {{ {package}.SCRAMLoginModule required; }};\n"
+    )
+
+
+def certificate_files(folder: str) -> dict[str, str]:
+    """Name → text of the files that name the broker's certificate in `folder`, and the users of certificates: each role
+    is one, which has the subjects with its name before the `/`."""
+    roles = [str(role) for role in TABLE[Listener.BROKER]]
+    return {
+        STORE: f"source.certificate={folder}/{CERT}\nsource.key={folder}/{KEY}\n",
+        USERS: "".join(f"{role} = /^CN={role}[/][^,+]+$/\n" for role in roles),
+        ROLES: "".join(f"{role} = {role}\n" for role in roles),
+    }
+
+
+def certificate_acceptor(folder: str, etc: str) -> dict[str, str]:
+    """Return the parameters of an acceptor: TLS with certificates on both sides, and SASL EXTERNAL."""
+    return {
+        "sslEnabled": "true",
+        "keyStoreType": "PEMCFG",
+        "keyStorePath": f"{etc}/{STORE}",
+        "trustStoreType": "PEMCA",
+        "trustStorePath": f"{folder}/{CA}",
+        "needClientAuth": "true",
+        "sslAutoReload": "true",
+        "enabledProtocols": "TLSv1.2,TLSv1.3",
+        "saslMechanisms": "EXTERNAL",
+    }
+
+
+def certificate_login(etc: str) -> str:
+    """Return the text of `login.config`. `etc`: the folder of `certificate_files`."""
+    return (
+        "activemq { org.apache.activemq.artemis.spi.core.security.jaas.TextFileCertificateLoginModule required"
+        f' baseDir="{etc}" org.apache.activemq.jaas.textfiledn.user="{USERS}"'
+        f' org.apache.activemq.jaas.textfiledn.role="{ROLES}"; }};\n'
     )
 
 

@@ -141,7 +141,7 @@ def objects(
     template = msgspec.convert(content["template"], Template)
     engine = catalogue.broker(content["engine"])
     settings = content["settings"]
-    if engine.authenticates_in_cluster and template.identity_secret:
+    if template.identity_secret:
         settings = {**settings, "peers": IDENTITY}
     made = engine.pod(broker, settings, template.log_level)
     return [
@@ -219,7 +219,7 @@ def _stateful_set(
     claim: Mapping[str, Any] | None,
 ) -> Object:
     persisted = manifest.storage is not None
-    certified = bool(template.identity_secret) and catalogue.broker(manifest.content["engine"]).authenticates_in_cluster
+    certified = bool(template.identity_secret)
     own = {**_labels(place), BROKER: name, FLAVOR: _flavor_label(manifest.flavor)}
     volumes: list[dict[str, Any]] = [
         {"name": "etc", "configMap": {"name": name}},

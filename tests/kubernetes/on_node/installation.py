@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections import deque
 from pathlib import Path
@@ -24,11 +25,14 @@ from proton.utils import BlockingConnection
 from enmasse.testing import free_port, wait_for
 from tests import one_program
 from tests.images import bases, dispatch
+from tests.kubernetes.binaries import binary
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.node import Node
+from tests.kubernetes.on_node import sockets
 from tests.kubernetes.processes import Server
 
-CHART = Path(__file__).parents[3] / "charts" / "enmasse"
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "enmasse"
 RELEASE = "enmasse"
 HOSTS = {"amqps": "messages.example.com", "mqtts": "devices.example.com"}
 """By port: the names by which clients from outside come, over TLS."""
@@ -48,6 +52,8 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 
 
+DOCUMENTED = "messaging"
+"""The namespace in docs/kubernetes.md."""
 PROCESSES = {
     "artemis": "org.apache.activemq.artemis.cli.Artemis",
     "qdrouterd": f"{dispatch.PLACE}/{dispatch.PROGRAM}",
@@ -57,12 +63,13 @@ PROCESSES = {
 
 
 class Installation:
-    """A release of the chart in a namespace of its own, one at a time. `values`: beside VALUES."""
+    """A release of the chart in a namespace of its own, one at a time. `values`: beside VALUES; None: without them."""
 
-    def __init__(self, node: Node, **values: Any) -> None:
+    def __init__(self, node: Node, chart: Path = CHART, **values: Any) -> None:
         self.node = node
+        self.chart = chart
         self.namespace = node.namespace("enmasse")
-        self.values = {**VALUES, **values}
+        self.values = {name: value for name, value in {**VALUES, **values}.items() if value is not None}
         self.addresses: dict[str, Any] = json.loads(one_program.FILES["addresses.json"])
         self.proxy_port = free_port()
         self.proxy: Server | None = None
@@ -73,12 +80,15 @@ class Installation:
         self.helm("install")
         for name, content in one_program.FILES.items():
             self.configure(name, content)
-        wait_for("all addresses are ready", self._ready, PATIENCE)
+        self.wait_addresses()
 
     def add(self, **addresses: Any) -> None:
         """Further addresses; returns when all are ready."""
         self.addresses |= addresses
         self.configure("addresses.json", json.dumps(self.addresses))
+        self.wait_addresses()
+
+    def wait_addresses(self) -> None:
         wait_for("all addresses are ready", self._ready, PATIENCE)
 
     def helm(self, verb: str, *options: str) -> None:
@@ -87,7 +97,7 @@ class Installation:
         file.write_text(json.dumps(self.values))
         place = ("--namespace", self.namespace, "--values", str(file), "--wait", f"--timeout={PATIENCE:.0f}s")
         try:
-            self.node.helm(verb, RELEASE, str(CHART), *place, *options)
+            self.node.helm(verb, RELEASE, str(self.chart), *place, *options)
         except Refused as error:
             raise Refused(f"{error}\n{self.explain()}") from None
 
@@ -128,8 +138,21 @@ class Installation:
             for name in one_program.FILES
         }
 
-    def kubectl(self, *arguments: str) -> str:
-        return self.node.kubectl(*arguments, "--namespace", self.namespace)
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.node.kubectl("--namespace", self.namespace, *arguments, stdin=stdin)
+
+    def shell(self, script: str, folder: Path) -> str:
+        """What commands of the documentation, typed in `folder`, write to stdout. Its namespace stands for ours."""
+        programs = (binary("kubectl"), binary("helm"), sys.executable)
+        path = ":".join([*(str(Path(each).parent) for each in programs), os.environ["PATH"]])
+        environment = {**self.node.environment(), "PATH": path}
+        words = script.replace(DOCUMENTED, self.namespace)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", words], cwd=folder, env=environment, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise Refused(f"{words}: exit status {done.returncode}\n{done.stdout}{done.stderr}\n{self.explain()}")
+        return done.stdout
 
     def status(self) -> Any:
         """What the status beside the addresses says; {} if there is none yet."""
@@ -147,6 +170,10 @@ class Installation:
     def pods(self, component: str) -> list[Any]:
         label = f"app.kubernetes.io/component={component}"
         return list(self.node.get("pods", namespace=self.namespace, selector=label))
+
+    def uids(self) -> set[str]:
+        """Of all its Pods."""
+        return {pod["metadata"]["uid"] for pod in self.node.get("pods", namespace=self.namespace)}
 
     def wait_ready(self, component: str, count: int | None = None) -> None:
         def ready() -> bool:
@@ -177,6 +204,49 @@ class Installation:
                     told.append(f"{name}:\n{self.kubectl('logs', name, '--all-containers', '--tail=15')}")
         return "\n".join(told)
 
+    # certificates of its processes
+
+    def certificate(self, component: str, folder: Path) -> Path:
+        """A folder with those of a component, as its pods have them."""
+        secret = self.node.get("secret", f"{RELEASE}-{component}-identity", namespace=self.namespace)
+        folder.mkdir()
+        for name, content in secret["data"].items():
+            (folder / name).write_bytes(base64.b64decode(content))
+        return folder
+
+    def identities(self, key: str = "tls.crt") -> dict[str, str]:
+        """Component → what its Secret has."""
+        found = self.node.get("secrets", namespace=self.namespace, selector="app.kubernetes.io/component=identity")
+        ends = {one["metadata"]["name"].removeprefix(f"{RELEASE}-"): one["data"] for one in found}
+        return {
+            name.removesuffix("-identity"): base64.b64decode(data[key]).decode()
+            for name, data in ends.items()
+            if name.endswith("-identity")
+        }
+
+    def replace_certificates(self) -> None:
+        """As docs/kubernetes.md says it: their Secrets are deleted. Returns when all pods have the new ones."""
+        self.kubectl("delete", "secrets", *(f"{RELEASE}-{component}-identity" for component in self.identities()))
+        self.helm("upgrade")
+        self.wait_mounted()
+
+    def wait_mounted(self) -> None:
+        """Until the files of all pods are those of the Secrets."""
+        keys = ("tls.crt", "ca.crt")
+
+        def mounted() -> bool:
+            wanted = {key: self.identities(key) for key in keys}
+            for pod in self.node.get("pods", namespace=self.namespace):
+                component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
+                for key in keys if component in wanted["tls.crt"] else ():
+                    content = [each / "root/etc/enmasse-identity" / key for each in sockets.processes(pod)]
+                    found = {each.read_text() for each in content if each.exists()}
+                    if found != {wanted[key][component]}:
+                        return False
+            return True
+
+        wait_for("all pods have the files of their Secrets", mounted, PATIENCE)
+
     # its clients
 
     def address(self, service: str) -> str:
@@ -202,6 +272,12 @@ class Installation:
         file.write_bytes(base64.b64decode(data["ca.crt"]))
         return file
 
+    def resolve(self, address: str, *hosts: str) -> None:
+        """Give these names an address, for the tests."""
+        names = self.node.folder / "hosts"
+        names.write_text(f"127.0.0.1 localhost\n{address} {' '.join(hosts)}\n")
+        subprocess.run(["mount", "--bind", str(names), "/etc/hosts"], check=True)
+
     def open_door(self) -> None:
         """As an OpenShift router does it for Routes with pass-through: TLS is forwarded by the host name in it."""
         program = "/usr/sbin/haproxy"
@@ -221,9 +297,7 @@ class Installation:
         file.write_text("\n".join([limits, door, *backends]) + "\n")
         self.proxy = Server("haproxy", [program, "-db", "-f", str(file)], self.node.folder)
         self.proxy.start()
-        names = self.node.folder / "hosts"
-        names.write_text(f"127.0.0.1 localhost {' '.join(HOSTS.values())}\n")
-        subprocess.run(["mount", "--bind", str(names), "/etc/hosts"], check=True)
+        self.resolve("127.0.0.1", *HOSTS.values())
 
     def close(self) -> None:
         if self.proxy is not None:
@@ -244,6 +318,9 @@ class Device:
         self._answers: deque[tuple[int, bool]] = deque()
         self._end = threading.Event()
         self.client = session(name)
+        self.connected = 0
+        """How often."""
+        self.client.on_connect = self._was_connected
         self.client.on_publish = lambda client, data, mid, reason, properties: self._answers.append(
             (mid, not reason.is_failure)
         )
@@ -252,6 +329,9 @@ class Device:
         connect(self.client, host, port)
         self._thread = threading.Thread(target=self._publish, daemon=True)
         self._thread.start()
+
+    def _was_connected(self, *_: Any) -> None:
+        self.connected += 1
 
     def _publish(self) -> None:
         number = 0
@@ -296,6 +376,13 @@ class Listener:
     def stop(self) -> None:
         self.client.disconnect()
         self.client.loop_stop()
+
+
+def documented(heading: str) -> list[str]:
+    """The blocks of commands below a heading of docs/kubernetes.md."""
+    text = (ROOT / "docs" / "kubernetes.md").read_text()
+    section = re.split(r"^#+ ", text.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    return [block.replace("\n    ", "\n").strip() for block in re.findall(r"(?:^    \S.*\n)+", section, re.MULTILINE)]
 
 
 def session(name: str) -> Client:

@@ -28,6 +28,10 @@ class Load:
         self.producer.wait_accepted(50)
         self.device.wait_acknowledged(20)
 
+    def undisturbed(self) -> bool:
+        """No connection of a client was lost."""
+        return self.producer.attached == self.subscriber.attached == self.device.connected == 1
+
     def check(self) -> None:
         """All that was acknowledged comes out."""
         self.producer.enough()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from enmasse.testing import wait_for
+from tests.certificates import Authority
+from tests.kit.running import asyncio_test
 from tests.kubernetes.node import Node
 from tests.kubernetes.on_node.installation import PATIENCE, VALUES, Device, Installation
 from tests.kubernetes.on_node.load import Load
+from tests.kubernetes.stranger import attempts, shown_at
 from tests.load import Consumer
 
 pytestmark = pytest.mark.timeout(3600)
@@ -43,3 +47,26 @@ def test_an_mqtt_device_a_queue_of_artemis_and_an_amqp_consumer(installed: Insta
     consumer.start()
     wait_for("every job", lambda: device.acknowledged <= set(consumer.seen), PATIENCE)
     consumer.stop()
+
+
+@asyncio_test
+async def test_peers_without_a_certificate_of_the_release_are_refused(installed: Installation, tmp_path: Path) -> None:
+    forged = Authority(tmp_path / "ca").issue_folder(tmp_path / "forged", "router/enmasse-router")
+    folders = {"forged": forged, "operator": installed.certificate("operator", tmp_path / "operator")}
+    for broker in installed.pods("broker"):
+        assert await attempts(broker["status"]["podIP"], 5672, folders) == ["operator"]
+
+
+def test_certificates_are_replaced_under_load(installed: Installation) -> None:
+    """Open connections stay; a router that connects anew sees the new ones, and shows its own."""
+    load = Load(installed, "certificates")
+    load.goes_on()
+    installed.replace_certificates()
+    wanted = installed.identities()["broker"].strip()
+    places = [broker["status"]["podIP"] for broker in installed.pods("broker")]
+    wait_for("all show the new one", lambda: {shown_at(at, 5672) for at in places} == {wanted}, PATIENCE)
+    load.goes_on()
+    assert load.undisturbed()
+    installed.restart("statefulset/enmasse-router")
+    load.goes_on()
+    load.check()

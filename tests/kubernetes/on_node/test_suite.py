@@ -3,7 +3,6 @@ meanwhile, nothing that was acknowledged is lost."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,12 +11,12 @@ import pytest
 
 from enmasse.testing import wait_for
 from tests import telemetry
-from tests.certificates import Authority
 from tests.kit.running import asyncio_test
 from tests.kubernetes.node import Node
-from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, Device, Installation, Listener
+from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, Device, Installation, Listener, documented
 from tests.kubernetes.on_node.load import Load, check_from_outside, check_program
-from tests.kubernetes.test_identity import answers, listens, trusting_all
+from tests.kubernetes.on_node.sockets import listening
+from tests.kubernetes.stranger import answers, listens, shown_at, trusting_all
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -57,44 +56,59 @@ def inner(installed: Installation) -> list[tuple[str, str, int]]:
     return [each for each in found if listens(*each[1:])]
 
 
-@asyncio_test
-async def test_without_network_policies_other_peers_are_refused(installed: Installation, tmp_path: Path) -> None:
-    forged = Authority(tmp_path / "ca").issue_folder(tmp_path / "forged", "router/enmasse-router")
-    installed.helm("upgrade", "--set=networkPolicy.enabled=false")
-    assert not installed.node.get("networkpolicies", namespace=installed.namespace)
-    places = inner(installed)
-    assert {component for component, _, _ in places} == set(INNER)
-    for component, address, port in places:
-        for context in (None, trusting_all(), trusting_all(forged)):
-            assert not await answers(address, port, context), (component, port)
-    installed.helm("upgrade")
+def shown(installed: Installation) -> dict[tuple[str, str, int], str | None]:
+    """The certificate that each inner listener shows."""
+    return {place: shown_at(*place[1:]) for place in inner(installed)}
+
+
+def check_shown(installed: Installation) -> None:
+    """Every listener shows the certificate that its Secret has."""
+    wanted = {component: pem.strip() for component, pem in installed.identities().items()}
+    assert {place: wanted[place[0]] for place in inner(installed)} == shown(installed)
 
 
 def test_certificates_are_replaced_under_load(installed: Installation) -> None:
+    """Open connections stay; new ones have the new certificates."""
     load = Load(installed, "certificates")
     load.goes_on()
-
-    def shown() -> dict[tuple[str, str, int], bytes | None]:
-        return {place: shown_at(*place[1:]) for place in inner(installed)}
-
-    before = shown()
-    secrets = [name for name in installed.kubectl("get", "secrets", "--output=name").split() if "-identity" in name]
-    installed.kubectl("delete", *(name for name in secrets if not name.endswith("-identity-ca")))
-    installed.helm("upgrade")
-    wait_for("all show the new ones", lambda: not before.items() & shown().items(), PATIENCE)
+    before = shown(installed)
+    pods = installed.uids()
+    installed.replace_certificates()
+    assert not before.items() & shown(installed).items()
+    check_shown(installed)
+    load.goes_on()
+    assert load.undisturbed() and installed.uids() == pods
     for workload in ("deployment/enmasse-ragent", "deployment/enmasse-subserv"):  # which connect anew
         installed.restart(workload)
         load.goes_on()
     load.check()
 
 
-def shown_at(address: str, port: int) -> bytes | None:
-    """Return the certificate that a listener shows."""
-    with (
-        socket.create_connection((address, port), 30) as plain,
-        trusting_all().wrap_socket(plain) as secure,  # with TLS 1.3 it is seen before ours is missed
-    ):
-        return secure.getpeercert(binary_form=True)
+@asyncio_test
+async def test_the_authority_is_replaced_under_load(installed: Installation, tmp_path: Path) -> None:
+    """With the commands of the documentation."""
+    load = Load(installed, "authority")
+    load.goes_on()
+    old = trusting_all(installed.certificate("operator", tmp_path / "old"))
+    pods = installed.uids()
+    brokers = [place[1:] for place in inner(installed) if place[0] == "broker"]
+    steps = documented("Replace the authority")
+    assert len(steps) == 3
+    for number, step in enumerate(steps, 1):
+        installed.shell(step, tmp_path)
+        installed.wait_mounted()
+        check_shown(installed)
+        load.goes_on()
+        assert load.undisturbed() and installed.uids() == pods
+        for address, port in brokers:
+            assert await answers(address, port, old) is (number < 3)
+    new = trusting_all(installed.certificate("operator", tmp_path / "new"))
+    for address, port in brokers:
+        assert await answers(address, port, new)
+    for workload in installed.workloads():  # all connections anew, by certificates of the new authority
+        installed.restart(workload)
+    load.goes_on()
+    load.check()
 
 
 def test_one_program_for_every_engine(installed: Installation) -> None:
@@ -184,6 +198,8 @@ def test_a_spark_driver_loses_and_repeats_nothing(installed: Installation) -> No
     device = telemetry.Telemetry(installed.address("mqtt-gateway"), 1883)
     device.windows(3)
     _wait_batch(installed, -1)
+    [driver] = installed.pods("spark-pipeline")
+    assert listening(driver) == set(), "nothing that others reach"
     for disturb in (
         partial(installed.kill, "spark-pipeline"),
         partial(installed.restart, "deployment/enmasse-spark-pipeline"),

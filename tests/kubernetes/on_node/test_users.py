@@ -1,10 +1,13 @@
-"""Users on the real node: the image of the authentication service, and passwords over AMQP and MQTT."""
+"""Users on the real node: an exposed release, the first user as the chart's notes say it, and who is refused."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import asyncio
+import json
+import re
+import ssl
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +20,44 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED
 from enmasse.testing import wait_for
+from tests.certificates import Authority
+from tests.images.build import names
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
+from tests.kubernetes import stranger
 from tests.kubernetes.node import Node
-from tests.kubernetes.on_node.installation import PATIENCE, Installation
+from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, RELEASE, Installation, is_ready
+from tests.kubernetes.on_node.sockets import listening
+from tests.kubernetes.test_cluster import CONFINED
 
 pytestmark = pytest.mark.timeout(1800)
 
-PASSWORD = "correct horse"
+USER = "alice"
+INNER = {
+    ("configserv", 5672), ("ragent", 5672), ("broker", 5672), ("router", 5673), ("router", 5674), ("authserv", 5671),
+    ("redis", 6379),
+}  # fmt: skip
+"""Ports of processes: component and port."""
+AMQP = {("router", 5672): None, ("router", 5671): "tls"}
+MQTT = {
+    ("mqtt-gateway", 1883): ("tcp", False), ("mqtt-gateway", 8883): ("tcp", True),
+    ("mqtt-gateway", 8083): ("websockets", False), ("mqtt-gateway", 8084): ("websockets", True),
+}  # fmt: skip
+"""Ports of clients, with their transport, and whether with TLS."""
+HEALTH = 8080
+"""Of every service: liveness, readiness and metrics by GET, for anybody (docs/kubernetes.md, "Network")."""
+OUTSIDE = "10.77.0.2"
+"""The address that a provider of load balancers would give."""
+NAME = "mq.example.com"
 
 
 @pytest.fixture(scope="module")
 def installed(node: Node) -> Iterator[Installation]:
-    """Exposed by Routes, which is for users only."""
+    """Exposed by Routes and load balancers, which is for users only. Before there is a user, all pods are ready."""
     node.define_routes()
     resources = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}}}
-    made = Installation(node, users={"enabled": True}, authserv=resources)
+    exposed = {"enabled": True, "hosts": [NAME]}
+    made = Installation(node, users={"enabled": True}, authserv=resources, loadBalancer=exposed)
     try:
         made.install()
         yield made
@@ -40,21 +65,41 @@ def installed(node: Node) -> Iterator[Installation]:
         made.close()
 
 
-async def let_in(installed: Installation, user: str | None, password: str = PASSWORD) -> bool:
+@pytest.fixture(scope="module")
+def password(installed: Installation, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of the first user, made by the commands in the notes of the release."""
+    notes = installed.node.helm("get", "notes", RELEASE, "--namespace", installed.namespace)
+    first = re.search(r"The first one:\n((?:  \S.*\n)+)", notes)
+    assert first is not None, notes
+    assert not asyncio.run(let_in(installed, USER, "any")), "nobody is let in before"
+    script = first[1].replace("NAME", USER).replace("ADDRESS", "myqueue mytopic")
+    said = installed.shell(script, tmp_path_factory.mktemp("users"))
+    generated = said.splitlines()[0]
+    wait_for("she is let in", lambda: asyncio.run(let_in(installed, USER, generated)), PATIENCE)
+    return generated
+
+
+async def let_in(installed: Installation, user: str | None, password: str | None = None, **where: Any) -> bool:
+    place = {"host": installed.address("router"), "port": 5672, **where}
     try:
-        async with connect(host=installed.address("router"), port=5672, user=user, password=password, timeout=60):
+        async with connect(user=user, password=password, timeout=60, **place):
             return True
     except AmqpError:
         return False
 
 
-def mqtt_code(installed: Installation, password: str) -> int:
-    """Return the reason code of CONNACK."""
+def mqtt_code(
+    host: str, port: int, password: str | None, *, transport: Any = "tcp", tls: ssl.SSLContext | None = None
+) -> int:
+    """Return the reason code of CONNACK for USER, or for a client without a name."""
     codes: list[int] = []
-    client = Client(CallbackAPIVersion.VERSION2, client_id="device", protocol=MQTTv5)
-    client.username_pw_set("alice", password)
+    client = Client(CallbackAPIVersion.VERSION2, client_id="device", protocol=MQTTv5, transport=transport)
+    if password is not None:
+        client.username_pw_set(USER, password)
+    if tls is not None:
+        client.tls_set_context(tls)
     client.on_connect = lambda client, data, flags, reason, properties: codes.append(reason.value)
-    client.connect(installed.address("mqtt-gateway"), 1883)
+    client.connect(host, port)
     client.loop_start()
     wait_for("CONNACK", lambda: codes, PATIENCE)
     client.disconnect()
@@ -63,26 +108,163 @@ def mqtt_code(installed: Installation, password: str) -> int:
 
 
 @asyncio_test
-async def test_users_of_a_secret_log_in(installed: Installation, tmp_path: Path) -> None:
-    assert not await let_in(installed, None) and not await let_in(installed, "alice")
-    command = [str(Path(sys.executable).with_name("enmasse")), "user"]
-    for arguments in (["add", "alice", "--password-file", "-"], ["allow", "alice", "send,recv", "myqueue", "mytopic"]):
-        subprocess.run([*command, *arguments, "--config", str(tmp_path)], input=f"{PASSWORD}\n", text=True, check=True)
-    installed.kubectl("create", "secret", "generic", "enmasse-users", f"--from-file={tmp_path / 'users.json'}")
-
-    async def known() -> bool:
-        return await let_in(installed, "alice")
-
-    await until(known, "alice is let in", PATIENCE)
-    assert not await let_in(installed, None) and not await let_in(installed, "alice", "wrong")
-    own: dict[str, Any] = {"user": "alice", "password": PASSWORD}
+async def test_the_first_user_is_made_as_the_notes_say(installed: Installation, password: str) -> None:
+    assert not await let_in(installed, None) and not await let_in(installed, USER, "wrong")
+    own: dict[str, Any] = {"user": USER, "password": password}
     async with connect(host=installed.address("router"), port=5672, timeout=60, **own) as client:
         receiver, sender = await client.receiver("myqueue"), await client.sender("myqueue")
         assert await sender.send(Message("hello"), timeout=60) is ACCEPTED
         assert (await receiver.receive(60)).message.body == "hello"
-    assert mqtt_code(installed, PASSWORD) == 0
-    assert mqtt_code(installed, "wrong") == 0x86
+        with pytest.raises(AmqpError, match="alice may not send to myanycast"):
+            await client.sender("myanycast", timeout=60)
+    gateway = installed.address("mqtt-gateway")
+    assert mqtt_code(gateway, 1883, password) == 0
+    assert mqtt_code(gateway, 1883, "wrong") == 0x86
+
+
+def outside(installed: Installation) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(installed.authority()))
+
+
+@asyncio_test
+async def test_users_come_through_load_balancers_over_tls(installed: Installation, password: str) -> None:
+    """By name. The test does what a provider does: it gives each Service of this type an address."""
+    services = {
+        each["metadata"]["name"]: {port["port"] for port in each["spec"]["ports"]}
+        for each in installed.node.get("services", namespace=installed.namespace)
+        if each["spec"]["type"] != "ClusterIP"
+    }
+    assert services == {"enmasse-router-external": {5671}, "enmasse-mqtt-gateway-external": {8883, 8084}}
+    for service in services:
+        given = {"status": {"loadBalancer": {"ingress": [{"ip": OUTSIDE}]}}}
+        installed.kubectl("patch", "service", service, "--subresource=status", f"--patch={json.dumps(given)}")
+    for port in (5671, 8883, 8084):
+        wait_for(f"{OUTSIDE}:{port} is reached", partial(stranger.listens, OUTSIDE, port), PATIENCE)
+    installed.resolve(OUTSIDE, NAME)
+    there: dict[str, Any] = {"host": NAME, "port": 5671, "ssl": outside(installed)}
+    assert await let_in(installed, USER, password, **there)
+    assert not await let_in(installed, USER, "wrong", **there) and not await let_in(installed, None, **there)
+    assert not await let_in(installed, USER, password, host=NAME, port=5671), "plain text where TLS is spoken"
+    for port, transport in ((8883, "tcp"), (8084, "websockets")):
+        for given_password, code in ((password, 0), ("wrong", 0x86), (None, 0x87)):
+            assert mqtt_code(NAME, port, given_password, transport=transport, tls=outside(installed)) == code, port
+
+
+@asyncio_test
+async def test_users_come_through_routes_over_tls(installed: Installation, password: str) -> None:
+    installed.open_door()
+    there: dict[str, Any] = {"host": HOSTS["amqps"], "port": installed.proxy_port, "ssl": outside(installed)}
+    assert await let_in(installed, USER, password, **there)
+    assert not await let_in(installed, USER, "wrong", **there) and not await let_in(installed, None, **there)
+    for given_password, code in ((password, 0), ("wrong", 0x86), (None, 0x87)):
+        assert mqtt_code(HOSTS["mqtts"], installed.proxy_port, given_password, tls=outside(installed)) == code
 
 
 def test_helm_test_needs_no_user(installed: Installation) -> None:
     assert installed.tested("") == {"operators"}
+
+
+def pod(name: str) -> dict[str, Any]:
+    """One that belongs to no release, with our packages and without any certificate."""
+    container = {
+        "name": "stranger", "image": names("router")[0], "imagePullPolicy": "Never", "securityContext": CONFINED,
+        "command": ["python3", "-c", "import signal; signal.pause()"],
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }  # fmt: skip
+    spec = {"containers": [container], "volumes": [{"name": "tmp", "emptyDir": {}}], "terminationGracePeriodSeconds": 0}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def test_without_network_policies_strangers_are_refused_at_every_port(
+    installed: Installation, password: str, tmp_path: Path
+) -> None:
+    """From a Pod of another namespace, at whatever the kernel shows that the release's Pods listen on."""
+    installed.helm("upgrade", "--set=networkPolicy.enabled=false")
+    node = installed.node
+    assert not node.get("networkpolicies", namespace=installed.namespace)
+    places: dict[tuple[str, int], set[str]] = {}
+    for each in node.get("pods", namespace=installed.namespace):
+        component = each["metadata"]["labels"]["app.kubernetes.io/component"]
+        if component != "test" and is_ready(each):
+            for port in listening(each):
+                places.setdefault((component, port), set()).add(each["status"]["podIP"])
+    for service in node.get("services", namespace=installed.namespace):
+        component = service["metadata"]["labels"]["app.kubernetes.io/component"]
+        if service["spec"]["clusterIP"] != "None":
+            for entry in service["spec"]["ports"]:
+                places.setdefault((component, entry["port"]), set()).add(service["spec"]["clusterIP"])
+    assert {place for place in places if place[1] != HEALTH} == INNER | AMQP.keys() | MQTT.keys(), "a port is forgotten"
+
+    elsewhere = node.namespace("stranger")
+    node.apply(pod("stranger"), namespace=elsewhere)
+    node.kubectl("wait", "--for=condition=Ready", "pod/stranger", "--namespace", elsewhere, "--timeout=300s")
+    forged = Authority(tmp_path / "ca").issue_folder(tmp_path / "forged", "router/enmasse-router")
+    right = installed.certificate("operator", tmp_path / "operator")
+    told = {
+        "places": [(address, port) for place in (INNER, AMQP) for c, port in place for address in places[c, port]],
+        "folders": {each.name: {file.name: file.read_text() for file in each.iterdir()} for each in (forged, right)},
+    }
+    source = Path(stranger.__file__).read_text()
+    run = ("exec", "stranger", "--namespace", elsewhere, "--", "python3", "-c", source, json.dumps(told))
+    found = json.loads(node.kubectl(*run))
+    for component, port in INNER | AMQP.keys():
+        # With the certificate that a process has: what refuses the others is that they have none.
+        expected = (
+            ["operator"] if (component, port) in {("configserv", 5672), ("broker", 5672), ("router", 5673)} else []
+        )
+        for address in places[component, port]:
+            assert found[f"{address}:{port}"] == expected, (component, port)
+    for (component, port), (transport, tls) in MQTT.items():
+        for address in places[component, port]:
+            context = stranger.trusting_all() if tls else None
+            assert mqtt_code(address, port, None, transport=transport, tls=context) == 0x87, port
+    installed.helm("upgrade")
+
+
+class Logins:
+    """A client that logs in, sends a numbered message and leaves, again and again."""
+
+    def __init__(self, installed: Installation, password: str) -> None:
+        self.own: dict[str, Any] = {"user": USER, "password": password, "timeout": 60}
+        self.place: dict[str, Any] = {"host": installed.address("router"), "port": 5672}
+        self.sent = 0
+        self.failures: list[str] = []
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async with connect(**self.place, **self.own) as client:
+                    sender = await client.sender("myqueue", timeout=60)
+                    assert await sender.send(Message(self.sent, durable=True), timeout=60) is ACCEPTED
+            except AmqpError as error:
+                self.failures.append(str(error))
+            else:
+                self.sent += 1
+            await asyncio.sleep(0.1)
+
+    async def more(self) -> None:
+        wanted = self.sent + 10
+
+        async def come() -> bool:
+            return self.sent >= wanted
+
+        await until(come, "more logins", PATIENCE)
+
+
+@asyncio_test
+async def test_users_log_in_while_certificates_are_replaced(installed: Installation, password: str) -> None:
+    """New connections between all processes that a login needs, by the new certificates of all services."""
+    logins = Logins(installed, password)
+    task = asyncio.create_task(logins.run())
+    await logins.more()
+    before = installed.identities()
+    await asyncio.to_thread(installed.replace_certificates)
+    assert not before.items() & installed.identities().items()
+    await logins.more()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert logins.failures == []
+    async with connect(**logins.place, **logins.own) as client:
+        receiver = await client.receiver("myqueue")
+        seen = {(await receiver.receive(60)).message.body for _ in range(logins.sent)}
+    assert seen == set(range(logins.sent))
