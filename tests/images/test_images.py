@@ -97,4 +97,6 @@ def test_a_service(image: str, tmp_path: Path) -> None:
         assert "Read-only file system" in written
         who = container.execute("python3", "-c", "import os; print(os.getuid(), os.getgid())")
         assert who.split() == [str(UID), "0"]
+        if image == "authserv":
+            assert container.execute("python3", "-c", "import argon2, cryptography, joserfc, scramp") == ""
         assert container.terminate() == 0, container.said

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import ssl
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,7 @@ from tests.images.build import names
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.kubernetes import stranger
+from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.node import Node
 from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, RELEASE, Installation, is_ready
 from tests.kubernetes.on_node.sockets import listening
@@ -51,6 +54,30 @@ OUTSIDE = "10.77.0.2"
 NAME = "mq.example.com"
 
 
+class Provider(threading.Thread):
+    """Gives each Service of the type LoadBalancer the address OUTSIDE, which Helm waits for."""
+
+    def __init__(self, node: Node, namespace: str) -> None:
+        super().__init__(daemon=True)
+        self.node, self.place = node, ("--namespace", namespace)
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        given = json.dumps({"status": {"loadBalancer": {"ingress": [{"ip": OUTSIDE}]}}})
+        while not self._end.wait(1):
+            with contextlib.suppress(Refused):  # the Service has gone
+                for service in json.loads(self.node.kubectl("get", "services", *self.place, "--output=json"))["items"]:
+                    if service["spec"]["type"] == "LoadBalancer" and not service["status"]["loadBalancer"]:
+                        name = service["metadata"]["name"]
+                        self.node.kubectl(
+                            "patch", "service", name, *self.place, "--subresource=status", f"--patch={given}"
+                        )
+
+    def stop(self) -> None:
+        self._end.set()
+        self.join()
+
+
 @pytest.fixture(scope="module")
 def installed(node: Node) -> Iterator[Installation]:
     """Exposed by Routes and load balancers, which is for users only. Before there is a user, all pods are ready."""
@@ -58,10 +85,13 @@ def installed(node: Node) -> Iterator[Installation]:
     resources = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}}}
     exposed = {"enabled": True, "hosts": [NAME]}
     made = Installation(node, users={"enabled": True}, authserv=resources, loadBalancer=exposed)
+    provider = Provider(node, made.namespace)
+    provider.start()
     try:
         made.install()
         yield made
     finally:
+        provider.stop()
         made.close()
 
 
@@ -128,16 +158,13 @@ def outside(installed: Installation) -> ssl.SSLContext:
 
 @asyncio_test
 async def test_users_come_through_load_balancers_over_tls(installed: Installation, password: str) -> None:
-    """By name. The test does what a provider does: it gives each Service of this type an address."""
+    """By name."""
     services = {
         each["metadata"]["name"]: {port["port"] for port in each["spec"]["ports"]}
         for each in installed.node.get("services", namespace=installed.namespace)
         if each["spec"]["type"] != "ClusterIP"
     }
     assert services == {"enmasse-router-external": {5671}, "enmasse-mqtt-gateway-external": {8883, 8084}}
-    for service in services:
-        given = {"status": {"loadBalancer": {"ingress": [{"ip": OUTSIDE}]}}}
-        installed.kubectl("patch", "service", service, "--subresource=status", f"--patch={json.dumps(given)}")
     for port in (5671, 8883, 8084):
         wait_for(f"{OUTSIDE}:{port} is reached", partial(stranger.listens, OUTSIDE, port), PATIENCE)
     installed.resolve(OUTSIDE, NAME)
