@@ -8,6 +8,7 @@ import json
 import re
 import ssl
 import threading
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -105,8 +106,18 @@ def password(installed: Installation, tmp_path_factory: pytest.TempPathFactory) 
     script = first[1].replace("NAME", USER).replace("ADDRESS", "myqueue mytopic")
     said = installed.shell(script, tmp_path_factory.mktemp("users"))
     generated = said.splitlines()[0]
+    # Logins before would be failures, which make her wait, and each process counts its own.
+    wait_for("the user is known", lambda: all(users_of(each) == 1 for each in installed.pods("authserv")), PATIENCE)
     wait_for("she is let in", lambda: asyncio.run(let_in(installed, USER, generated)), PATIENCE)
     return generated
+
+
+def users_of(authserv: Any) -> int:
+    """Of how many users this Pod knows."""
+    with urllib.request.urlopen(f"http://{authserv['status']['podIP']}:{HEALTH}/metrics", timeout=60) as answer:
+        found = re.search(r"^enmasse_users(?:{.*})? (\d+)", answer.read().decode(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
 
 
 async def let_in(installed: Installation, user: str | None, password: str | None = None, **where: Any) -> bool:
