@@ -12,6 +12,7 @@ import msgspec
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import ROUTERS
 from enmasse.engines.program import Spec
+from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.roles import Listener as Inner
 from enmasse.loopback import is_loopback
 from enmasse.settings import LogLevel
@@ -333,6 +334,14 @@ def forget_router(ports: InternalPorts, name: str) -> None:
 def has_users(config: Path) -> bool:
     """Return True if the configuration has users, or issuers that state them."""
     return any((config / file).exists() for file in LOGINS)
+
+
+def admits_anonymous(config: Path) -> bool:
+    """Return True if users.json has the entry `anonymous`, for clients without credentials."""
+    try:
+        return ANONYMOUS in msgspec.json.decode((config / USERS).read_bytes(), type=dict[str, msgspec.Raw])
+    except (OSError, msgspec.DecodeError):  # the configuration service reports it
+        return False
 
 
 def kept_users(data: Path) -> bool:

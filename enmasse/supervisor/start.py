@@ -30,6 +30,7 @@ from enmasse.supervisor.plan import (
     SUPERVISOR,
     USERS,
     Options,
+    admits_anonymous,
     embedded_kinds,
     has_users,
     kept_users,
@@ -212,6 +213,13 @@ def check_exposure(options: Options) -> None:
             "start.listen.anonymous",
             f"--listen {at}: clients of other machines could connect without a password, because {options.config} has "
             f"neither {USERS} nor {ISSUERS}. Make users with `enmasse user add NAME`, or start with --allow-anonymous.",
+        )
+    if not options.allow_anonymous and admits_anonymous(options.config):
+        raise StartError(
+            "start.listen.anonymous",
+            f"--listen {at}: clients of other machines could connect without a password, because {USERS} in "
+            f"{options.config} has the entry `anonymous`. Remove it with `enmasse user remove anonymous`, or start "
+            "with --allow-anonymous.",
         )
     plain = [each.text for each in outside if each.protocol in listening.PLAIN or options.certificate is None]
     if plain and not options.allow_plaintext:

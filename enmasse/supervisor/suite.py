@@ -27,7 +27,9 @@ from enmasse.supervisor.plan import (
     GATEWAY,
     LOGINS,
     ROUTER_KIND,
+    USERS,
     Options,
+    admits_anonymous,
     asks_for_users,
     authserv,
     fixed_services,
@@ -111,6 +113,7 @@ class Supervisor:
         )
         self._authserv: Child | None = None
         self._has_users = options.users
+        self._admits_anonymous = admits_anonymous(options.config)
         self._feed: StatusSource | None = None
         self._web: WebServer | None = None
         self._stop = asyncio.Event()
@@ -233,7 +236,8 @@ class Supervisor:
         return self._has_users and not asks_for_users(self.options)
 
     def _insecure(self) -> list[str]:
-        return self.options.insecure(users=self._has_users or has_users(self.options.config))
+        users = self._has_users or has_users(self.options.config)
+        return self.options.insecure(users=users and not self._admits_anonymous)
 
     async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> None:
         stopped = asyncio.create_task(self._stop.wait())
@@ -364,6 +368,8 @@ class Supervisor:
             if self._logged_config.get(name) != digest:
                 self._logged_config[name] = digest
                 self._log.info("suite.configuration.applied", file=name, sha256=digest)
+                if name == USERS:
+                    self._admits_anonymous = admits_anonymous(self.options.config)
 
     def _show_ready(self, current: dict[str, Any]) -> None:
         if not status.started(current):

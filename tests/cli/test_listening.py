@@ -130,6 +130,10 @@ def test_other_machines_are_refused_without_users(given: tuple[str, ...], id: st
         (tmp_path / file).write_text("{}")
         check_exposure(options(tmp_path, *given))
         (tmp_path / file).unlink()
+    (tmp_path / "users.json").write_text('{"alice": {}, "anonymous": {}}')
+    with pytest.raises(StartError, match=rf"enmasse user remove anonymous.*\[{id}\]"):
+        check_exposure(options(tmp_path, *given))
+    check_exposure(options(tmp_path, *given, allow="anonymous"))
 
 
 def test_dispatch_asks_for_users_that_were_there_at_the_start(tmp_path: Path) -> None:
@@ -257,6 +261,9 @@ def test_plaintext_is_reported_and_the_first_user_ends_anonymous(tmp_path: Path)
         added = enmasse("user", "add", "alice", "--generate", "--config", tmp_path / "config")
         assert added.returncode == 0, added.stderr
         wait_for(lambda: up.status()["insecure"] == ["plaintext"])
+        added = enmasse("user", "add", "anonymous", "--no-password", "--config", tmp_path / "config")
+        assert added.returncode == 0, added.stderr
+        wait_for(lambda: up.status()["insecure"] == ["anonymous", "plaintext"])
 
 
 @pytest.mark.parametrize(
