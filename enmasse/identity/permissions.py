@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from enmasse.identity.principal import DEFAULT_SPACE, Principal
 from enmasse.model.topics import escape
-from enmasse.model.users import GROUP, USER_VARIABLE, Granted, Operation, Permission, words
+from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Granted, Operation, Permission, words
 
 _RESERVED: Final = ("$", "_")
 _MAX_ANSWERS = 512
@@ -194,6 +194,17 @@ class Permissions:
             self._rights[principal] = found
         return found
 
+    def limits(self, principal: Principal) -> ConnectionLimits:
+        """Return the limits of a principal's connections: each that of its own entry, else the least of its groups."""
+        if self.anonymous:
+            return ConnectionLimits()
+        found = {name: self._entries[name].limits for name in self._names(principal)}
+        own, groups = found.pop(principal.name, ConnectionLimits()), list(found.values())
+        return ConnectionLimits(
+            connections=_least(own.connections, [each.connections for each in groups]),
+            connects_per_second=_least(own.connects_per_second, [each.connects_per_second for each in groups]),
+        )
+
     def decide(self, principal: Principal, operation: Operation, address: str) -> Decision:
         """Return whether a principal may do this on an address, with the rule that decides."""
         return self.rights(principal).decide(operation, address)
@@ -203,17 +214,24 @@ class Permissions:
         return self.rights(principal).covers(operation, filter)
 
     def _rules(self, principal: Principal) -> tuple[Rule, ...]:
+        return tuple(
+            Rule(f"{name}.permissions.{number}", permission)
+            for name in self._names(principal)
+            for number, permission in enumerate(self._entries[name].permissions)
+        )
+
+    def _names(self, principal: Principal) -> list[str]:
+        """Return the entries that apply to a principal: its own, if there is one, then those of its groups."""
         if principal.space != self._space:
-            return ()
+            return []
         entry = self._entries.get(principal.name) if self.knows(principal.name) else None
         groups = principal.groups if entry is None else entry.groups
         names = [*([principal.name] if entry is not None else []), *(GROUP + group for group in groups)]
-        return tuple(
-            Rule(f"{name}.permissions.{number}", permission)
-            for name in dict.fromkeys(names)
-            if name in self._entries
-            for number, permission in enumerate(self._entries[name].permissions)
-        )
+        return [name for name in dict.fromkeys(names) if name in self._entries]
+
+
+def _least(own: int | None, groups: list[int | None]) -> int | None:
+    return own if own is not None else min((each for each in groups if each is not None), default=None)
 
 
 def expanded(pattern: str, user: str) -> str:

@@ -79,8 +79,8 @@ class Users(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantedUser(Granted, frozen=True, kw_only=True, omit_defaults=True):
-    """Groups and permissions of a user. `credentials`: a text that differs after a change of the password, and that
-    reveals neither password nor hash; empty without a password."""
+    """Groups, permissions and limits of a user. `credentials`: a text that differs after a change of the password, and
+    that reveals neither password nor hash; empty without a password."""
 
     credentials: str = ""
 
@@ -99,7 +99,7 @@ def granted(user: User) -> GrantedUser:
     """Return an entry of the feed `permissions`."""
     secret = msgspec.json.encode((user.password, user.scram)) if user.password or user.scram else b""
     credentials = hashlib.sha256(secret).hexdigest()[:16] if secret else ""
-    return GrantedUser(groups=user.groups, permissions=user.permissions, credentials=credentials)
+    return GrantedUser(groups=user.groups, permissions=user.permissions, limits=user.limits, credentials=credentials)
 
 
 class BrokerEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -35,6 +35,7 @@ SCRAM_DIGESTS: Final = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256", "SCRAM
 """Mechanisms that `scram` may have, and the hash of each."""
 MAX_NAME = 255
 """Bytes of a user's or group's name in UTF-8."""
+MAX_LIMIT = 1_000_000
 MAX_GROUPS, MAX_PERMISSIONS, MAX_PATTERNS = 100, 1000, 1000
 """Groups of a user, permissions of an entry, patterns of a permission."""
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 10_000_000
@@ -47,7 +48,7 @@ _ARGON2 = re.compile(
 )
 _PLAIN_KEYS = ("pass", "passwd", "pwd", "plain", "plaintext", "secret", "plain_password", "password_plain")
 _HASHES_ONLY = "passwords are not written here: remove this, then run `enmasse user password {}`"
-_KEYS = ("password", "scram", "groups", "permissions")
+_KEYS = ("password", "scram", "groups", "permissions", "limits")
 _WORDS = re.compile(r"[./]")
 
 
@@ -71,11 +72,19 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...]
 
 
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Limits of a user's connections at each router and at each gateway; None: without."""
+
+    connections: int | None = None
+    connects_per_second: int | None = None
+
+
 class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Groups and permissions of a user, or permissions of a group."""
+    """Groups, permissions and limits of a user, or permissions of a group and limits of each of its users."""
 
     groups: tuple[str, ...] = ()
     permissions: tuple[Permission, ...] = ()
+    limits: ConnectionLimits = ConnectionLimits()
 
 
 class User(Granted, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,7 +100,7 @@ class User(Granted, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def granted(self) -> Granted:
         """The part without hashes."""
-        return Granted(groups=self.groups, permissions=self.permissions)
+        return Granted(groups=self.groups, permissions=self.permissions, limits=self.limits)
 
 
 Known = dict[str, tuple[bytes, User]]
@@ -206,7 +215,7 @@ def pattern_error(pattern: str) -> str | None:
 def _entry(name: str, entry: Any) -> User:
     if not isinstance(entry, dict):
         raise Wrong(f"must be an object with {', '.join(_KEYS)}, not {values.kind(entry)}")
-    known = ("permissions",) if name.startswith(GROUP) else _KEYS
+    known = ("permissions", "limits") if name.startswith(GROUP) else _KEYS
     for key in entry:
         if key.lower() in _PLAIN_KEYS:
             raise Wrong(_HASHES_ONLY.format(name), key)
@@ -220,6 +229,7 @@ def _entry(name: str, entry: Any) -> User:
         "scram": _scram,
         "groups": _groups,
         "permissions": _permissions,
+        "limits": _limits,
     }
     found: dict[str, Any] = {}
     for key, value in entry.items():
@@ -300,6 +310,20 @@ def _groups(value: Any) -> tuple[str, ...]:
         if reason is not None:
             raise Wrong(f"{shown(name)!r}: {reason}")
     return tuple(dict.fromkeys(value))
+
+
+def _limits(value: Any) -> ConnectionLimits:
+    known = ConnectionLimits.__struct_fields__
+    if not isinstance(value, dict):
+        raise Wrong(f"must be an object with {', '.join(known)}, not {values.kind(value)}")
+    for key, limit in value.items():
+        if key not in known:
+            raise Wrong(f"unknown key; known are {', '.join(known)}", key)
+        try:
+            values.whole(limit, 1, MAX_LIMIT)
+        except Wrong as wrong:
+            raise Wrong(str(wrong), key) from None
+    return ConnectionLimits(**value)
 
 
 def _permissions(value: Any) -> tuple[Permission, ...]:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import RSAKey
 
+from enmasse.identity.failures import Failures
 from enmasse.identity.principal import Principal
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import Permission, User
@@ -180,6 +181,24 @@ def test_clients_log_in_with_tokens(published: Published, monkeypatch: pytest.Mo
         refused = oauthbearer(published.token(exp=1))
         assert not ask_engine(running.port, refused).opened
         assert refused.challenges == [b'{"status":"invalid_token"}']
+
+
+def test_tokens_wait_for_the_failures_of_their_address_as_passwords_do(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "DELAY", 0.0)
+    clock = Failures(lambda: 1000.0)
+    with Running(relays=()) as running:
+        monkeypatch.setattr(running.service, "_failures", clock)
+        running.users({"@staff": STAFF}, Issuer(issuer=published.url, audience=AUDIENCE))
+        good, bad = published.token(), published.token(exp=1)
+        assert ask_engine(running.port, oauthbearer(good)).opened
+        for number in range(50):
+            assert not ask_engine(running.port, oauthbearer(bad, f"user-{number}")).opened
+        assert not ask_engine(running.port, oauthbearer(good, "someone")).opened
+        assert not ask_engine(running.port, oauthbearer(good)).opened, "the user is not stated before the check"
+        assert ask_engine(running.port, oauthbearer(good, "alice")).opened, "has logged in from here before"
+        assert ask_engine(running.port, xoauth2(good, "alice")).opened
 
 
 def test_new_keys_are_fetched_and_an_absent_issuer_changes_nothing(

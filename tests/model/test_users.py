@@ -11,6 +11,7 @@ import pytest
 from enmasse.model.jsonfile import parse
 from enmasse.model.users import (
     MAX_ARGON2_MEMORY,
+    ConnectionLimits,
     Known,
     Permission,
     User,
@@ -64,7 +65,7 @@ def test_a_user_and_a_group() -> None:
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        (["x"], "alice: must be an object with password, scram, groups, permissions, not an array"),
+        (["x"], "alice: must be an object with password, scram, groups, permissions, limits, not an array"),
         ({"color": 1}, "alice.color: unknown key; known are password, scram, groups, permissions"),
         ({"password": "hunter2"}, "alice.password: is not a hash by argon2id; passwords are not written here: "
                                   "remove this, then run `enmasse user password alice`"),
@@ -185,3 +186,28 @@ def test_a_key_that_occurs_twice_is_found_again_in_an_entry_that_is_known() -> N
 def test_objects_in_arrays_are_read_as_others_are(permission: str) -> None:
     document = parse("users.json", f'{{"a": {{"permissions": [{permission}]}}}}'.encode())
     assert document.duplicates == ([("a", "permissions", "0", "allow")] if "allow" in permission else [])
+
+
+def test_limits_of_users_and_groups() -> None:
+    limits = {"connections": 5, "connects_per_second": 2}
+    good, problems = parsed({"a": {"limits": limits}, "@g": {"limits": {"connections": 1}}, "b": {"limits": {}}})
+    assert not problems
+    assert good["a"].granted.limits == ConnectionLimits(connections=5, connects_per_second=2)
+    assert good["@g"].limits == ConnectionLimits(connections=1)
+    assert good["b"].limits == ConnectionLimits()
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ([], "limits: must be an object"),
+        ({"sessions": 1}, "limits.sessions: unknown key"),
+        ({"connections": 0}, "limits.connections: must be a whole number from 1"),
+        ({"connects_per_second": 1.5}, "limits.connects_per_second: must be a whole number"),
+        ({"connections": True}, "limits.connections: must be a whole number"),
+    ],
+)
+def test_limits_that_are_none(limits: Any, expected: str) -> None:
+    good, (problem,) = parsed({"a": {"limits": limits}})
+    assert expected in problem
+    assert not good

@@ -287,6 +287,24 @@ async def test_a_removed_user_and_a_changed_password_close_connections(suite: Su
     assert await outcome(suite, Scram("other", "two")) == ""
 
 
+@asyncio_test
+async def test_a_user_has_as_many_connections_as_its_limit_and_opens_them_as_often(suite: Suite) -> None:
+    limits = {"connections": 2, "connects_per_second": 1000}
+    await put(suite, {**USERS, "temp": {**entry("pw", allow("chat")), "limits": limits}})
+    async with client(port_of(suite), Scram("temp", "pw")):
+        async with client(port_of(suite), Plain("temp", "pw")):
+            assert "temp may have 2 connections here" in await outcome(suite, Plain("temp", "pw"))
+            assert await outcome(suite, Plain("bob", "pw-b")) == ""
+        await asyncio.to_thread(wait_for, "room", lambda: asyncio.run(outcome(suite, Plain("temp", "pw"))) == "")
+    await put(suite, {**USERS, "temp": {**entry("pw", allow("chat")), "limits": {"connects_per_second": 1}}})
+
+    async def refused() -> bool:
+        found = [await outcome(suite, Plain("temp", "pw")) for _ in range(3)]
+        return "" in found and any("1 times a second" in each for each in found)
+
+    await asyncio.to_thread(wait_for, "a refusal between logins", lambda: asyncio.run(refused()))
+
+
 # --- ownership --------------------------------------------------------------------------------------------------------
 
 

@@ -282,6 +282,37 @@ def test_clients_of_removed_users_and_changed_passwords_are_disconnected(
         assert other.publish("devices/alice/x") in (0, 0x10)
 
 
+@VERSIONS
+def test_a_user_has_as_many_connections_as_its_limit(
+    suite: Suite, clients: Front, users: dict[str, Any], version: int
+) -> None:
+    full = reasons.QUOTA_EXCEEDED if version == V5 else CODES[4]["away"]
+    write_users(
+        suite, {**users, "temp": {**entry("pw-t", OWN), "groups": ["few"]}, "@few": {"limits": {"connections": 2}}}
+    )
+    clients.wait_code(0, "temp", "pw-t")
+    first, second = (clients.device(f"c{n}", "temp", "pw-t", version=version) for n in range(2))
+    assert clients.code("temp", "pw-t", version=version) == full
+    assert clients.code("alice", "pw-a", version=version) == 0, "other users are not affected"
+    again = clients.device("c0", "temp", "pw-t", version=version)
+    assert again.answer.reason == 0, "a client takes its own place"
+    assert first.until_closed() == (reasons.SESSION_TAKEN_OVER if version == V5 else None)
+    second.close()
+    clients.wait_code(0, "temp", "pw-t", version=version)
+    assert again.publish("devices/temp/x") in (0, 0x10)
+
+
+@VERSIONS
+def test_a_user_connects_as_often_as_its_limit(
+    suite: Suite, clients: Front, users: dict[str, Any], version: int
+) -> None:
+    often = reasons.CONNECTION_RATE_EXCEEDED if version == V5 else CODES[4]["away"]
+    write_users(suite, {**users, "temp": {**entry("pw-t", OWN), "limits": {"connects_per_second": 1}}})
+    clients.wait_code(0, "temp", "pw-t")
+    clients.wait_code(often, "temp", "pw-t", version=version)
+    clients.wait_code(0, "temp", "pw-t", version=version)
+
+
 def test_the_will_of_a_removed_user_is_dropped(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
     write_users(suite, {**users, "temp": entry("pw-t", allow("devices/bob/#"))})
     clients.wait_code(0, "temp", "pw-t")

@@ -15,12 +15,15 @@ from typing import Final
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.identity.quotas import Quotas
 from enmasse.model import feeds
 from enmasse.model.feeds import GrantedUser
 from enmasse.model.topics import FilterRefused, TopicMap
+from enmasse.mqtt import reasons
 from enmasse.mqtt.topics import parse_share
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.publishing import Way
+from services.mqtt_gateway.ports import Refused
 
 _TEMPORARY: Final = re.compile(r"_topo/[^/]+/[^/]+/temp\.[^/]+")
 """Addresses that routers give to receivers: whoever got one in a message may reply."""
@@ -43,12 +46,16 @@ class Access:
         self.anonymous = not enabled
         """There are no users: clients need not log in, and everything is allowed."""
         self.refused: Counter[str] = Counter()
-        """Number of refusals for want of permission, by operation: publish, subscribe, will, session."""
+        """Number of refusals for want of permission, by operation: publish, subscribe, will, session; connect: for a
+        limit."""
         self.dropped = 0
         """Messages of clients of 3.1.1 that were acknowledged and dropped, because they were not allowed."""
         self.today = today
         self._users: Mapping[str, GrantedUser] = {}
         self._permissions = Permissions({}, anonymous=self.anonymous)
+        self._quotas = Quotas(time.monotonic)
+        self._clients: dict[str, set[str]] = {}
+        """User → the client identifiers of its connections."""
 
     def replace(self, body: feeds.Permissions) -> None:
         """Put other users and permissions in force."""
@@ -58,6 +65,29 @@ class Access:
     def rights(self, login: Login) -> Rights | None:
         """Return what a client may do; None: everything. The same object as before if nothing has changed for it."""
         return None if self.anonymous else self._permissions.rights(login.principal)
+
+    def enter(self, login: Login, client_id: str, *, again: bool = False) -> None:
+        """Count the connection of a client of this user, which takes the place of one with the same `client_id`.
+        `again`: it was counted before it waited for its session. Raises Refused if the user has reached a limit."""
+        name, limits = login.principal.name, self._permissions.limits(login.principal)
+        clients = self._clients.setdefault(name, set())
+        if not again:
+            for reason, text in (
+                (reasons.QUOTA_EXCEEDED, self._quotas.too_many(name, limits, len(clients) - (client_id in clients))),
+                (reasons.CONNECTION_RATE_EXCEEDED, self._quotas.too_often(name, limits)),
+            ):
+                if text:
+                    self.refused["connect"] += 1
+                    raise Refused(reason, text)
+        clients.add(client_id)
+
+    def leave(self, login: Login, client_id: str) -> None:
+        """Note that no client of this user has this `client_id` any longer."""
+        name = login.principal.name
+        clients = self._clients.get(name, set())
+        clients.discard(client_id)
+        if not clients:
+            self._clients.pop(name, None)
 
     def by_certificate(self, user: str) -> Login | None:
         """Return the login of a client whose certificate names this user; None if there is no such user."""

@@ -316,6 +316,14 @@ class AmqpBackend:
         """As ports.Backend. Raises Refused."""
         await self._configured()
         login: Login = request.login or NOBODY
+        self.access.enter(login, request.client_id)
+        try:
+            return await self._open(request, client, login)
+        finally:
+            if request.client_id not in self.sessions:
+                self.access.leave(login, request.client_id)
+
+    async def _open(self, request: Request, client: Client, login: Login) -> Session:
         will, will_to = None, ""
         if request.will is not None:
             will_to = self._will_to(request.will.topic, login)
@@ -336,6 +344,7 @@ class AmqpBackend:
             raise
         session = MqttSession(self.shared, request, client, reply, self._closed, login, will_to)
         self.sessions[request.client_id] = session
+        self.access.enter(login, request.client_id, again=True)
         if self.access.refusal(login):
             self.shared.later(SKEW, partial(self._review, session))
         self._await_expiry(session, SKEW)
@@ -385,6 +394,7 @@ class AmqpBackend:
         client = session.client_id
         if self.sessions.get(client) is session:
             del self.sessions[client]
+            self.access.leave(session.login, client)
         body = Close(client=client, epoch=session.epoch, expiry=expiry, sent=list(sent))
         if session.has_will and ending is Ending.TAKEN:
             self._taken(session, body)

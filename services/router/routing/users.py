@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp.errors import UNAUTHORIZED_ACCESS, AmqpError
+from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.sasl import EXTERNAL
 from enmasse.identity.audit import LoginAudit
 from enmasse.identity.login import LONGEST_WAIT, Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.identity.quotas import Quotas
 from enmasse.model.users import GROUP, Operation
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.connection import RouterConnection
@@ -91,11 +92,12 @@ class Users:
         self._today = today
         self._entries: dict[str, feeds.GrantedUser] = {}
         self._permissions = Permissions({})
+        self._quotas = Quotas(router.now)
         self._members: dict[str, dict[RouterConnection, _Member]] = {}
 
     def admit(self, connection: RouterConnection, login: Login) -> UserRights | None:
         """Return the rights of an authenticated connection that opens; None: there are no users. Raises AmqpError if
-        the user is no longer there."""
+        the user is no longer there, or has reached one of its limits."""
         principal = login.principal
         name = principal.name
         entry = self._entries.get(name) if self._permissions.knows(name) else None
@@ -107,10 +109,20 @@ class Users:
         if reason is not None:
             self.refusals.note(name, connection.host, "connect", "")
             raise AmqpError(UNAUTHORIZED_ACCESS, reason)
+        self._check_limits(connection, principal)
         connection.principal = principal
         self._members.setdefault(name, {})[connection] = member
         self._await_expiry(member)
         return None if self.anonymous else self._rights(member)
+
+    def _check_limits(self, connection: RouterConnection, principal: Principal) -> None:
+        """Raise AmqpError if the user has too many connections here, or connects too often."""
+        name, limits = principal.name, self._permissions.limits(principal)
+        reason = self._quotas.too_many(name, limits, len(self._members.get(name, ())))
+        reason = reason or self._quotas.too_often(name, limits)
+        if reason:
+            self.refusals.note(name, connection.host, "connect", "")
+            raise AmqpError(RESOURCE_LIMIT_EXCEEDED, reason)
 
     def by_certificate(self, name: str, asked: str, peer: str) -> Login | None:
         """Return the login of a client that has presented a certificate with this name, and wants to be the user
