@@ -20,8 +20,8 @@ def relayed_host_name(realm: str, client: str, key: str) -> str:
 
 
 def relayed_client(host_name: str, key: str) -> str | None:
-    """Return the address that a host name states; None if there is none, or its proof is wrong. `key` empty: no proof
-    is asked for."""
+    """Return the address that a host name states; None without one, or if its proof is wrong. `key` empty: no proof is
+    required."""
     stated, _, proof = host_name.partition(CLIENT)[2].partition(PROOF)
     if key and not hmac.compare_digest(proof.encode(errors="replace"), _proof(stated, key).encode()):
         return None

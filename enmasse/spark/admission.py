@@ -28,7 +28,7 @@ class Admission:
     """When the last batch was admitted, or the query began."""
 
     def end(self, start: int, head: int, within: Callable[[int, int, int], int], now: float) -> int:
-        """Return the end of the next batch, which begins with record `start`; `start` if there is none yet.
+        """Return the end of the next batch, which begins with record `start`; `start` if it does not begin yet.
 
         head: one past the last record. within: enmasse.spark.segment.end_within of the spool.
         """

@@ -1,4 +1,4 @@
-"""`spark.read.format("amqp")`: the messages of a queue as they are, none of them taken, moved or counted.
+"""`spark.read.format("amqp")`: the messages of a queue, which stay there unchanged.
 
 A read browses (AMQP 1.0, distribution mode `copy`) until nothing more is there: what arrives meanwhile may be in it.
 Filters on columns that a selector of the server can compare are given to it too; Spark checks all of them again, so the
@@ -56,7 +56,7 @@ class BrowseError(QueryError):
 
 
 def selector_of(filters: Iterable[Filter]) -> str:
-    """Return a selector that every message satisfies whose row satisfies all filters; empty if there is none to use."""
+    """Return a selector that matches all messages whose rows satisfy the filters; empty if no filter can be used."""
     parts: list[str] = []
     for one in filters:
         part = _condition(one)

@@ -80,7 +80,7 @@ class AmqpDataSource(DataSource):
 
 
 class SelectingDataSource(AmqpDataSource):
-    """The same, with filters of `read` given to the server as a selector: for sessions that have
+    """AmqpDataSource that gives filters of `read` to the server as a selector. For sessions that have
     spark.sql.python.filterPushdown.enabled."""
 
     _reads = SelectingReader

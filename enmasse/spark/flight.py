@@ -140,5 +140,5 @@ def _stream(endpoint: Endpoint, start: int, end: int) -> Iterator[SpoolChunk]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first sentence of an error of gRPC, which goes on with its own internals."""
+    """Return the first sentence of an error of gRPC, without its internals."""
     return str(error).splitlines()[0].partition(". gRPC client debug context")[0].partition(". Detail:")[0]

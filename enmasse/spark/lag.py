@@ -1,4 +1,4 @@
-"""What a spool holds beyond the batch that runs: for the query's progress."""
+"""Lag of a source: what its spool holds beyond the batch that runs, for the query's progress."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class SpoolTakenError(SpoolError):
 
 
 def owner_of(path: Path) -> dict[str, Any]:
-    """Return what a file `owner` states; empty if there is none, or if it is not readable as one."""
+    """Return what a file `owner` states; empty if it is absent or cannot be decoded."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -31,7 +31,7 @@ class FileError(QueryError):
 
 @dataclass(frozen=True)
 class Login:
-    """Where to connect to and as which user. `end` is "source" or "sink", for the text of errors.
+    """Server and user of a connection. `end` is "source" or "sink", for the text of errors.
 
     Plain strings, so that the settings can be given to another process (`dataclasses.asdict`).
     """

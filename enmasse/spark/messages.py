@@ -26,7 +26,7 @@ from enmasse.spark.errors import QueryError
 
 NULL = b"\x40"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
-"""Application property by which brokers recognise a message that comes again (docs/contracts.md)."""
+"""Application property by which brokers recognise a repeated message (docs/contracts.md)."""
 KEY = "enmasse_key"
 """Column that `enmasse.spark.repeatable` adds: rows that have the same are in one partition."""
 STRINGS = ("message_id", "address", "subject", "reply_to", "correlation_id", "content_type")

@@ -205,7 +205,7 @@ class Sending:
         await self._rejected(one.row, one.message, reason)
 
     async def _rejected(self, row: int, message: Outgoing, reason: str) -> None:
-        """Send a row that will never be accepted to the dead-letter address. Raises SinkError if there is none."""
+        """Send a row that will never be accepted to the dead-letter address. Raises SinkError without one."""
         sink = self.sink
         if not sink.dead_letter:
             raise SinkError(
@@ -239,8 +239,8 @@ class Sending:
 
 
 def dead_letter(message: Outgoing, address: str, reason: str) -> bytes:
-    """Return the message with the application properties DeadLetterReason and DeadLetterSource, its other parts as they
-    were."""
+    """Return the message with the application properties DeadLetterReason and DeadLetterSource, its other parts
+    unchanged."""
     dead = Message.decode(message.payload)
     dead.to = None
     dead.application_properties = {

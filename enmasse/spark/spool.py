@@ -194,7 +194,7 @@ class SpoolWriter:
         os.close(self._lock)
 
     def _end_segment(self, least: int) -> None:
-        """Begin a new segment if the last one has so many bytes, and one at least."""
+        """Begin a new segment if the last one has `least` bytes, and at least one."""
         if self._size > 0 and self._size >= least:
             following, index = self._create(self.count)
             ended = self.folder / segment_name(self._first)

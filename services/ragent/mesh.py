@@ -59,8 +59,8 @@ class Mesh:
         return self._neighbours.get(router, frozenset())
 
     def may_come(self, router: str) -> bool:
-        """Return True if connectors to a router stay: it is present, was so recently, or another router is connected to
-        it."""
+        """Return True if connectors to a router stay: it is present, was present recently, or another router is
+        connected to it."""
         if router in self._endpoints and router not in self._left:
             return True
         if self._clock() - self._left.get(router, self._began) < KEPT:

@@ -144,7 +144,7 @@ def test_the_beginning_does_not_move_between_two_questions(tmp_path: Path, monke
     filled(tmp_path, [5] * 30)
     latest = reader(tmp_path, monkeypatch, 30, startingoffsets="latest")
     assert latest.initialOffset() == {"record": 30}
-    latest.started().head.count = 40  # type: ignore[attr-defined]
+    latest.started().head.count = 40  # type: ignore[attr-defined]  # of the double that `reader` puts there
     assert latest.initialOffset() == {"record": 30}
 
 

@@ -68,7 +68,8 @@ class RouteTable:
             self._known.add(key[0])
 
     def _make(self, name: str, routing_type: str | None, diverted: frozenset[str]) -> Route | None:
-        """`diverted`: the names of the addresses that messages have come by; none of them comes twice."""
+        """Return a new route to an address, None if it does not exist. `diverted`: addresses over which the messages
+        have come by diverts; none of them gets the messages again."""
         if "::" in name:
             address_name, _, queue_name = name.partition("::")
             queue = self._queues.get(queue_name)
