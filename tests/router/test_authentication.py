@@ -223,7 +223,7 @@ def test_listeners_that_would_not_be_what_was_asked_for(
         (CONNECTOR, {"saslMechanisms": "EXTERNAL"}, 400, "saslMechanisms EXTERNAL needs an sslProfile"),
         (CONNECTOR, {"saslMechanisms": "GSSAPI"}, 501, "saslMechanisms: GSSAPI is not supported by this router"),
         (CONNECTOR, {"saslMechanisms": "ANONYMOUS", "saslUsername": "u"}, 400, "saslUsername has no use"),
-        (CONNECTOR, {"policyVhost": "v"}, 501, "policyVhost of a connector is not supported"),
+        (CONNECTOR, {"policyVhost": "v"}, 501, "policyVhost (users have permissions instead) is not supported"),
         (PROFILE, {"protocols": "TLSv1.2 TLSv1"}, 501, "protocols: TLSv1 is not supported by this router"),
         (PROFILE, {"uidFormat": "nn"}, 400, "uidFormat 'nn' must be letters of csloun"),
         (PROFILE, {"uidFormat": "12"}, 400, "uidFormat '12' must be letters of csloun"),

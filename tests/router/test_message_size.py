@@ -1,9 +1,8 @@
-"""maxMessageSize of policy, vhost and group: the narrowest that is given counts, however many frames."""
+"""maxMessageSize of the policy counts, however many frames a message has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from proton import Delivery, Message
@@ -11,76 +10,23 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection, BlockingSender, LinkDetached
 
 from tests.router.harness import (
-    DEADLINE,
     LINK_ROUTE,
     PREFIX,
-    SILENCE,
     Broker,
-    Management,
     RouterProcess,
-    comes,
-    free_port,
     idle,
     outcome_of,
     post,
-    pump,
     wait_for,
 )
 
-ALL: dict[str, Any] = {
-    "users": "*",
-    "sources": "*",
-    "targets": "*",
-    "allowAnonymousSender": True,
-    "allowDynamicSource": True,
-}
-GROUP, VHOST, POLICY = 1000, 2000, 3000
-SIZES = {"by-group": GROUP, "by-vhost": VHOST, "by-policy": POLICY, "free": 0}
-
-
-class Ports(RouterProcess):
-    """A router with a listener for each vhost of SIZES."""
-
-    ports: dict[str, int]
-
-    def __init__(self) -> None:
-        self.ports = {name: free_port() for name in SIZES}
-        groups = {"by-group": {"maxMessageSize": GROUP}, "by-vhost": {}, "by-policy": {}, "free": {"maxMessageSize": 0}}
-        vhosts = [
-            [
-                "vhost",
-                {
-                    "hostname": name,
-                    "maxMessageSize": None if name == "by-policy" else VHOST,
-                    "groups": {"all": {**ALL, **group}},
-                },
-            ]
-            for name, group in groups.items()
-        ]
-        listeners = [
-            [
-                "listener",
-                {
-                    "name": name,
-                    "host": "127.0.0.1",
-                    "port": port,
-                    "policyVhost": name,
-                    "idleTimeoutSeconds": SILENCE,
-                },
-            ]
-            for name, port in self.ports.items()
-        ]
-        policy = ["policy", {"enableVhostPolicy": True, "maxMessageSize": POLICY, "defaultVhost": "free"}]
-        multicast = ["address", {"prefix": "all", "distribution": "multicast"}]
-        super().__init__([policy, *vhosts, *listeners, multicast], default="balanced")
-
-    def dial(self, vhost: str) -> BlockingConnection:
-        return BlockingConnection(f"127.0.0.1:{self.ports[vhost]}", timeout=DEADLINE)
+LIMIT = 1000
 
 
 @pytest.fixture(scope="module")
-def sized() -> Iterator[Ports]:
-    process = Ports()
+def sized() -> Iterator[RouterProcess]:
+    multicast = ["address", {"prefix": "all", "distribution": "multicast"}]
+    process = RouterProcess([["policy", {"maxMessageSize": LIMIT}], multicast], default="balanced")
     try:
         yield process
     finally:
@@ -88,9 +34,9 @@ def sized() -> Iterator[Ports]:
 
 
 @pytest.fixture
-def inside(sized: Ports) -> Iterator[BlockingConnection]:
-    """A client without limits, for the receivers."""
-    connection = sized.dial("free")
+def inside(sized: RouterProcess) -> Iterator[BlockingConnection]:
+    """A client for the receivers."""
+    connection = sized.connect()
     yield connection
     connection.close()
 
@@ -110,27 +56,18 @@ def closed(sender: BlockingSender) -> str:
     return str(detached.value.condition)
 
 
-@pytest.mark.parametrize("vhost", list(SIZES))
 @pytest.mark.parametrize("frames", ["one", "many"])
-def test_up_to_the_limit_and_not_beyond(sized: Ports, inside: BlockingConnection, vhost: str, frames: str) -> None:
-    address = f"size/{vhost}/{frames}"
-    connection = sized.dial(vhost)
+def test_up_to_the_limit_and_not_beyond(sized: RouterProcess, inside: BlockingConnection, frames: str) -> None:
+    address = f"size/{frames}"
+    connection = sized.connect()
     receiver = inside.create_receiver(address, credit=10)
     sender = connection.create_sender(address)
-    limit = SIZES[vhost]
-    assert sender.link.remote_max_message_size == limit
-    post(sender, of_size(limit or 5000))
+    assert sender.link.remote_max_message_size == LIMIT
+    post(sender, of_size(LIMIT))
     assert len(receiver.receive().body) > 900
     receiver.accept()
     try:
-        too_large = sender.link.send(of_size((limit or 5000) + 1 if frames == "one" else 200_000))
-        if not limit:
-            comes(receiver, "the message without a limit", connection)
-            receiver.receive()
-            receiver.accept()
-            pump(inside)
-            assert outcome_of(connection, too_large) == Delivery.ACCEPTED
-            return
+        too_large = sender.link.send(of_size(LIMIT + 1 if frames == "one" else 200_000))
         assert closed(sender) == "amqp:link:message-size-exceeded"
         assert too_large.settled and too_large.remote_state == Delivery.REJECTED
         assert too_large.remote.condition.name == "amqp:link:message-size-exceeded"
@@ -145,9 +82,9 @@ def test_up_to_the_limit_and_not_beyond(sized: Ports, inside: BlockingConnection
 
 @pytest.mark.parametrize("kind", ["relay", "multicast", "settled", "management"])
 @pytest.mark.parametrize("size", [1001, 100_000])
-def test_by_whatever_link_it_comes(sized: Ports, inside: BlockingConnection, kind: str, size: int) -> None:
+def test_by_whatever_link_it_comes(sized: RouterProcess, inside: BlockingConnection, kind: str, size: int) -> None:
     address = {"multicast": "all/x", "management": "$management"}.get(kind, f"by/{kind}")
-    connection = sized.dial("by-group")
+    connection = sized.connect()
     receivers = [
         inside.create_receiver("all/x" if kind == "multicast" else f"by/{kind}", credit=10, name=f"r{i}")
         for i in range(2)
@@ -170,16 +107,16 @@ def test_by_whatever_link_it_comes(sized: Ports, inside: BlockingConnection, kin
     connection.close()
 
 
-def test_on_a_routed_link(sized: Ports, broker: Broker) -> None:
-    management = Management(f"127.0.0.1:{sized.ports['free']}")
+def test_on_a_routed_link(sized: RouterProcess, broker: Broker) -> None:
+    management = sized.management()
     management.create(PREFIX + "connector", "b", host="127.0.0.1", port=str(broker.port), role="route-container")
     management.create(LINK_ROUTE, "routed", prefix="routed", direction="in", containerId="b0")
     wait_for(lambda: management.one(LINK_ROUTE, "routed")["operStatus"] == "active")
-    connection = sized.dial("by-group")
+    connection = sized.connect()
     sender = connection.create_sender("routed")
-    assert sender.link.remote_max_message_size == GROUP
-    assert outcome_of(connection, post(sender, of_size(GROUP))) == Delivery.ACCEPTED
-    too_large = sender.link.send(of_size(GROUP + 1))  # `post` may already meet the detach
+    assert sender.link.remote_max_message_size == LIMIT
+    assert outcome_of(connection, post(sender, of_size(LIMIT))) == Delivery.ACCEPTED
+    too_large = sender.link.send(of_size(LIMIT + 1))  # `post` may already meet the detach
     assert closed(sender) == "amqp:link:message-size-exceeded"
     assert too_large.remote_state == Delivery.REJECTED
     assert len(broker.stored["routed"]) == 1
@@ -189,13 +126,13 @@ def test_on_a_routed_link(sized: Ports, broker: Broker) -> None:
     management.close()
 
 
-def test_what_was_refused_is_counted(sized: Ports) -> None:
-    management = Management(f"127.0.0.1:{sized.ports['free']}")
+def test_what_was_refused_is_counted(sized: RouterProcess) -> None:
+    management = sized.management()
     before = management.query(PREFIX + "policy")[0]["maxMessageSizeDenied"]
-    connection = sized.dial("by-group")
+    connection = sized.connect()
     receiver = connection.create_receiver("counted", credit=1)
     sender = connection.create_sender("counted")
-    sender.link.send(of_size(GROUP + 1))
+    sender.link.send(of_size(LIMIT + 1))
     assert closed(sender) == "amqp:link:message-size-exceeded"
     assert management.query(PREFIX + "policy")[0]["maxMessageSizeDenied"] == before + 1
     receiver.close()

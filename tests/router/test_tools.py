@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from proton import Message
 
 from tests.router.harness import PREFIX, Management, RouterProcess, post, wait_for
@@ -82,16 +81,11 @@ def test_the_rate_of_settlements_is_that_since_the_last_question(
     connection.close()
 
 
-@pytest.mark.parametrize("kind", ["vhostStats", "vhostUserGroupSettings"])
-def test_types_of_which_there_are_none(management: Management, kind: str) -> None:
-    assert management.query(PREFIX + kind) == []
-
-
 def test_the_schema_has_what_tools_look_up(management: Management) -> None:
     status, _, schema = management.call("GET-SCHEMA", type="org.amqp.management", name="self")
     assert status == 200
-    groups = schema["entityTypes"]["vhostUserGroupSettings"]["attributes"]
-    assert groups["maxSenders"]["default"] == 2147483647 and groups["users"]["type"] == "string"
+    policy = schema["entityTypes"]["policy"]["attributes"]
+    assert policy["maxConnections"]["default"] == 65535 and policy["linksDenied"]["type"] == "integer"
     types: dict[str, Any] = management.call("GET-TYPES")[2]
     operations: dict[str, Any] = management.call("GET-OPERATIONS")[2]
     assert PREFIX + "listener" in types and set(types) == set(operations)
@@ -117,29 +111,3 @@ def test_the_level_of_the_log_can_be_changed(router: RouterProcess, management: 
     wait_for(lambda: said in router.errors(), "the line in the log")
     assert ask("warning+")[2]["enable"] == "warning+"
     connection.close()
-
-
-def test_what_a_vhost_allows_and_denies_is_counted() -> None:
-    groups = {"all": {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "mine", "allowDynamicSource": True}}
-    everything = {"users": "*", "sources": "*", "targets": "*", "allowDynamicSource": True}
-    process = RouterProcess(
-        [
-            ["policy", {"enableVhostPolicy": True}],
-            ["vhost", {"hostname": "$default", "groups": {"all": everything}}],
-            ["vhost", {"hostname": "v", "maxConnections": 1, "groups": groups}],
-        ],
-        default="balanced",
-    )
-    connection = process.connect(virtual_host="v")
-    with pytest.raises(Exception, match="resource-limit-exceeded"):
-        process.connect(virtual_host="v")
-    with pytest.raises(Exception, match="unauthorized-access"):
-        connection.create_sender("other")
-    management = process.management()
-    row = next(row for row in management.query(PREFIX + "vhostStats") if row["hostname"] == "v")
-    assert (row["connectionsApproved"], row["connectionsDenied"], row["connectionsCurrent"]) == (1, 1, 1)
-    assert (row["senderDenied"], row["receiverDenied"], row["maxMessageSizeDenied"]) == (1, 0, 0)
-    assert list(row["perUserState"]) == ["anonymous"] and len(row["perHostState"]["127.0.0.1"]) == 1
-    connection.close()
-    management.close()
-    process.stop()

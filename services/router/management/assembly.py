@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.router.management import schema
 from services.router.management.entities import (
     AuthServiceTable,
     ConnectorTable,
@@ -14,8 +13,8 @@ from services.router.management.entities import (
 )
 from services.router.management.live import core_tables
 from services.router.management.logs import LogTable
-from services.router.management.policies import PolicyTable, VhostStatsTable, VhostTable
-from services.router.management.tables import NoneTable, Table
+from services.router.management.policies import PolicyTable
+from services.router.management.tables import Table
 from services.router.network.sockets import Sockets
 from services.router.routing.router import Router
 
@@ -26,13 +25,10 @@ def all_tables(router: Router, sockets: Sockets, attributes: dict[str, Any]) -> 
     names = UniqueNames()
     return [
         PolicyTable(names, router.policy),
-        VhostTable(names, router.policy),
         LogTable(names),
         SslProfileTable(names, sockets),
         AuthServiceTable(names, sockets),
         *core_tables(router, attributes),
-        VhostStatsTable(router.policy),
-        NoneTable(schema.VHOST_GROUP_TYPE),
         ConnectorTable(names, sockets, router.mode),
         ListenerTable(names, sockets, router.mode),
     ]

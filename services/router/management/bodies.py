@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from enmasse.identity.roles import Listener
-from services.router.management.schema import BAD_REQUEST, VHOST_GROUP, ManagementError, coerce
+from services.router.management.schema import BAD_REQUEST, ManagementError
 from services.router.network.configuration import AuthService, ConnectorConfig, ListenerConfig, SslProfile
 from services.router.routing.configuration import (
     BALANCED,
     AddressConfig,
     AutoLinkConfig,
-    GroupConfig,
     LinkRouteConfig,
     PolicyConfig,
-    VhostConfig,
 )
 from services.router.routing.connection import DEFAULT_CAPACITY
 
@@ -29,11 +27,6 @@ def checked(make: Callable[[], T]) -> T:
         return make()
     except ValueError as error:
         raise ManagementError(BAD_REQUEST, str(error)) from None
-
-
-def _words(text: Any) -> tuple[str, ...]:
-    """Return names that are separated by commas or white space."""
-    return tuple(str(text or "").replace(",", " ").split())
 
 
 def address_config(identity: int, body: Body) -> AddressConfig:
@@ -101,78 +94,6 @@ def policy_config(body: Body) -> PolicyConfig:
     return PolicyConfig(
         max_connections=body["maxConnections"],
         max_message_size=body["maxMessageSize"],
-        vhosts_enabled=body["enableVhostPolicy"],
-        default_vhost=body["defaultVhost"],
-    )
-
-
-_UNSUPPORTED = {
-    "maxFrameSize": "use the listener's",
-    "maxSessions": "use the listener's",
-    "maxSessionWindow": "leave it out: memory is bounded all the same",
-}
-
-
-def group_config(vhost: str, name: str, given: Body) -> GroupConfig:
-    """Convert the body of a vhost's group. Raises ManagementError 400 for unknown or unsupported attributes."""
-    where = f"vhost '{vhost}', group '{name}'"
-    attributes = {attribute.name: attribute for attribute in VHOST_GROUP}
-    body = {attribute.name: attribute.default for attribute in VHOST_GROUP}
-    for key, value in given.items():
-        attribute = attributes.get(str(key))
-        if attribute is None:
-            raise ManagementError(BAD_REQUEST, f"{where}: unknown attribute '{key}'")
-        if value is None:
-            continue
-        try:
-            value = body[attribute.name] = coerce(attribute, value)
-        except ManagementError as error:
-            raise ManagementError(BAD_REQUEST, f"{where}: {error}") from None
-        if attribute.kind == "int" and value < 0:
-            raise ManagementError(BAD_REQUEST, f"{where}: {key} must not be negative, it is {value}")
-        if value and key in _UNSUPPORTED:
-            text = f"{where}: {key} is not supported by this router; {_UNSUPPORTED[str(key)]}"
-            raise ManagementError(BAD_REQUEST, text)
-    if not body["allowUserIdProxy"]:
-        text = f"{where}: allowUserIdProxy false is not supported by this router: it does not look at user-ids"
-        raise ManagementError(BAD_REQUEST, text)
-    for names, pattern in (("sources", "sourcePattern"), ("targets", "targetPattern")):
-        if body[names] is not None and body[pattern] is not None:
-            raise ManagementError(BAD_REQUEST, f"{where}: give {names} or {pattern}, not both")
-    return GroupConfig(
-        users=_words(body["users"]),
-        remote_hosts=_words(body["remoteHosts"]),
-        sources=_words(body["sources"]),
-        targets=_words(body["targets"]),
-        source_patterns=_words(body["sourcePattern"]),
-        target_patterns=_words(body["targetPattern"]),
-        max_connections_per_user=body["maxConnectionsPerUser"],
-        max_connections_per_host=body["maxConnectionsPerHost"],
-        max_message_size=body["maxMessageSize"],
-        max_senders=body["maxSenders"],
-        max_receivers=body["maxReceivers"],
-        dynamic_sources=body["allowDynamicSource"],
-        anonymous_senders=body["allowAnonymousSender"],
-        waypoint_links=body["allowWaypointLinks"],
-        close_connections=body["allowAdminStatusUpdate"],
-    )
-
-
-def vhost_config(body: Body) -> VhostConfig:
-    """Return a vhost's settings. Raises ManagementError for groups of a wrong form."""
-    hostname: str = body["hostname"]
-    groups = body["groups"] or {}
-    if not all(isinstance(group, dict) for group in groups.values()):
-        raise ManagementError(BAD_REQUEST, f"vhost '{hostname}': groups must be a map of maps")
-    return VhostConfig(
-        hostname=hostname,
-        aliases=_words(body["aliases"]),
-        max_connections=body["maxConnections"],
-        max_connections_per_user=body["maxConnectionsPerUser"],
-        max_connections_per_host=body["maxConnectionsPerHost"],
-        max_message_size=body["maxMessageSize"],
-        allow_unknown_user=body["allowUnknownUser"],
-        groups={str(name): group_config(hostname, str(name), group) for name, group in groups.items()},
     )
 
 
@@ -202,7 +123,6 @@ def listener_config(name: str, body: Body) -> ListenerConfig:
         authenticate_peer=body["authenticatePeer"],
         handshake_timeout=body["initialHandshakeTimeoutSeconds"],
         failover_urls=body["failoverUrls"] or "",
-        policy_vhost=body["policyVhost"],
         access=None if body["access"] is None else Listener(body["access"]),
         sasl_plugin=body["saslPlugin"] or None,
         http=body["http"],

@@ -190,14 +190,13 @@ class ConnectionTable(Table):
 
     def update(self, request: Request, entity: RouterConnection) -> dict[str, Any]:
         """Set adminStatus; `deleted` drops the connection after the answer. Raises ManagementError for another value,
-        or if the asking connection may not close connections."""
+        and for a connection between routers."""
         body = request.body if isinstance(request.body, dict) else {}
         wanted = body.get("adminStatus")
         if wanted not in ("enabled", "deleted"):
             raise ManagementError(BAD_REQUEST)
         if wanted == "deleted":
-            allowed = request.asking is None or request.asking.may_close_connections
-            if entity.role in ("inter-router", "edge") or not allowed:
+            if entity.role in ("inter-router", "edge"):
                 raise ManagementError(FORBIDDEN, "You are not allowed to perform this operation.")
             shown = self.show(entity)
             shown["adminStatus"] = "deleted"

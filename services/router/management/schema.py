@@ -240,31 +240,6 @@ POLICY = _type(
     "connectionsCurrent:int linksDenied:int maxMessageSizeDenied:int totalDenials:int",
     singleton=True,
 )
-VHOST = _type(
-    "vhost",
-    _COMMON + "hostname!R aliases!C maxConnections:int=65535!C maxMessageSize:int!C "
-    "maxConnectionsPerUser:int=65535!C "
-    "maxConnectionsPerHost:int=65535!C allowUnknownUser:bool=false!C groups:map!C",
-    _CRD,
-    deprecated={"id": "hostname"},
-)
-VHOST_GROUP = _attributes(
-    "users:names remoteHosts:names=* maxConnectionsPerUser:int maxConnectionsPerHost:int maxMessageSize:int "
-    "maxFrameSize:int "
-    "maxSessionWindow:int maxSessions:int maxSenders:int=2147483647 maxReceivers:int=2147483647 "
-    "allowDynamicSource:bool=false "
-    "allowAnonymousSender:bool=false allowUserIdProxy:bool=true allowWaypointLinks:bool=true "
-    "allowDynamicLinkRoutes:bool=true "
-    "allowAdminStatusUpdate:bool=true allowFallbackLinks:bool=true sources:names targets:names "
-    "sourcePattern:names targetPattern:names"
-)
-"""Attributes of a group of a vhost. Different from Dispatch, user-ids of messages are not looked at."""
-VHOST_GROUP_TYPE = EntityType("vhostUserGroupSettings", VHOST_GROUP, frozenset())
-VHOST_STATS = _type(
-    "vhostStats",
-    "name identity type id hostname connectionsApproved:int connectionsDenied:int connectionsCurrent:int "
-    "perUserState:map perHostState:map sessionDenied:int senderDenied:int receiverDenied:int maxMessageSizeDenied:int",
-)
 LOG = _type(
     "log",
     _COMMON + "module=DEFAULT!C enable=default!CU includeTimestamp:bool!CU includeSource:bool!CU outputFile!CU",
@@ -294,9 +269,6 @@ TYPES: dict[str, EntityType] = {
         SSL_PROFILE,
         AUTH_SERVICE_PLUGIN,
         POLICY,
-        VHOST,
-        VHOST_GROUP_TYPE,
-        VHOST_STATS,
         LOG,
     )
 }

@@ -29,7 +29,9 @@ _ANNOTATIONS: Problem = (
     lambda b: b["stripAnnotations"] in ("no", "out") and b["role"] != "inter-router",
     "stripAnnotations other than both or in (router annotations of clients are always taken away)",
 )
+_VHOST: Problem = (lambda b: b["policyVhost"], "policyVhost (users have permissions instead)")
 _LISTENER: tuple[Problem, ...] = (
+    _VHOST,
     (lambda b: b["role"] == "edge", "role edge"),
     (lambda b: b["saslPlugin"] and b["role"] != "normal", "saslPlugin of a listener that is not for clients"),
     (lambda b: b["saslPlugin"] and b["http"], "saslPlugin with http"),
@@ -45,11 +47,12 @@ _LISTENER: tuple[Problem, ...] = (
     _ANNOTATIONS,
     _LOGGING,
 )
-_CONNECTOR: tuple[Problem, ...] = ((lambda b: b["policyVhost"], "policyVhost of a connector"), _ANNOTATIONS, _LOGGING)
+_CONNECTOR: tuple[Problem, ...] = (_VHOST, _ANNOTATIONS, _LOGGING)
 _PROFILE: tuple[Problem, ...] = ((lambda b: b["uidNameMappingFile"], "uidNameMappingFile"),)
 _POLICY: tuple[Problem, ...] = (
+    (lambda b: b["enableVhostPolicy"], "enableVhostPolicy (users have permissions instead)"),
     (lambda b: b["enableVhostNamePatterns"], "enableVhostNamePatterns"),
-    (lambda b: b["policyDir"], "policyDir (give the vhosts as entities)"),
+    (lambda b: b["policyDir"], "policyDir"),
 )
 
 

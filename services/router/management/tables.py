@@ -111,17 +111,6 @@ class Table:
         raise NotImplementedError
 
 
-class NoneTable(Table):
-    """A type that tools request and of which this router has no entities."""
-
-    def __init__(self, kind: EntityType) -> None:
-        super().__init__(kind, {})
-
-    def rows(self) -> Iterable[Any]:
-        """Return no rows."""
-        return ()
-
-
 class ConfigTable(Table):
     """Configured addresses, link routes, auto-links: dictionaries by name and by identity, which is a number."""
 

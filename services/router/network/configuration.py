@@ -42,14 +42,12 @@ class EndpointConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerConfig(EndpointConfig):
     """A port. `http`: it serves /healthz and /metrics (each if enabled) instead of AMQP. `handshake_timeout` 0: the
-    engine's default. `policy_vhost`: the vhost of all connections, regardless of the host name in their Open. `access`:
-    the listener is for processes of the suite, which authenticate and have the rights of their roles there; vhosts do
-    not apply to them. `sasl_plugin`: the listener is for users, whom this authentication service knows."""
+    engine's default. `access`: the listener is for processes of the suite, which authenticate and have the rights of
+    their roles there. `sasl_plugin`: the listener is for users, whom this authentication service knows."""
 
     authenticate_peer: bool = False
     handshake_timeout: int = 0
     failover_urls: str = ""
-    policy_vhost: str | None = None
     access: Listener | None = None
     sasl_plugin: str | None = None
     http: bool = False

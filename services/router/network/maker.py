@@ -77,8 +77,6 @@ class ConnectionMaker:
             host=host,
             capacity=config.link_capacity,
         )
-        if isinstance(config, ListenerConfig):
-            record.policy_vhost = config.policy_vhost
         record.management = config.management
         return record
 

@@ -5,7 +5,6 @@ The texts of the errors are those of Qpid Dispatch if it has one: its tools show
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.router.routing.names import canonical
@@ -139,48 +138,8 @@ class AutoLinkConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
-    """Rights of the users of one group of a vhost. A limit of None is that of the vhost.
-
-    `users`, `remote_hosts`, `sources`, `targets`: names, `*` for all; the patterns are alternatives to the latter two.
-    """
-
-    users: tuple[str, ...] = ()
-    remote_hosts: tuple[str, ...] = ("*",)
-    sources: tuple[str, ...] | None = None
-    targets: tuple[str, ...] | None = None
-    source_patterns: tuple[str, ...] = ()
-    target_patterns: tuple[str, ...] = ()
-    max_connections_per_user: int | None = None
-    max_connections_per_host: int | None = None
-    max_message_size: int | None = None
-    max_senders: int = 2147483647
-    max_receivers: int = 2147483647
-    dynamic_sources: bool = False
-    anonymous_senders: bool = False
-    waypoint_links: bool = True
-    close_connections: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VhostConfig:
-    """A vhost: the users that may open connections to its host names, and their rights. Sizes in bytes."""
-
-    hostname: str
-    aliases: tuple[str, ...] = ()
-    max_connections: int = 65535
-    max_connections_per_user: int = 65535
-    max_connections_per_host: int = 65535
-    max_message_size: int | None = None
-    allow_unknown_user: bool = False
-    groups: Mapping[str, GroupConfig] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
     """Bounds of the whole router. `max_message_size` is in bytes, 0: no limit."""
 
     max_connections: int = 65535
     max_message_size: int = 0
-    vhosts_enabled: bool = False
-    default_vhost: str = "$default"

@@ -15,7 +15,7 @@ from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
 from services.router.routing.clock import Clock
 from services.router.routing.names import tokens
-from services.router.routing.policy import Denials, Policy
+from services.router.routing.policy import Policy
 
 NORMAL = "normal"
 ROUTE_CONTAINER = "route-container"
@@ -193,11 +193,9 @@ class Protection(NamedTuple):
 
 
 class Rights(Protocol):
-    """Rights of a connection: those of a vhost (policy.py), a process (peers.py) or a user (users.py)."""
+    """Rights of a connection: those of a process (peers.py) or a user (users.py)."""
 
     max_message_size: int
-    close_connections: bool
-    denials: Denials
 
     def check_attach(self, links: int, *, incoming: bool, address: str | None, dynamic: bool, waypoint: bool) -> None:
         """Raise AmqpError unless a further link may be attached; `links` are those of its direction."""
@@ -232,7 +230,6 @@ class RouterConnection:
         self.tls: Protection | None = None
         self.authenticated = False
         self.mechanism: str | None = None  # SASL mechanism
-        self.policy_vhost: str | None = None
         self.principal = Principal(ANONYMOUS)
         self.admit: Callable[[str], Rights | None] | None = (
             None  # of a listener for peers or users: rights of an authenticated one
@@ -272,11 +269,6 @@ class RouterConnection:
         if self.dir == "out":
             return 0
         return self.owner.policy.config.max_message_size if self.rights is None else self.rights.max_message_size
-
-    @property
-    def may_close_connections(self) -> bool:
-        """True if management on this connection may close connections."""
-        return self.rights is None or self.rights.close_connections
 
     @property
     def is_client(self) -> bool:

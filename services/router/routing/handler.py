@@ -44,10 +44,6 @@ class RouterHandler(Handler):
                     raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "connection disallowed by local policy")
                 if connection.admit is not None:
                     connection.rights = connection.admit(c.user or "")
-                if connection.rights is None:
-                    hostname = connection.policy_vhost or remote.hostname or ""
-                    admit = self.router.policy.admit
-                    connection.rights = admit(connection.identity, connection.host, hostname, c.user or "")
                 if wants_sole(remote) and self.router.is_known(connection.known_as):
                     raise refuse_second(c, remote)
             except AmqpError as error:

@@ -1,6 +1,6 @@
 """Rights of processes of the suite: by the table of roles, on listeners with `access`.
 
-They are asked in the places of the rights of users (policy.py): at an attach, and for the address of a message without
+They are asked in the places of the rights of users (users.py): at an attach, and for the address of a message without
 a link of its own, before that address is remembered.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from enmasse.identity.admission import Admission
 from services.router.routing.names import LOCAL, MOBILE, parse, strip, tokens
-from services.router.routing.policy import Denials
 
 MANAGEMENT = "$management"
 
@@ -16,12 +15,10 @@ MANAGEMENT = "$management"
 class PeerRights:
     """Rights of one connection. `max_message_size`: bytes, 0: no limit."""
 
-    close_connections = True
     """Management itself is a right."""
 
     def __init__(self, admission: Admission, router_id: str, max_message_size: int) -> None:
         self.max_message_size = max_message_size
-        self.denials = Denials()
         self._admission = admission
         self._router_id = router_id
 

@@ -187,7 +187,6 @@ class Router(RouterCore):
             self._clients[connection.known_as] -= 1
             if not self._clients[connection.known_as]:
                 del self._clients[connection.known_as]
-        self.policy.connection_closed(connection.identity)
         if connection.is_container and connection.opened_at is not None:
             self.containers.remove(connection)
             self.link_routes.connection_closed(connection)

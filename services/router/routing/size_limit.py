@@ -34,8 +34,6 @@ def refuse_size(link: Receiver, delivery_id: int, settled: bool) -> None:
     """Refuse a message that is larger than its link allows; forwarded pieces are aborted with the link (2.7.3)."""
     connection: RouterConnection = link.session.connection.context
     connection.owner.policy.size_denied += 1
-    if connection.rights is not None:
-        connection.rights.denials.sizes += 1
     error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes")
     record: LinkRecord = link.context
     record.refuse_large(delivery_id, settled, Rejected(error=Error.of(error)))

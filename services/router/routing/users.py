@@ -22,7 +22,6 @@ from enmasse.model.users import GROUP, Operation
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.connection import RouterConnection
 from services.router.routing.names import LOCAL, MOBILE, parse, strip, tokens
-from services.router.routing.policy import Denials
 from services.router.routing.routed_link import RoutedHalf
 
 if TYPE_CHECKING:
@@ -208,12 +207,10 @@ class Users:
 class UserRights:
     """Rights of one connection of a user."""
 
-    close_connections = True
     """Management itself is a right."""
 
     def __init__(self, users: Users, connection: RouterConnection, principal: Principal, rights: Rights) -> None:
         self.max_message_size = users.router.policy.config.max_message_size
-        self.denials = Denials()
         self._users = users
         self._connection = connection
         self._principal = principal
