@@ -7,14 +7,17 @@ sees by a heartbeat whether the loop turns: a blocked loop shows as not live, no
 from __future__ import annotations
 
 import asyncio
+import hmac
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from enmasse import metrics, settings
+from enmasse.identity.operator import BEARER, read_line
 from enmasse.process import cannot_listen
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 
@@ -68,7 +71,8 @@ class Health:
     """A service's state for those who operate it: `ready` and `detail` are set as they change, or `check` is asked.
 
     `metrics` gives the families of /metrics, `endpoints` name → host:port of what clients can reach, `counts` what the
-    suite's status shows of it (name → number). All of them are called in the event loop.
+    suite's status shows of it (name → number). All of them are called in the event loop. `metrics_secret`: a file with
+    the line that requests for /metrics must have as a bearer token; None: all may read them.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Health:
         check: Check | None = None,
         endpoints: Callable[[], Mapping[str, str]] = dict,
         counts: Callable[[], Mapping[str, int]] = dict,
+        metrics_secret: str | None = None,
         bounds: Bounds | None = None,
         blocked_seconds: float = BLOCKED,
     ) -> None:
@@ -89,6 +94,7 @@ class Health:
         self.check = check
         self.endpoints = endpoints
         self.counts = counts
+        self._metrics_secret = metrics_secret
         self._bounds = bounds or Bounds()
         self._blocked_seconds = blocked_seconds
         self._server: WebServer | None = None
@@ -134,6 +140,8 @@ class Health:
             if request.path in ("/healthz", "/readyz"):
                 return in_loop(self._loop, self._readiness, ANSWER_SECONDS)
             if request.path == "/metrics":
+                if self._metrics_secret is not None and not _has_secret(request, self._metrics_secret):
+                    return plain(401, "needs the header `Authorization: Bearer SECRET` (docs/metrics.md)")
                 names = frozenset(request.query.get("name[]", ()))
                 families = in_loop(self._loop, lambda: self._families(names), ANSWER_SECONDS)
                 return Response(200, metrics.CONTENT_TYPE, metrics.text(families))
@@ -159,3 +167,10 @@ def _state(ready: bool, detail: str, endpoints: Mapping[str, str], counts: Mappi
     if counts:
         body["counts"] = counts
     return Response(200 if ready else 503, "application/json", msgspec.json.encode(body))
+
+
+def _has_secret(request: Request, file: str) -> bool:
+    """Return whether a request has the secret of this file, which is read each time: `enmasse up` may replace it."""
+    secret = read_line(Path(file))
+    stated = request.headers.get("Authorization", "").encode("utf-8", "replace")
+    return secret is not None and hmac.compare_digest(stated, f"{BEARER}{secret}".encode())

@@ -29,6 +29,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     log_level: LogLevel = "warning"
     credential: str | None = None
     """File with the process's own credential (enmasse/identity/credentials.py); None: it authenticates nowhere."""
+    metrics_secret: str | None = None
+    """File with the line that requests for /metrics must have as a bearer token; None: every peer may read them."""
     audit: str | None = None
     """File to which audit events are appended; None: they are in the log."""
 

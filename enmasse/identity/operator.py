@@ -31,7 +31,12 @@ def secret_file(data: Path) -> Path:
 
 def read_secret(data: Path) -> str | None:
     """Return the operator's secret of the suite with this data folder; None if this user cannot read it."""
+    return read_line(secret_file(data))
+
+
+def read_line(file: Path) -> str | None:
+    """Return the secret in a file; None if there is none, or this process cannot read it."""
     try:
-        return secret_file(data).read_text(encoding="ascii").strip() or None
+        return file.read_text(encoding="ascii").strip() or None
     except (OSError, UnicodeDecodeError):
         return None

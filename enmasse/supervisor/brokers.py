@@ -8,6 +8,7 @@ from typing import Any
 
 from enmasse.engines import EMBEDDED
 from enmasse.engines.program import Spec
+from enmasse.identity.operator import SECRET_FILE
 from enmasse.supervisor import desired
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
@@ -117,7 +118,7 @@ class DesiredBrokers(ChildGroup[str]):
             "peers": str(self._data.run / PEERS),
         }
         if desired.ENGINES[process.kind] == EMBEDDED:
-            settings["audit"] = str(self._data.audit)
+            settings |= {"audit": str(self._data.audit), "metrics_secret": str(self._data.run / SECRET_FILE)}
         for key in ("data_dir", "page_dir"):  # if not absolute: below the data directory of the suite
             if isinstance(settings.get(key), str):
                 settings[key] = str(self._data.path / "brokers" / settings[key])

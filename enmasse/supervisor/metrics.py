@@ -10,6 +10,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from enmasse.identity.operator import BEARER
 from enmasse.metrics import counter, gauge, parse, single
 from enmasse.model.feeds import PHASES
 from enmasse.supervisor.lines import INSECURE
@@ -75,14 +76,13 @@ def families(status: Status) -> Iterator[Metric]:
     )  # fmt: skip
 
 
-def losses(brokers: Iterable[tuple[str, int]]) -> list[Metric]:
+def losses(brokers: Iterable[tuple[str, int]], secret: str) -> list[Metric]:
     """Return the losses of the brokers at these (host, health port); blocks during the requests. Brokers that do not
-    answer in time are left out.
-    """
+    answer in time are left out. `secret`: the operator's."""
     found: dict[str, Metric] = {}
     for host, port in brokers:
         with contextlib.suppress(OSError, HTTPException, ValueError):
-            for family in parse(_get(host, port, "&".join(f"name[]={name}" for name in LOSSES))):
+            for family in parse(_get(host, port, "&".join(f"name[]={name}" for name in LOSSES), secret)):
                 if family.name in found:
                     found[family.name].samples += family.samples
                 elif family.name in LOSSES:
@@ -90,10 +90,10 @@ def losses(brokers: Iterable[tuple[str, int]]) -> list[Metric]:
     return list(found.values())
 
 
-def _get(host: str, port: int, query: str) -> bytes:
+def _get(host: str, port: int, query: str, secret: str) -> bytes:
     connection = HTTPConnection(host, port, timeout=BROKER_SECONDS)
     try:
-        connection.request("GET", f"/metrics?{query}")
+        connection.request("GET", f"/metrics?{query}", headers={"Authorization": f"{BEARER}{secret}"})
         return connection.getresponse().read(MAX_ANSWER)
     finally:
         connection.close()

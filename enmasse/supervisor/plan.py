@@ -12,6 +12,7 @@ import msgspec
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import ROUTERS
 from enmasse.engines.program import Spec
+from enmasse.identity.operator import SECRET_FILE
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.roles import Listener as Inner
 from enmasse.loopback import is_loopback
@@ -171,6 +172,7 @@ class SettingsMaker:
         self.ports = ports
         self._run = data.run
         self._audit = str(data.audit)
+        self._metrics_secret = str(data.run / SECRET_FILE)
 
     @property
     def peers(self) -> str:
@@ -193,9 +195,11 @@ class SettingsMaker:
     def __call__(self, name: str, kind: str = "", **more: Any) -> dict[str, Any]:
         """Build the settings common to all services, and `more`."""
         level = self.options.log_level(kind or name)
-        health, credential = self.address(f"{name}/health"), self.credential(name)
-        common = {"name": name, "health": health, "log_level": level, "credential": credential, "audit": self._audit}
-        return {**common, **more}
+        return {"name": name, "health": self.address(f"{name}/health"), "log_level": level, **self.common(name), **more}
+
+    def common(self, name: str) -> dict[str, str]:
+        """Return the files of a process of the suite."""
+        return {"credential": self.credential(name), "audit": self._audit, "metrics_secret": self._metrics_secret}
 
     def routed(self, name: str, kind: str = "", **more: Any) -> dict[str, Any]:
         """Build the settings of a service behind the router, and `more`."""
@@ -318,7 +322,8 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> 
     secret = str(data.run / f"{name}{SECRET}")
     made = ROUTERS[options.router].settings(name, entities, settings.address, options.log_level(ROUTER_KIND), secret)
     if knows_roles(options):
-        made |= {"credential": settings.credential(name), "peers": settings.peers, "audit": str(data.audit)}
+        made |= settings.common(name)
+        made["peers"] = settings.peers
         made["configserv"] = settings.configserv
     if asks_for_users(options):
         made["entities"] = [*made["entities"], _auth_service(settings.address(f"{AUTHSERV}/amqp"))]

@@ -68,7 +68,7 @@ def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) 
         try:
             if (request.path, request.method) in (("/metrics", "GET"), ("/metrics", "HEAD")):
                 families, brokers = in_loop(loop, collect, LOOP_SECONDS)
-                return Response(200, CONTENT_TYPE, text([*families, *metrics.losses(brokers)]))
+                return Response(200, CONTENT_TYPE, text([*families, *metrics.losses(brokers, suite.operator_secret)]))
             methods = routes.get(request.path)
             if methods is None:
                 return plain(404, "try /healthz, /api/status or /metrics")

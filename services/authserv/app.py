@@ -318,6 +318,7 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     health = Health(
         config.health,
         service.metrics,
+        metrics_secret=config.metrics_secret,
         check=lambda: _state(service, client),
         counts=lambda: {"users": len(service.users)},
     )

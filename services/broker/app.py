@@ -52,7 +52,7 @@ class _Stopped(Exception):
 async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     """Serve until `stop` is set. Raises StoreError if the data directory cannot be used, OSError if a port cannot."""
     loop = asyncio.get_running_loop()
-    health = Health(config.health)
+    health = Health(config.health, metrics_secret=config.metrics_secret)
     await health.start()
     health.set(False, "recovering")
 

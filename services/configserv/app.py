@@ -28,7 +28,7 @@ MAX_REPORT = 32 * 1024 * 1024
 
 async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if its port or its data cannot be used."""
-    health = Health(config.health)
+    health = Health(config.health, metrics_secret=config.metrics_secret)
     await health.start()
     try:
         if config.driver is not None:

@@ -89,6 +89,7 @@ async def run(settings: GatewaySettings, backend: Backend, stop: asyncio.Event) 
     health = Health(
         settings.health,
         families,
+        metrics_secret=settings.metrics_secret,
         check=backend.state,
         endpoints=lambda: gateway.listeners.endpoints,
         counts=lambda: {"clients": len(gateway.front.clients)},

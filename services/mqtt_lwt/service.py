@@ -256,7 +256,13 @@ class _Life:
 async def serve(config: LastWillSettings, stop: asyncio.Event, clock: Clock | None = None) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if a port cannot be opened, or for a bad store URL."""
     service = LastWillService(config, clock or asyncio.get_running_loop())
-    state = health.Health(config.health, service.metrics, check=service.healthy, counts=service.counts)
+    state = health.Health(
+        config.health,
+        service.metrics,
+        check=service.healthy,
+        counts=service.counts,
+        metrics_secret=config.metrics_secret,
+    )
     await state.start()
     work = process.spawn(service.run(), "wills")
     try:

@@ -409,7 +409,7 @@ async def run(
     agent: RouterAgent, config: RouterAgentSettings, stop: asyncio.Event, credential: AnyCredential | None = None
 ) -> None:
     """Connect a leading or standby agent until `stop` is set. Raises process.Fatal if a port cannot be opened."""
-    state = health.Health(config.health, agent.metrics)
+    state = health.Health(config.health, agent.metrics, metrics_secret=config.metrics_secret)
     state.check = agent.healthy
     await state.start()
     host, port = settings.host_port(config.listen)

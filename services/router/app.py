@@ -86,7 +86,12 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         following.append(process.spawn(users.audit.run(), "audit of logins"))
     relay_key = own.relay_key if isinstance(own, credentials.Credential) else ""
     sockets = Sockets(ConnectionMaker(router, hub, peers, settings.credential, users, relay_key))
-    health = Health(settings.health, lambda: metrics.families(router), endpoints=lambda: open_listeners(sockets))
+    health = Health(
+        settings.health,
+        lambda: metrics.families(router),
+        endpoints=lambda: open_listeners(sockets),
+        metrics_secret=settings.metrics_secret,
+    )
     tables = all_tables(router, sockets, attributes)
     ManagementAgent(router, tables)
     await health.start()

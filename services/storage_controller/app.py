@@ -20,7 +20,7 @@ async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
         await _in_cluster(config, config.driver, stop)
         return
     credential = own(config)
-    state = health.Health(config.health)
+    state = health.Health(config.health, metrics_secret=config.metrics_secret)
     controller = StorageController(config.name, LocalDriver(config.driver), credential)
     await controller.start()
     await state.start()
@@ -61,7 +61,7 @@ async def _in_cluster(config: ControllerSettings, place: KubernetesSettings, sto
     from enmasse.kubernetes.member import admitted
 
     credential = own(config)
-    state = health.Health(config.health)
+    state = health.Health(config.health, metrics_secret=config.metrics_secret)
     await state.start()
     try:
         member = await admitted(place.namespace, place.release, COMPONENT, config.name, state, stop)

@@ -69,7 +69,7 @@ async def serve(config: SubservSettings, stop: asyncio.Event) -> None:
     store = make_store(config.store)
     service = SubscriptionService(store, credential)
     routed = Routed(service)
-    state = health.Health(config.health, service.metrics, counts=service.counts)
+    state = health.Health(config.health, service.metrics, counts=service.counts, metrics_secret=config.metrics_secret)
     state.check = lambda: service.healthy(routed.serving)
     await state.start()
     store.start()

@@ -217,10 +217,11 @@ def test_what_brokers_lost_is_taken_over() -> None:
             servers.append(health.Health("127.0.0.1:0", partial(tuple, (lost, other))))
             await servers[-1].start()
         ports = [int(server.address.rpartition(":")[2]) for server in servers]
-        found = await asyncio.to_thread(metrics.losses, [("127.0.0.1", port) for port in ports])
+        found = await asyncio.to_thread(metrics.losses, [("127.0.0.1", port) for port in ports], "secret")
         for server in servers:
             await server.close()
-        assert not await asyncio.to_thread(metrics.losses, [("127.0.0.1", port) for port in ports])  # they are gone
+        left = await asyncio.to_thread(metrics.losses, [("127.0.0.1", port) for port in ports], "secret")
+        assert not left
         return exposition(found).decode()
 
     assert [line for line in asyncio.run(ask()).splitlines() if not line.startswith("#")] == [

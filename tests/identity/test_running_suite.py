@@ -147,7 +147,12 @@ def test_health_ports_refuse_post_requests(suite: Suite) -> None:
     for name, (_, given) in settings(suite).items():
         if is_dispatch(given):
             continue  # it has no such port
-        with urllib.request.urlopen(f"http://{given['health']}/metrics", timeout=60) as answer:
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"http://{given['health']}/metrics", timeout=60)
+        assert suite.operator is not None
+        bearer = {"Authorization": f"Bearer {suite.operator.secret}"}
+        request = urllib.request.Request(f"http://{given['health']}/metrics", headers=bearer)
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 200, name
         for path in ("/", "/api/scale"):
             request = urllib.request.Request(f"http://{given['health']}{path}", data=b"{}", method="POST")
@@ -269,7 +274,7 @@ async def test_a_recorded_login_cannot_be_replayed(suite: Suite) -> None:
             assert await opens(relay.port, own), listener
         assert AMQP_HEADER in b"".join(relay.sent)
         answer = await asyncio.to_thread(answer_to, port, *relay.sent)
-        assert answer.startswith(SASL_HEADER), listener
+        assert not answer or answer.startswith(SASL_HEADER), listener
         assert AMQP_HEADER not in answer, listener
 
 
