@@ -43,7 +43,7 @@ class RowError(Exception):
 
 
 class Outgoing(NamedTuple):
-    """A row as a message. `address` is None if the sink's option names it; `error`: why it cannot be sent."""
+    """Message of a row. `address`: unless the sink's option names it; `error`: why it cannot be sent."""
 
     payload: bytes
     message_id: str

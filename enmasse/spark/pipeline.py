@@ -6,11 +6,14 @@ end.
 
 `python -m enmasse.spark.pipeline --url amqp://127.0.0.1:5672 --address telemetry --results results \
     --work DIR`
+
+`python -m enmasse.spark.pipeline FILE` runs the stages that a TOML or JSON file asks for (docs/spark.md).
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import signal
 import sys
 from pathlib import Path
@@ -20,7 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
+from enmasse.spark import pipeline_file, stages
+from enmasse.spark.options import LOGIN
 from enmasse.spark.session import session
+from enmasse.spark.together import repeatable
 
 READING = "device string, time timestamp, temperature double"
 
@@ -75,6 +81,53 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     )
 
 
+def start_file(spark: SparkSession, sections: dict[str, dict[str, Any]]) -> StreamingQuery:
+    """Start the query of a file (`pipeline_file.load`): address → spool → stages → their addresses.
+
+    One query with one sink, which sends each row to its own address, so that the stages share a spool and a checkpoint.
+    """
+    source, read = sections["source"], sections["readings"]
+    work = Path(source["work"]).absolute()
+    login = {name: source[name] for name in ("url", *LOGIN) if source[name]}
+    messages: Any = (
+        spark.readStream.format("amqp")
+        .options(**login)
+        .option("address", source["address"])
+        .option("subscription", source["subscription"])
+        .option("spool", str(work / "spool"))
+        .load()
+    )
+    parsed = stages.parsed(messages, read["device"], read["time"], read["value"], read["ahead"])
+    data = stages.good(parsed, read["watermark"])
+    outputs: list[DataFrame] = []
+    if read["deadLetterAddress"]:
+        outputs.append(stages.bad(parsed, read["deadLetterAddress"]))
+    if stage := sections.get("windows"):
+        outputs.append(
+            stages.as_json(stages.windows(data, stage["window"], stage["quantiles"] or ()), stage["address"])
+        )
+    if stage := sections.get("alerts"):
+        idle = pipeline_file.seconds(stage["idle"]) * 1000
+        found = stages.anomalies(data, stage["threshold"], stage["minimum"], idle)
+        outputs.append(stages.as_json(found, stage["address"]))
+    if stage := sections.get("commands"):
+        rule = {name: stage[name] for name in ("address", "body", "ttl", "above", "below")}
+        outputs.append(stages.commands(data, **rule))
+    # What a message holds decides on the address of a command: one that does not exist must not end the query.
+    dead = (
+        {"onReject": "deadletter", "deadLetterAddress": read["deadLetterAddress"]} if read["deadLetterAddress"] else {}
+    )
+    return (
+        repeatable(functools.reduce(DataFrame.union, outputs))
+        .writeStream.format("amqp")
+        .options(**login, **dead)
+        .option("duplicateId", "true")
+        .option("checkpointLocation", str(work / "checkpoint"))
+        .outputMode("append")
+        .start()
+    )
+
+
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     """Return the arguments of the command line, or of `given`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,8 +137,12 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--results", default="results", help="where results go")
     parser.add_argument("--window", default="1 day")
     parser.add_argument("--watermark", default="1 hour")
-    parser.add_argument("--work", required=True, help="folder for spool and checkpoint")
-    return parser.parse_args(given)
+    parser.add_argument("--work", help="folder for spool and checkpoint; required without FILE")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a pipeline's file, instead of all options")
+    found = parser.parse_args(given)
+    if (found.file is None) == (found.work is None):
+        parser.error("give either FILE or --work DIR")
+    return found
 
 
 def main() -> None:
@@ -93,7 +150,12 @@ def main() -> None:
     given = arguments()  # before a JVM is started
     # Also the first process of a container, which no signal ends by itself. A batch that is cut off is done again.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    query = start(session("enmasse-telemetry"), given)
+    try:
+        sections = pipeline_file.load(Path(given.file)) if given.file else None
+    except pipeline_file.PipelineFileError as error:
+        sys.exit("\n".join(map(str, error.problems)))
+    spark = session("enmasse-telemetry")
+    query = start(spark, given) if sections is None else start_file(spark, sections)
     print("pipeline running", flush=True)  # noqa: T201 - for the program that started this one
     query.awaitTermination()
 

@@ -1,0 +1,178 @@
+"""The file of a pipeline, TOML or JSON: which sections and fields there are, and what is wrong with those given."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
+from enmasse.spark.errors import QueryError
+from enmasse.spark.options import LOGIN
+
+Check = Callable[[Any], str]
+"""A value → what is wrong with it, or an empty text."""
+UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+REQUIRED = object()
+
+
+class PipelineFileError(QueryError):
+    """The file of a pipeline is wrong: the text names the file, section, field and reason of the first problem."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(f"{problems[0]}{more}")
+
+
+def text(value: Any) -> str:
+    """Check that a value is a text that is not empty."""
+    return "" if isinstance(value, str) and value else "must be a text that is not empty"
+
+
+def any_text(value: Any) -> str:
+    """Check that a value is a text."""
+    return "" if isinstance(value, str) else "must be a text"
+
+
+def number(value: Any) -> str:
+    """Check that a value is a number."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return "" if good else "must be a number"
+
+
+def positive(value: Any) -> str:
+    """Check that a value is a number above 0."""
+    return number(value) or ("" if value > 0 else "must be above 0")
+
+
+def whole(value: Any) -> str:
+    """Check that a value is a whole number above 0."""
+    good = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return "" if good else "must be a whole number above 0"
+
+
+def duration(value: Any) -> str:
+    """Check that a value is a duration."""
+    return "" if seconds(value) else 'must be a duration such as "10 minutes"; units are ' + ", ".join(UNITS)
+
+
+def fractions(value: Any) -> str:
+    """Check that a value is a list of numbers from 0 to 1."""
+    good = isinstance(value, list) and value and all(not number(one) and 0 <= one <= 1 for one in value)
+    return "" if good else "must be a list of numbers from 0 to 1, such as [0.5, 0.99]"
+
+
+SECTIONS: dict[str, dict[str, tuple[Check, Any]]] = {
+    "source": {
+        "url": (text, "amqp://127.0.0.1:5672"),
+        "address": (text, REQUIRED),
+        "subscription": (any_text, ""),
+        "work": (text, REQUIRED),
+        **dict.fromkeys(LOGIN, (any_text, "")),
+    },
+    "readings": {
+        "device": (text, "device"),
+        "time": (text, "time"),
+        "value": (text, "temperature"),
+        "watermark": (duration, "1 hour"),
+        "ahead": (duration, "1 day"),
+        "deadLetterAddress": (any_text, ""),
+    },
+    "windows": {"address": (text, REQUIRED), "window": (duration, "1 day"), "quantiles": (fractions, None)},
+    "alerts": {
+        "address": (text, REQUIRED),
+        "threshold": (positive, 4.0),
+        "minimum": (whole, 30),
+        "idle": (duration, "1 week"),
+    },
+    "commands": {
+        "address": (text, REQUIRED),
+        "body": (text, REQUIRED),
+        "ttl": (whole, 60_000),
+        "above": (number, None),
+        "below": (number, None),
+    },
+}
+"""Section → field → check of its value, and its default. `source` is required, `readings` always there, the others are
+stages: left out if their section is."""
+STAGES = ("windows", "alerts", "commands")
+
+
+def seconds(value: Any) -> int:
+    """Return a duration in seconds; 0 if it is none."""
+    found = re.fullmatch(r"([1-9]\d{0,8}) +([a-z]+?)s?", value) if isinstance(value, str) else None
+    return int(found[1]) * UNITS.get(found[2], 0) if found else 0
+
+
+def load(file: Path) -> dict[str, dict[str, Any]]:
+    """Return the sections of a pipeline's file, with defaults. Raises PipelineFileError."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise PipelineFileError([Problem(file=str(file), reason=f"cannot be read ({error.strerror})")]) from None
+    document = _document(str(file), data)
+    problems = [document.repeated(*path) for path in document.duplicates]
+    sections: dict[str, dict[str, Any]] = {}
+    for name, given in document.entries.items():
+        if name not in SECTIONS:
+            problems.append(document.problem(_unknown("section", name, SECTIONS), name))
+        elif not isinstance(given, dict):
+            problems.append(document.problem("must be a section with fields", name))
+        else:
+            sections[name] = _fields(document, name, given, problems)
+    if "source" not in document.entries:
+        problems.append(document.problem('the section "source" is missing: it needs address and work'))
+    if not problems:
+        problems += _together(document, sections)
+    if problems:
+        raise PipelineFileError(problems)
+    return {"readings": _fields(document, "readings", {}, []), **sections}
+
+
+def _document(file: str, data: bytes) -> Document:
+    if file.endswith(".json"):
+        try:
+            return parse(file, data)
+        except Unparsable as error:
+            raise PipelineFileError([error.problem]) from None
+    try:
+        return Document(file, "{}", tomllib.loads(data.decode()), [])  # without lines: these are found in JSON
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PipelineFileError([Problem(file=file, reason=f"is not TOML: {error}")]) from None
+
+
+def _fields(document: Document, section: str, given: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    known = SECTIONS[section]
+    for name, value in given.items():
+        reason = known[name][0](value) if name in known else _unknown("field", name, known)
+        if reason:
+            problems.append(document.problem(reason, section, name))
+    for name, (_, default) in known.items():
+        if default is REQUIRED and name not in given:
+            problems.append(document.problem("is missing", section, name))
+    return {name: given.get(name, default) for name, (_, default) in known.items()}
+
+
+def _together(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
+    problems = []
+    if not any(stage in sections for stage in STAGES):
+        problems.append(document.problem(f"there is no stage: write a section {', '.join(STAGES)}"))
+    commands = sections.get("commands")
+    if commands and commands["above"] is None and commands["below"] is None:
+        problems.append(document.problem("needs above or below: when a command is sent", "commands"))
+    if commands and commands["address"].startswith("{device}"):
+        reason = "must have a text before {device}: else a device could send to any address"
+        problems.append(document.problem(reason, "commands", "address"))
+    if commands and not sections.get("readings", {}).get("deadLetterAddress"):
+        reason = "needs readings.deadLetterAddress: commands for devices that have no address go there"
+        problems.append(document.problem(reason, "commands"))
+    return problems
+
+
+def _unknown(kind: str, name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"there is no such {kind}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}")

@@ -1,0 +1,80 @@
+"""The file of a pipeline: what is wrong in it is named with file, section, field and what to write instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enmasse.spark.pipeline import arguments
+from enmasse.spark.pipeline_file import PipelineFileError, load
+
+GOOD: dict[str, Any] = {
+    "source": {"address": "telemetry", "work": "/w"},
+    "windows": {"address": "results", "quantiles": [0.5, 1]},
+}
+DEAD = {"readings": {"deadLetterAddress": "d"}}
+
+
+def problems(tmp_path: Path, text: str, name: str = "p.toml") -> list[str]:
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(PipelineFileError) as caught:
+        load(file)
+    return [str(problem).replace(f"{tmp_path}/", "") for problem in caught.value.problems]
+
+
+def test_toml_and_json_say_the_same_and_have_defaults(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(GOOD))
+    (tmp_path / "p.toml").write_text(
+        '[source]\naddress = "telemetry"\nwork = "/w"\n[windows]\naddress = "results"\nquantiles = [0.5, 1]\n'
+    )
+    found = load(tmp_path / "p.toml")
+    assert load(tmp_path / "p.json") == found
+    assert found["readings"]["value"] == "temperature" and found["windows"]["window"] == "1 day"
+    assert "alerts" not in found
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"windws": {}}, "windws: there is no such section; did you mean windows?"),
+        (
+            {"windows": {"address": "r", "windw": "1 day"}},
+            "windows.windw: there is no such field; did you mean window?",
+        ),
+        ({"windows": {}}, "windows.address: is missing"),
+        ({"windows": {"address": "r", "window": "1 parsec"}}, "windows.window: must be a duration"),
+        ({"windows": {"address": "r", "window": "0 days"}}, "windows.window: must be a duration"),
+        ({"windows": {"address": "r", "quantiles": [2]}}, "windows.quantiles: must be a list of numbers from 0 to 1"),
+        ({"windows": 5}, "windows: must be a section"),
+        ({"source": {"address": "", "work": "/w"}}, "source.address: must be a text"),
+        ({"alerts": {"address": "a", "threshold": True}}, "alerts.threshold: must be a number"),
+        ({"alerts": {"address": "a", "minimum": 0}}, "alerts.minimum: must be a whole number above 0"),
+        ({**DEAD, "commands": {"address": "a", "body": "b"}}, "commands: needs above or below"),
+        ({**DEAD, "commands": {"address": "{device}", "body": "b", "above": 1}}, "address: must have a text before"),
+        ({"commands": {"address": "a", "body": "b", "above": 1}}, "commands: needs readings.deadLetterAddress"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    (found,) = problems(tmp_path, json.dumps({**GOOD, **change}), "p.json")
+    assert found.startswith("p.json") and said in found
+
+
+def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path) -> None:
+    assert "is not TOML" in problems(tmp_path, "[source")[0]
+    assert problems(tmp_path, "{", "p.json")
+    assert "occurs twice" in problems(tmp_path, '{"source": {"work": "/a", "work": "/b"}}', "p.json")[0]
+    assert "there is no stage" in problems(tmp_path, '[source]\naddress = "a"\nwork = "/w"')[0]
+    with pytest.raises(PipelineFileError, match="cannot be read"):
+        load(tmp_path / "nosuch.toml")
+    assert len(problems(tmp_path, "[source]\n[windows]\nquantiles = 3")) == 4
+
+
+def test_a_file_or_a_folder_is_given_not_both(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["p.toml", "--work", "w"], []):
+        with pytest.raises(SystemExit):
+            arguments(wrong)
+        assert "either FILE or --work" in capsys.readouterr().err
