@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
@@ -83,6 +84,13 @@ def _symbols(buf: Buffer, pos: int, end: int, depth: int) -> tuple[tuple[Symbol,
 def _encode_symbols(values: tuple[str, ...] | list[str]) -> bytes:
     if isinstance(values, str):
         raise ValueError(f"a tuple of symbols expected, not {values!r}")
+    if len(values) <= 8 and sum(map(len, values)) <= 256:  # capabilities and mechanisms: the same for each connection
+        return _symbol_array(tuple(values))
+    return ENCODERS[Array](Array(Symbol, values))
+
+
+@lru_cache(maxsize=256)
+def _symbol_array(values: tuple[str, ...]) -> bytes:
     return ENCODERS[Array](Array(Symbol, values))
 
 
