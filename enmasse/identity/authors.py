@@ -1,11 +1,11 @@
-"""Authors of messages that the suite keeps and publishes later: wills, retained messages. No sockets."""
+"""Users of what the suite keeps for its clients: wills, retained messages, subscriptions. No sockets."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 from enmasse.identity.login import Login
-from enmasse.identity.permissions import Permissions
+from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 
 USER: Final = "x-opt-user"
@@ -33,12 +33,18 @@ def of_login(login: Login) -> Author:
     return Author(user, None if has_entry or user == ANONYMOUS else groups)
 
 
+def rights(permissions: Permissions, author: Author) -> Rights | None:
+    """Return what an author may do now; None: there is no such user."""
+    if not permissions.anonymous and author.groups is None and not permissions.knows(author.user):
+        return None
+    return permissions.rights(Principal(author.user, author.groups or ()))
+
+
 def refusal(permissions: Permissions, author: Author, address: str) -> str:
     """Return why an author's message may not be published to `address` now; empty if it may."""
-    if permissions.anonymous:
-        return ""
-    if author.groups is None and not permissions.knows(author.user):
+    found = rights(permissions, author)
+    if found is None:
         return f"there is no user {author.user}"
-    if permissions.rights(Principal(author.user, author.groups or ())).allows("send", address):
+    if found.allows("send", address):
         return ""
     return f"user {author.user} may not send to {address[:200]}"

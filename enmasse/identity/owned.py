@@ -31,6 +31,12 @@ def owned(principal: Principal, client: str) -> str:
     return f"{MARK}{quote(principal.name, safe='', errors='surrogatepass')}/{client}"
 
 
+def queue_prefix(principal: Principal) -> str:
+    """Return how the ids of the queues of a user's subscriptions by `$subctrl` begin; empty: the anonymous user's, of
+    which none begins with `~`, but with `~%2F`."""
+    return quote(owned(principal, ""), safe="")
+
+
 def owner(name: str) -> Owner:
     """Return whose client has this name. Of a name that `owned` does not write: the anonymous user's, unchanged."""
     user, slash, client = name[1:].partition("/")

@@ -106,7 +106,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
             send=("#", "$mqtt/sessions", "$mqtt/wills"),
             recv=(*_EVERYTHING, "$mqtt/sessions"),
         ),
-        Role.SUBSERV: Access(send=("#",), recv=("$subctrl", "$mqtt/control"), serve=("$mqtt/sessions",)),
+        Role.SUBSERV: Access(send=("#",), recv=("$mqtt/control",), serve=("$subctrl", "$mqtt/sessions")),
         Role.LWT: Access(send=("#", "$lwt", "$mqtt/wills"), serve=("$lwt", "$mqtt/wills")),
     },
     Listener.OPERATORS: {

@@ -57,6 +57,14 @@ RELAYS_TO_TOPICS: Final = "enmasse.relays-to-topics"
 """A capability that routers offer in `open` if their anonymous terminus reaches topics, as Qpid Dispatch's does not."""
 
 
+_TEMPORARY: Final = re.compile(r"_topo/[^/]+/[^/]+/temp\.[^/]+")
+
+
+def is_temporary(address: str) -> bool:
+    """Return whether a router has made this address for a receiver: whoever got it in a message may reply there."""
+    return _TEMPORARY.fullmatch(address) is not None
+
+
 def session_prefix(broker: str) -> WireName:
     """Return the part before `/` of the wire names of all queues of sessions and durable subscriptions on a broker.
 

@@ -6,10 +6,9 @@ from typing import Literal, NamedTuple
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
-from enmasse.amqp.termini import passed_on_parts
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
 from enmasse.identity.authors import GROUPS, NOT_STATED, USER, Author
-from enmasse.identity.owned import owner
+from enmasse.identity.links import of_link
 
 CLIENT_ID, QOS, RETAIN, DELAY = "x-opt-client-id", "x-opt-mqtt-qos", "x-opt-retain-message", "x-opt-will-delay"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
@@ -57,7 +56,7 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
     to = message.to
     if not isinstance(to, str) or not to or len(to) > MAX_TO or not _is_text(to):
         raise ControlError(INVALID_FIELD, f"to: the address of the will, at most {MAX_TO} characters")
-    author = _author(message) if gateway else _author_of_link(link_name)
+    author = _author(message) if gateway else of_link(link_name)
     return Request("will", key, to, _qos(message), _delay(message.annotations.get(DELAY)), message, author)
 
 
@@ -111,12 +110,6 @@ def _author(message: Message) -> Author:
     if not isinstance(groups, list) or not all(isinstance(group, str) and _is_text(group) for group in groups):
         raise ControlError(INVALID_FIELD, f"{GROUPS}: a list of names")
     return Author(str(user), tuple(map(str, groups)))
-
-
-def _author_of_link(name: str) -> Author:
-    """Return the user of the client for which a router has passed on a link of this name."""
-    parts = passed_on_parts(name)
-    return NOT_STATED if parts is None else Author(owner(parts[1]).user)
 
 
 def _is_text(text: str) -> bool:

@@ -295,8 +295,8 @@ def _node(name: str) -> Entity:
 
 
 SERVICE_NODES: Final = (
-    _node(SUBSCRIPTION_CONTROL),
     _node(MQTT_CONTROL),
+    _node_route(SUBSCRIPTION_CONTROL, "in", SUBSCRIPTION_CONTAINER),
     _node_route(LAST_WILL, "in", LWT_CONTAINER),
     _node_route(MQTT_WILLS, "in", LWT_CONTAINER),
     _node_route(MQTT_SESSIONS, "in", SUBSCRIPTION_CONTAINER),

@@ -6,14 +6,14 @@ import asyncio
 import gc
 
 from enmasse import health, log, process, settings
-from enmasse.control import ControlConnection, ControlError, keep_connected
+from enmasse.control import ControlConnection, ControlError, ControlLink, keep_connected
 from enmasse.identity.credentials import AnyCredential, own
 from enmasse.stores import StoreError, StoreSettings, make_store
-from services.subserv.control import SubscriptionControl
+from services.subserv.control import ADDRESS, MAX_LINKS, SubscriptionControl
 from services.subserv.service import SubscriptionService
 
 CONTAINER = "subscription-service"
-"""Container-id by which the router knows where the links to `$mqtt/sessions` go."""
+"""Container-id by which the router knows where the links to `$mqtt/sessions` and `$subctrl` go."""
 AGAIN = 0.25
 """Seconds until these are attached again: the router may not have the addresses yet."""
 
@@ -33,13 +33,19 @@ class Routed:
 
     def __init__(self, service: SubscriptionService) -> None:
         self.serving = False
-        """`$subctrl` and `$mqtt/control` are attached."""
+        """`$mqtt/control` is attached."""
         self._service = service
         self._control = SubscriptionControl(service)
 
     def prepare(self, connection: ControlConnection) -> None:
         """Let the service take the links of gateways and clients from the start."""
-        connection.on_attach = self._service.gateways.attached
+        connection.on_attach = self._attached
+
+    def _attached(self, link: ControlLink) -> None:
+        if link.remote_target == ADDRESS or link.remote_source == ADDRESS:
+            self._control.attached(link)
+        else:
+            self._service.gateways.attached(link)
 
     async def session(self, connection: ControlConnection) -> None:
         """Serve over a connection to the router; run by keep_connected."""
@@ -106,6 +112,6 @@ async def _run(
             container=CONTAINER,
             prepare=routed.prepare,
             credential=credential,
-            max_links=4096,
+            max_links=4096 + 2 * MAX_LINKS,
         ),
     )

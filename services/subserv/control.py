@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from enmasse import log, process
 from enmasse.amqp.errors import AmqpError
-from enmasse.control import ControlConnection, ControlError, ControlLink, ControlSender, Delivery
-from enmasse.control.errors import INTERNAL_ERROR, INVALID_FIELD, NOT_FOUND, PRECONDITION_FAILED
+from enmasse.control import ControlConnection, ControlError, ControlLink, ControlReceiver, ControlSender, Delivery
+from enmasse.control.errors import (
+    INTERNAL_ERROR,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    RESOURCE_LIMIT,
+    UNAUTHORIZED_ACCESS,
+)
 from enmasse.decoding import decode
+from enmasse.identity.authors import Author
+from enmasse.identity.links import of_link
 from enmasse.identity.operator import OPERATOR
+from enmasse.identity.owned import owned
+from enmasse.identity.permissions import Rights
+from enmasse.identity.principal import Principal
 from enmasse.model import sessions as wire
+from enmasse.model.names import is_temporary
 from enmasse.stores import StoreError
 from services.subserv import messages
 from services.subserv.service import SubscriptionService
@@ -20,6 +35,11 @@ from services.subserv.views import Unknown, Views
 
 ADDRESS = "$subctrl"
 WINDOW = 250
+"""Requests of a link that may be on their way."""
+MAX_LINKS = 20_000
+"""Links of AMQP clients, at most."""
+MAX_REQUEST = 2 * 1024 * 1024
+"""Bytes at which a client's link is closed."""
 MAX_ID = 1024
 """Characters of a subscription's id."""
 CHANGES = ("delete", "clear_retained", "disconnect")
@@ -27,6 +47,8 @@ CHANGES = ("delete", "clear_retained", "disconnect")
 MAX_TEXT = 1000
 """Characters of a field of an audit event."""
 NOT_IMPLEMENTED = "amqp:not-implemented"
+_BROKERS_TEMPORARY = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Temporary queues of brokers are called so."""
 
 
 class _Rejected(Exception):
@@ -41,20 +63,22 @@ Operations = Mapping[str, Callable[[messages.Request], Awaitable[None]]]
 
 
 class SubscriptionControl:
-    """Serves both nodes on one connection to the router after the other."""
+    """Serves both nodes on one connection to the router after the other. Links to `$subctrl` are passed on by the
+    router, with the user in their names, and counted in `links`."""
 
     def __init__(self, service: SubscriptionService) -> None:
         self._service = service
         views = Views(service)
+        self.links = 0
         self._replies: ControlSender
-        clients: Operations = {
+        self._clients = {
             "subscribe": self._subscribe,
             "unsubscribe": self._unsubscribe,
             "list": self._list,
             "close": self._close,
             "list_topics": self._list_topics,
         }
-        operators: Operations = {
+        self._operators: Operations = {
             "subscriptions": partial(self._view, None, views.subscriptions),
             "subscription": partial(self._view, wire.ById, views.subscription),
             "delete": partial(self._view, wire.ById, views.delete),
@@ -63,20 +87,38 @@ class SubscriptionControl:
             "sessions": partial(self._view, None, views.sessions),
             "disconnect": partial(self._view, wire.ByClient, views.disconnect),
         }
-        self._nodes = {ADDRESS: clients, wire.CONTROL: operators}
 
     async def attach(self, connection: ControlConnection, closed: Callable[[], None]) -> None:
         """Serve requests on this connection. `closed` is called when that ends. Raises ControlError."""
         self._replies = connection.sender(None)
-        links: list[ControlLink] = [self._replies]
-        for node, operations in self._nodes.items():
-            receiver = connection.receiver(node, window=WINDOW)
-            receiver.on_message = partial(self._on_message, node, operations)
-            links.append(receiver)
+        receiver = connection.receiver(wire.CONTROL, window=WINDOW)
+        receiver.on_message = partial(self._on_message, wire.CONTROL, self._operators)
+        links: list[ControlLink] = [self._replies, receiver]
         for link in links:
             await link.opened()
         for link in links:
             link.on_closed = lambda _: closed()
+
+    def attached(self, link: ControlLink) -> None:
+        """Answer a client's attach to `$subctrl`."""
+        if not isinstance(link, ControlReceiver):
+            link.refuse(NOT_ALLOWED, f"{ADDRESS} takes requests; receive answers from an address of your own")
+            return
+        if self.links >= MAX_LINKS:
+            link.refuse(RESOURCE_LIMIT, f"{MAX_LINKS} links are attached to {ADDRESS}; that is the limit")
+            return
+        self.links += 1
+        author = of_link(link.name)
+        operations = {subject: partial(function, author) for subject, function in self._clients.items()}
+        link.max_message_size = link.proton_link.max_message_size = MAX_REQUEST
+        link.window = WINDOW
+        link.on_message = partial(self._on_message, ADDRESS, operations)
+        link.on_closed = self._closed
+        link.accept()
+        link.grant(WINDOW)
+
+    def _closed(self, _: object) -> None:
+        self.links -= 1
 
     def _on_message(self, node: str, operations: Operations, delivery: Delivery) -> None:
         process.spawn(self._serve(node, operations, delivery), node)
@@ -127,46 +169,78 @@ class SubscriptionControl:
 
     # AMQP clients
 
-    async def _subscribe(self, request: messages.Request) -> None:
-        subscription, filters = _subscription(request), _filters(request.body)
+    async def _subscribe(self, author: Author, request: messages.Request) -> None:
+        rights = self._rights(author, request)
+        subscription, filters = _subscription(author, request), _filters(request.body)
+        forbidden = {
+            filter: f"user {author.user} may not receive from {filter[:200]}"
+            for filter in filters
+            if not rights.covers("recv", filter).allowed
+        }
+        if forbidden and (len(forbidden) == len(filters) or not request.reply_to):
+            raise _Rejected(UNAUTHORIZED_ACCESS, "; ".join(forbidden.values()))
+        wanted = {filter: tag for filter, tag in filters.items() if filter not in forbidden}
         service = self._service
         created = service.sessions.identity.next()
-        refused, failed = await service.amqp.subscribe(subscription, filters, created, partly=bool(request.reply_to))
-        reasons = {**refused, **failed}
+        refused, failed = await service.amqp.subscribe(subscription, wanted, created, partly=bool(request.reply_to))
+        reasons = {**forbidden, **refused, **failed}
         if request.reply_to:
-            self._answer(request, "subscribed", {filter: reasons.get(filter, True) for filter in filters})
+            answers = {filter: reasons.get(filter, True) for filter in filters}
+            self._answer(request, subscription, "subscribed", answers)
         if len(reasons) == len(filters) or (reasons and not request.reply_to):
             raise _Rejected(PRECONDITION_FAILED if refused else INTERNAL_ERROR, "; ".join(reasons.values()))
 
-    async def _unsubscribe(self, request: messages.Request) -> None:
-        subscription, filters = _subscription(request), _filters(request.body)
+    async def _unsubscribe(self, author: Author, request: messages.Request) -> None:
+        self._rights(author, request)
+        subscription, filters = _subscription(author, request), _filters(request.body)
         reason = await self._service.amqp.unsubscribe(subscription, filters)
         if reason:
             log.get().warning("subserv.subscription.end-postponed", reason=reason)
 
-    async def _list(self, request: messages.Request) -> None:
-        subscription = _subscription(request)
+    async def _list(self, author: Author, request: messages.Request) -> None:
+        self._rights(author, request)
+        subscription = _subscription(author, request)
         if not request.reply_to:
             raise _Rejected(INVALID_FIELD, "reply-to is missing: where shall the list go?")
         found = self._service.amqp.of(subscription)
         filters = found.record.filters if found is not None else {}
-        self._answer(
-            request, "subscriptions", {filter: True if tag is None else tag for filter, tag in filters.items()}
-        )
+        tags = {filter: True if tag is None else tag for filter, tag in filters.items()}
+        self._answer(request, subscription, "subscriptions", tags)
 
-    async def _close(self, request: messages.Request) -> None:
-        await self._service.amqp.close(_subscription(request))
+    async def _close(self, author: Author, request: messages.Request) -> None:
+        self._rights(author, request)
+        await self._service.amqp.close(_subscription(author, request))
 
-    async def _list_topics(self, request: messages.Request) -> None:
+    async def _list_topics(self, author: Author, request: messages.Request) -> None:
+        rights = self._rights(author, request)
         if not request.reply_to:
             raise _Rejected(INVALID_FIELD, "reply-to is missing: where shall the topics go?")
-        data = messages.answer("topics", self._service.desired.topic_names(), request.correlation, request.reply_to)
+        names = self._service.desired.topic_names()
+        shown = [name for name in names if rights.allows("recv", name) or rights.allows("view", name)]
+        data = messages.answer("topics", shown, request.correlation, request.reply_to)
         self._replies.send(data, settled=True)
 
-    def _answer(self, request: messages.Request, subject: str, body: Mapping[str, Any]) -> None:
+    def _rights(self, author: Author, request: messages.Request) -> Rights:
+        """Return what the user of a request may do. Raises _Rejected if there is no such user, or if it may not send
+        to where it wants the reply: the service may send everywhere."""
+        permits = self._service.permits
+        if not permits.known.is_set():
+            raise _Rejected(INTERNAL_ERROR, "the permissions are not known yet: try again later")
+        rights = permits.rights(author)
+        if rights is None:
+            raise _Rejected(UNAUTHORIZED_ACCESS, f"there is no user {author.user} in users.json")
+        to = (request.reply_to or "").removeprefix("amqp:/")
+        if to and not permits.anonymous and not is_temporary(to) and not _BROKERS_TEMPORARY.fullmatch(to):
+            plain = ":" not in to and to.strip("./") == to
+            if not plain or not rights.allows("send", to):
+                text = f"user {author.user} may not send to {to[:200]}, the reply-to"
+                raise _Rejected(UNAUTHORIZED_ACCESS, text)
+        return rights
+
+    def _answer(self, request: messages.Request, subscription: str, subject: str, body: Mapping[str, Any]) -> None:
         """Send a reply, with the addresses from which to receive, divided by blanks."""
         assert request.reply_to is not None
-        addresses = " ".join(self._service.amqp.addresses(_subscription(request)))
+        addresses = " ".join(self._service.amqp.addresses(subscription))
         data = messages.answer(subject, dict(body), request.correlation, request.reply_to, {"addresses": addresses})
         self._replies.send(data, settled=True)
 
@@ -179,14 +253,15 @@ def _audit(request: messages.Request, outcome: str) -> None:
         log.audit("audit.session.ordered", who=OPERATOR, from_=None, what=what, outcome=outcome[:MAX_TEXT])
 
 
-def _subscription(request: messages.Request) -> str:
+def _subscription(author: Author, request: messages.Request) -> str:
+    """Return the id by which the user's subscription is kept: no user reaches another's."""
     found = request.correlation
     text = "" if found is None else str(found)
     if not text:
         raise _Rejected(INVALID_FIELD, "correlation-id is missing: it is the subscription's id")
     if len(text) > MAX_ID or any("\ud800" <= character <= "\udfff" for character in text):
         raise _Rejected(INVALID_FIELD, f"a subscription's id is text of {MAX_ID} characters at most")
-    return text
+    return owned(Principal(author.user), text)
 
 
 def _filters(body: Any) -> dict[str, str | None]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 from urllib.parse import quote
 
+from enmasse.identity.owned import owner, queue_prefix
+from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.names import session_prefix
 
 MARK = "subserv"
@@ -37,6 +39,9 @@ def share_id(group: str, filter: str) -> str:
 
 def amqp_id(subscription: str) -> str:
     """Return the id of an AMQP client's subscription. No session, shared subscription or feed has the same id."""
+    user, client = owner(subscription)
+    if user != ANONYMOUS:  # routers read from the name whose it is
+        return queue_prefix(Principal(user)) + _escaped(client)
     name = _escaped(subscription)
     return f"%{ord(name[0]):02X}{name[1:]}" if name.startswith(_TAKEN) else name
 

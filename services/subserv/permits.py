@@ -1,11 +1,12 @@
-"""Permissions of the users that have published retained messages, as the configuration service publishes them."""
+"""Permissions of users, as the configuration service publishes them."""
 
 from __future__ import annotations
 
 import asyncio
 
 from enmasse.identity import authors
-from enmasse.identity.permissions import Permissions
+from enmasse.identity.authors import Author
+from enmasse.identity.permissions import Permissions, Rights
 from enmasse.model import feeds
 from services.subserv.retained import Retained
 
@@ -14,7 +15,7 @@ SKEW = 2000
 
 
 class Permits:
-    """Decides whether retained messages are given to new subscriptions."""
+    """Decides what users of `$subctrl` may do, and whether retained messages are given to new subscriptions."""
 
     def __init__(self) -> None:
         self.known = asyncio.Event()
@@ -25,6 +26,15 @@ class Permits:
         """Put other users and permissions in force."""
         self._permissions = Permissions(body.users, anonymous=body.anonymous, earlier=self._permissions)
         self.known.set()
+
+    @property
+    def anonymous(self) -> bool:
+        """True if there are no users: everything is allowed."""
+        return self._permissions.anonymous
+
+    def rights(self, author: Author) -> Rights | None:
+        """Return what a user may do now; None: there is no such user."""
+        return authors.rights(self._permissions, author)
 
     def refusal(self, entry: Retained, now: int) -> str:
         """Return why a message is not given to subscribers; empty if it is. `now`: milliseconds since 1970."""

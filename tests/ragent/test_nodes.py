@@ -54,6 +54,7 @@ def test_they_are_there_before_clients_and_nobody_waits_for_the_services(play: P
         await begin_with_mqtt(world)
         assert nodes(world) == NODES
         assert routes(world) == {
+            "$subctrl": ("in", "subscription-service"),
             "$lwt": ("in", "lwt-service"),
             "$mqtt/wills": ("in", "lwt-service"),
             "$mqtt/sessions": ("out", "subscription-service"),
@@ -74,7 +75,7 @@ def test_they_follow_the_brokers_and_come_back(play: Play) -> None:
         for name in world.router.names(LINK_ROUTE):
             if "$" in name:
                 del world.router.tables[LINK_ROUTE][name]
-        await until(lambda: len(routes(world)) == 5)
+        await until(lambda: len(routes(world)) == 6)
         await until(lambda: nodes(world) == NODES)
         await world.ready(*ALL)
 

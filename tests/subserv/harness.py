@@ -36,7 +36,7 @@ from tests.ragent.doubles import FakeConfigserv
 from tests.router.harness import RouterProcess
 
 ENTITIES: list[list[Any]] = [
-    ["address", {"name": "subctrl", "prefix": "$subctrl", "distribution": "balanced"}],
+    ["linkRoute", {"name": "subctrl", "prefix": "$subctrl", "direction": "in", "containerId": "subscription-service"}],
     ["address", {"name": "control", "prefix": "$mqtt/control", "distribution": "balanced"}],
     ["linkRoute", {"name": "in", "prefix": "$mqtt/sessions", "direction": "in", "containerId": "subscription-service"}],
     [

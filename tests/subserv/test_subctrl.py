@@ -58,10 +58,22 @@ class Client:
         return json.loads((await self._reply_of(await self.operate(subject, json.dumps(body)), "n")).body)
 
 
+async def until_known(client: Client) -> None:
+    """Wait until the service knows the permissions."""
+
+    async def served() -> bool:
+        return (await client.ask("list_topics", "any", reply=True)).accepted
+
+    await until(served, "permissions")
+    (await anext(client._receiver)).accept()
+
+
 @asyncio_test
 async def test_subctrl(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
+        w.configserv.publish("permissions", {"anonymous": True, "users": {}})
         client = await Client().start(w)
+        await until_known(client)
         await w.publish_to("news/kept", b"kept", retain=True)
         await _subscriptions(w, client)
         await _refusals(client)

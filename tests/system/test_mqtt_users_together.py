@@ -8,12 +8,14 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paho.mqtt.client import Client, MQTTv5, MQTTv311
 from paho.mqtt.enums import CallbackAPIVersion
 from proton import Condition, Message, symbol
-from proton.utils import SendException
+from proton.reactor import Container
+from proton.utils import BlockingReceiver, LinkDetached, SendException
 
 from enmasse.mqtt.packets import V5, V311, Properties, Will
 from enmasse.testing import Suite, running, wait_for
@@ -131,6 +133,104 @@ def test_a_reply_to_a_temporary_address_of_amqp_needs_no_permission(suite: Suite
         assert (bytes(reply.body), reply.correlation_id) == (b"fine", "q-1")
     for forbidden in ("$reply/jobs", "$reply/devices/alice/x", "$reply/_topo/0/../jobs"):
         assert bob.publish(forbidden, b"x") in (0x87, 0x90)
+
+
+# --- subscriptions of AMQP clients ------------------------------------------------------------------------------------
+
+CONTROL = allow("$subctrl", operations=["send"]), allow("$sub/#", operations=["recv"])
+
+
+def as_container(id: str) -> Container:
+    """Return what gives a connection this container-id."""
+    made = Container()
+    made.container_id = id
+    return made
+
+
+class Control:
+    """An AMQP client that asks `$subctrl`."""
+
+    def __init__(
+        self, suite: Suite, user: str | None, password: str | None, stack: contextlib.ExitStack, **more: Any
+    ) -> None:
+        self.connection = amqp_users.proton(suite, user, password, **more)
+        stack.callback(self.connection.close)
+        self._replies = self.connection.create_receiver(None, dynamic=True, credit=10)
+        self._sender = self.connection.create_sender("$subctrl")
+        self.own = self._replies.link.remote_source.address
+
+    def ask(self, subject: str, id: str = "dev", body: Any = None, *, to: str | None = None) -> Any:
+        """Return the body of the reply and the addresses; None: the request was rejected."""
+        request = Message(subject=subject, id="1", correlation_id=id, body=body, reply_to=to or self.own)
+        try:
+            self._sender.send(request)
+        except SendException:
+            return None
+        if to is not None:
+            return "accepted"
+        reply = self._replies.receive(PATIENCE)
+        return reply.body, (reply.properties or {}).get("addresses", "").split()
+
+    def reads(self, address: str) -> BlockingReceiver | None:
+        """Return a receiver; None: it is refused."""
+        try:
+            return self.connection.create_receiver(address, credit=1)
+        except LinkDetached:
+            return None
+
+
+def test_subscriptions_of_amqp_clients_belong_to_their_users(suite: Suite) -> None:
+    """With the same ids, and with those of other users: nothing is subscribed, listed, closed or read for another."""
+    users = {
+        **USERS,
+        "temp": entry("pw-t", *CONTROL, allow("news/#")),
+        "spy": entry("pw-s", *CONTROL, OWN),
+        "anonymous": {"permissions": [*CONTROL, READS]},
+    }
+    amqp_users.apply(suite, users)
+    with contextlib.ExitStack() as stack:
+        temp = Control(suite, "temp", "pw-t", stack)
+        spy = Control(suite, "spy", "pw-s", stack, container=as_container("~temp/c"))
+        nobody = Control(suite, None, None, stack, container=as_container("~temp/c"))
+        wait_for("subserv knows the users", lambda: temp.ask("list_topics") == (["news"], []))
+        assert spy.ask("list_topics") == ([], [])
+        answers, own = temp.ask("subscribe", body={"news/a": "1", "devices/temp": "1"})
+        assert answers == {"news/a": True, "devices/temp": "user temp may not receive from devices/temp"}
+        assert len(own) == 1 and "/~temp%2Fdev@" in own[0]
+        for filter in ("news/a", "news/#", "devices/#", "devices/temp/#", "devices/spy", "unknown/#"):
+            allowed = filter == "devices/spy"
+            assert (spy.ask("subscribe", "mine", filter) is not None) is allowed, filter
+        for each in (spy, nobody):
+            for id in ("dev", "~temp/dev"):
+                assert each.ask("list", id) == ({}, [])
+                assert each.ask("unsubscribe", id, "news/a", to=each.own) == "accepted"
+                assert each.ask("close", id, to=each.own) == "accepted"
+            for address in (own[0], f"/{own[0]}", own[0].replace("%2F", "/"), f"{own[0].rpartition('/')[0]}/#"):
+                assert each.reads(address) is None, address
+        assert nobody.ask("subscribe", body="news/b")[0] == {"news/b": True}
+        ((free,),) = [addresses for _, addresses in [nobody.ask("list")]]
+        assert free.rpartition("/")[2].startswith("dev@")
+        assert temp.reads(free) is None and spy.reads(free) is None and nobody.reads(free) is not None
+        assert temp.ask("list")[0] == {"news/a": "1"}
+        amqp_users.send_one(temp.connection, "news/a", "for temp")
+        found = temp.reads(own[0])
+        assert found is not None and found.receive(PATIENCE).body == "for temp"
+    write_users(suite, USERS)
+
+
+def test_replies_of_the_subscription_service_go_where_their_user_may_send(suite: Suite) -> None:
+    """The service may send everywhere."""
+    amqp_users.apply(suite, {**USERS, "temp": entry("pw-t", *CONTROL, allow("news/#"))})
+    with contextlib.ExitStack() as stack:
+        temp = Control(suite, "temp", "pw-t", stack)
+        wait_for("subserv knows the users", lambda: temp.ask("list_topics") == (["news"], []))
+        for address in ("jobs", "amqp:/jobs", "/jobs", "jobs/", "devices/x", "$mqtt/control", "/news"):
+            assert temp.ask("list_topics", to=address) is None, address
+        assert temp.ask("list_topics", to="news/replies") == "accepted"
+        relay = temp.connection.create_sender(None)
+        with pytest.raises(SendException):  # its user would not be known
+            relay.send(Message(address="$subctrl", subject="list_topics", correlation_id="x", reply_to=temp.own))
+    write_users(suite, USERS)
 
 
 # --- wills of AMQP clients --------------------------------------------------------------------------------------------

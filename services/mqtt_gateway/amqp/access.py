@@ -5,7 +5,6 @@ No sockets. While there are no users a client has no Rights (None), and nothing 
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,16 +17,13 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.quotas import Quotas
 from enmasse.model import feeds
 from enmasse.model.feeds import GrantedUser
+from enmasse.model.names import is_temporary
 from enmasse.model.topics import FilterRefused, TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.topics import parse_share
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.publishing import Way
 from services.mqtt_gateway.ports import Refused
-
-_TEMPORARY: Final = re.compile(r"_topo/[^/]+/[^/]+/temp\.[^/]+")
-"""Addresses that routers give to receivers: whoever got one in a message may reply."""
-
 
 NOBODY: Final = Login(Principal(ANONYMOUS))
 """A client that states no user name."""
@@ -117,7 +113,7 @@ def may_send(rights: Rights, route: Route) -> bool:
 
 
 def _is_reply(route: Route) -> bool:
-    return route.type is None and _TEMPORARY.fullmatch(route.to) is not None
+    return route.type is None and is_temporary(route.to)
 
 
 def may_receive(rights: Rights, topics: TopicMap, filter: str) -> bool:

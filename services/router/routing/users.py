@@ -7,6 +7,7 @@ is remembered. A change visits the connections of the users that it concerns, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from enmasse.amqp.link import Receiver
 from enmasse.amqp.sasl import EXTERNAL
 from enmasse.identity.audit import LoginAudit
 from enmasse.identity.login import LONGEST_WAIT, Login
+from enmasse.identity.owned import queue_prefix
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.quotas import Quotas
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 LOG_SECONDS, MOST_LOGGED, MOST_LOGGED_OF_A_USER = 60.0, 200, 20
 """Refusals that are logged in this time, in all and of a user; the same one is logged once."""
 _WORDS: dict[Operation, str] = {"send": "send to", "recv": "receive from", "manage": "manage", "view": "view"}
+_SUBSCRIPTIONS = "$sub/"
+_ID = re.compile(r"[A-Za-z0-9_/~%@-]+")
+"""Ids in the names of subscriptions' queues: neither wildcards nor `::`."""
 NO_CREDENTIALS = Principal(ANONYMOUS)
 Log = Callable[[str, str, str, str], None]
 """Logs a refusal: user, host:port of the peer, operation, address."""
@@ -257,7 +262,9 @@ class UserRights:
         ):
             return
         plain = "/".join(tokens(strip(address)))  # as link routes read it
-        if plain.startswith("::") or "::" not in plain:
+        if plain.startswith(_SUBSCRIPTIONS):
+            allowed = _is_own(self._principal, plain) and self._rights.allows(operation, plain)
+        elif plain.startswith("::") or "::" not in plain:
             allowed = self._allows(operation, plain)
         else:  # a queue of a topic, which may be that of another user
             topic = "/".join(tokens(plain.partition("::")[0]))
@@ -276,6 +283,15 @@ class UserRights:
         self._users.refusals.note(user, self._connection.host, operation, address)
         what = _WORDS.get(operation, operation)  # type: ignore[call-overload]  # other words are their own text
         return AmqpError(UNAUTHORIZED_ACCESS, f"user {user} may not {what} {address}")
+
+
+def _is_own(principal: Principal, plain: str) -> bool:
+    """Return whether an address `$sub/<broker>/<id>` is the queue of a subscription that this user has made. `.` reads
+    as `/` in it, as in all that link routes compare."""
+    id = plain.removeprefix(_SUBSCRIPTIONS).partition("/")[2]
+    mine = queue_prefix(principal).replace(".", "/")
+    own = id.startswith(mine) if mine else not id.startswith("~") or id.startswith("~%2F")
+    return own and _ID.fullmatch(id) is not None
 
 
 def _is_temporary(router: Router, kind: str, name: str) -> bool:
