@@ -35,6 +35,7 @@ from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, 
 from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
 from enmasse.identity.credentials import AnyCredential
+from enmasse.identity.login import may_be_token
 from enmasse.loopback import is_loopback
 
 __all__ = ["Client", "ClientReceiver", "ClientSender", "Delivery", "connect"]
@@ -272,10 +273,13 @@ class Client:
 
 
 def user_sasl(host: str, user: str, password: str, *, tls: bool, hostname: str | None = None) -> SaslClient:
-    """Return SASL of a user: SCRAM, and PLAIN only with TLS or on loopback. Raises ValueError for a NUL."""
-    from enmasse.identity.scram import USER_MECHANISMS, ScramClient  # scramp takes a tenth of a second to import
+    """Return SASL of a user: SCRAM, unless the password is a token, and PLAIN only with TLS or on loopback. Raises
+    ValueError for a NUL."""
+    mechanisms: list[ClientMechanism] = []
+    if not may_be_token(password):
+        from enmasse.identity.scram import USER_MECHANISMS, ScramClient  # scramp takes a tenth of a second to import
 
-    mechanisms: list[ClientMechanism] = [ScramClient(user, password, name) for name in reversed(USER_MECHANISMS)]
+        mechanisms += [ScramClient(user, password, name) for name in reversed(USER_MECHANISMS)]
     if tls or is_loopback(host):
         return SaslClient([*mechanisms, PlainClient(user, password)], hostname or host)
     note = "; PLAIN, which shows the password, is used with TLS or on loopback only"
@@ -305,8 +309,9 @@ def connect(
 
     `url` is "amqp://user:password@host:port" or "amqps://…", or just a host; times are seconds. `hostname` (default:
     the host) goes into open and SASL and names the virtual host. A `user` authenticates by SCRAM-SHA-512 or -256, or by
-    PLAIN if the connection has TLS or is on loopback, never as anonymous; `external` by the certificate in `ssl`,
-    `credential` by that of a process of the suite (SCRAM-SHA-256, or TLS and EXTERNAL, and nothing else).
+    PLAIN if the connection has TLS or is on loopback, never as anonymous; `external` by the certificate in `ssl`, a
+    token as password by PLAIN only, `credential` by that of a process of the suite (SCRAM-SHA-256, or TLS and EXTERNAL,
+    and nothing else).
     Raises ValueError if it is not a URL of AMQP.
     """
     name = host or "localhost"

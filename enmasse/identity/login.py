@@ -46,3 +46,8 @@ def stated(properties: Mapping[Any, Any]) -> Login | None:
         return None
     known = str(credentials) if isinstance(credentials, str) else None
     return Login(Principal(str(name), tuple(map(str, groups))), known, expires)
+
+
+def may_be_token(password: str) -> bool:
+    """Return whether a password has the form of a token (JWT, RFC 7519): three parts, and the first one is JSON."""
+    return password.startswith("eyJ") and password.count(".") == 2  # {" in base64

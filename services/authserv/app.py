@@ -28,6 +28,7 @@ from enmasse.identity.admission import Admission
 from enmasse.identity.audit import LoginAudit
 from enmasse.identity.credentials import AnyPeers, Credential, Peers, own, peers_at
 from enmasse.identity.failures import Failures, network_of
+from enmasse.identity.login import may_be_token
 from enmasse.identity.passwords import PasswordChecks
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
@@ -278,7 +279,7 @@ class AuthService:
         return await self.users.check(user, password)
 
     def _may_be_token(self, password: str) -> bool:
-        return bool(self.issuers) and password.startswith("eyJ") and password.count(".") == 2  # {" in base64
+        return bool(self.issuers) and may_be_token(password)
 
     async def check_token(self, token: str) -> Proof | None:
         """Return the identity that a token proves. Raises Unavailable."""
@@ -320,7 +321,7 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
         service.metrics,
         metrics_secret=config.metrics_secret,
         check=lambda: _state(service, client),
-        counts=lambda: {"users": len(service.users)},
+        counts=lambda: {"users": len(service.users), "issuers": len(service.issuers)},
     )
     await health.start()
     hub = Hub(loop)
