@@ -18,7 +18,8 @@ from enmasse.errors import marked
 from enmasse.identity.credentials import Credential
 from enmasse.text import offset_option
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 15.0
+"""Longer than the 10 s after which the server answers a login that cannot be checked."""
 
 
 @asynccontextmanager

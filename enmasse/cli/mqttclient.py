@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from enmasse.aio.mqtt import Client
     from enmasse.mqtt.packets import Will
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 15.0
+"""Longer than the 10 s after which the server answers a login that cannot be checked."""
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 NEVER = "never"
 NO_END = 0xFFFFFFFF

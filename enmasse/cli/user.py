@@ -87,8 +87,13 @@ def add(
     with configfile.locked(path.parent):
         text = configfile.read(path, "{}\n")
         _absent(path, name, text)
+        is_first = not path.exists()
         _write(path, text, jsonfile.add(text, name, entry))
     _done(f"added {name} to {path}", shown)
+    if is_first and name != ANONYMOUS:
+        report("It is the first entry: clients without a user are refused from now on.")
+    if not groups:
+        report(f"{name} may do nothing yet: `enmasse user allow {name} send,recv ADDRESS` adds a permission.")
 
 
 @command.command("password")

@@ -37,7 +37,8 @@ def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     facts += [("CA", options.ca)] if options.ca is not None else []
     facts += [("HTTP", f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]
     found = [f"{name:6} {value}" for name, value in facts]
-    return ["", *found, "", "Try in another terminal:", *(f"  {line}" for line in _commands(options, list(addresses)))]
+    how = "as a user, by ENMASSE_USER and ENMASSE_PASSWORD_FILE" if options.users else "in another terminal"
+    return ["", *found, "", f"Try {how}:", *(f"  {line}" for line in _commands(options, list(addresses)))]
 
 
 def _commands(options: Options, addresses: list[dict[str, Any]]) -> list[str]:
