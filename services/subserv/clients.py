@@ -387,7 +387,7 @@ class Clients:
             return _Plan(each, QUOTA, too_many, None)
         share = None
         try:
-            share = self.sessions.share_of(each.filter)
+            share = self.sessions.share_of(session.record.client, each.filter)
             filter = each.filter if share is None else next(iter(share.filters))
             if (fault := fault_of_filter(filter)) is not None:
                 raise FilterRefused(f"the filter {fault}")
@@ -414,13 +414,13 @@ class Clients:
 
     def _touch(self, session: Session, filters: Iterable[str]) -> None:
         """Note that the targets of these filters may have changed."""
-        shares = {share.id for share in map(self._share, filters) if share is not None}
+        shares = {share.id for filter in filters if (share := self._share(session, filter)) is not None}
         self._leave(shares)
         self._brokers.touch((session.id, *shares))
 
-    def _share(self, filter: str) -> Share | None:
+    def _share(self, session: Session, filter: str) -> Share | None:
         try:
-            return self.sessions.share_of(filter)
+            return self.sessions.share_of(session.record.client, filter)
         except ValueError:
             return None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from urllib.parse import quote
 
-from enmasse.identity.owned import owner, queue_prefix
+from enmasse.identity.owned import owned, owner, queue_prefix
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.names import session_prefix
 
@@ -31,8 +31,10 @@ def session_id(client: str) -> str:
     return "mqtt." + _escaped(client)
 
 
-def share_id(group: str, filter: str) -> str:
-    """Return the id of the subscription that a group shares."""
+def share_id(group: str, filter: str, user: str = ANONYMOUS) -> str:
+    """Return the id of the subscription that a group of a user's clients shares. A group's name has no `/`."""
+    if user != ANONYMOUS:
+        group = owned(Principal(user), group)
     digest = hashlib.sha256(f"{group}/{filter}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return f"share.{_escaped(group)}.{digest}"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from enmasse.identity.owned import owner
 from enmasse.model.sessions import Outgoing, PacketChange, Subscription
 from enmasse.mqtt.topics import parse_share
 from enmasse.stores import Change
@@ -202,12 +203,14 @@ class Sessions:
         self.identity = Identity()
         self._ends: list[tuple[float, str]] = []
 
-    def share_of(self, filter: str) -> Share | None:
-        """Return a new shared subscription, without members; None: the filter is an ordinary one. Raises ValueError."""
+    def share_of(self, client: str, filter: str) -> Share | None:
+        """Return a new shared subscription of the client's user, without members; None: the filter is an ordinary one.
+        Raises ValueError."""
         parts = parse_share(filter)
         if parts is None:
             return None
-        return Share(self.identity.share(names.share_id(parts.group, parts.filter)), parts.filter, filter)
+        id = names.share_id(parts.group, parts.filter, owner(client).user)
+        return Share(self.identity.share(id), parts.filter, filter)
 
     def put(self, record: SessionRecord) -> Session:
         """Take over this record as the state of its session. Return the session; a new one if the record's `created`
@@ -249,7 +252,7 @@ class Sessions:
         for each in subscriptions:
             if each.filter not in session.subscriptions:
                 self.subscriptions += 1
-                share = self.share_of(each.filter)
+                share = self.share_of(session.record.client, each.filter)
                 if share is None:
                     own.append(each.filter)
                 else:
@@ -262,7 +265,8 @@ class Sessions:
         """Remove subscriptions; return the removed ones."""
         gone = [each for filter in filters if (each := session.subscriptions.pop(filter, None)) is not None]
         self.subscriptions -= len(gone)
-        shares = [share.id for share in (self.share_of(each.filter) for each in gone) if share is not None]
+        client = session.record.client
+        shares = [share.id for share in (self.share_of(client, each.filter) for each in gone) if share is not None]
         self._leave(session, shares)
         if len(shares) < len(gone):
             session.filters = session.filters.difference(each.filter for each in gone)

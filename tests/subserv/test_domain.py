@@ -148,6 +148,7 @@ def test_shares_live_as_long_as_their_members(changes: list[tuple[str, set[str],
 
 @given(IDS, IDS)
 def test_ids_name_one_subscriber(one: str, other: str) -> None:
+    assert names.share_id("g", "a") == names.share_id("g", "a", "anonymous") != names.share_id("g", "a", "alice")
     made = [names.session_id(one), names.amqp_id(one), names.share_id(one, other), names.session_id(other)]
     assert (made[0] == made[3]) == (one == other) and len(set(made[:3])) == 3
     for id in made:

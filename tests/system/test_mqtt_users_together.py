@@ -65,30 +65,40 @@ def ports(suite: Suite) -> list[int]:
 
 
 @pytest.mark.parametrize("gateways", [(0, 0), (0, 1)])
-def test_messages_of_a_group_go_to_others_when_a_member_loses_its_right(
-    suite: Suite, clients: Front, gateways: tuple[int, int]
-) -> None:
-    """Messages that it has not acknowledged, and all later ones, go to the other user's client."""
+def test_groups_belong_to_their_users(suite: Suite, clients: Front, gateways: tuple[int, int]) -> None:
+    """Each user's group of this name gets all messages, and what waits for it goes to no other user's clients."""
     write_users(suite, {**USERS, "temp": TEMP})
     clients.wait_code(0, "temp", "pw-t")
     first, second = (ports(suite)[number] for number in gateways)
-    wait_for("its rights", lambda: _may_read(clients, first))
-    leaves = clients.device("leaves", "temp", "pw-t", port=first)
-    stays = clients.device("stays", "alice", "pw-a", port=second)
-    for member in (leaves, stays):
+    wait_for("its rights", lambda: _may_read(clients, first) and _may_read(clients, second))
+    ours = [clients.device(f"ours-{n}", "temp", "pw-t", port=port) for n, port in enumerate((first, second))]
+    theirs = clients.device("theirs", "alice", "pw-a", port=second)
+    for member in (*ours, theirs):
         assert member.subscribe("$share/team/news/#", "$share/team/#") == [1, 0x87]
     admin = clients.device("source", "admin", "pw-admin")
-    wanted = {b"%d" % number for number in range(40)}
-    for payload in sorted(wanted)[:20]:
+    for member in ours:
+        member.close()
+    wanted = [b"%d" % number for number in range(10, 20)]
+    for payload in wanted:
         assert admin.publish("news/x", payload) == 0
-    assert leaves.message().payload in wanted  # in flight
+    assert [theirs.receive() for _ in wanted] == wanted
+    other = clients.device("other", "alice", "pw-a", port=first)
+    assert other.subscribe("$share/team/news/#") == [1]
+    theirs.close()
+    assert admin.publish("news/x", b"last") == 0
+    assert other.receive() == b"last"  # and nothing of what waits for the other user's group
+    back = clients.device("ours-0", "temp", "pw-t", port=second, clean=False)
+    assert [back.receive() for _ in (*wanted, b"last")] == [*wanted, b"last"]
+
+
+def test_a_group_of_a_user_without_the_right_gets_nothing(suite: Suite, clients: Front) -> None:
+    write_users(suite, {**USERS, "temp": TEMP})
+    clients.wait_code(0, "temp", "pw-t")
+    wait_for("its rights", lambda: _may_read(clients, suite.mqtt_port))
+    member = clients.device("leaves", "temp", "pw-t")
+    assert member.subscribe("$share/team/news/#") == [1]
     write_users(suite, USERS)
-    for payload in sorted(wanted)[20:]:
-        assert admin.publish("news/x", payload) == 0
-    found: set[bytes] = set()
-    while found != wanted:
-        found.add(stays.receive())
-    assert leaves.until_closed() == 0x87
+    assert member.until_closed() == 0x87
 
 
 def _may_read(clients: Front, port: int) -> bool:
