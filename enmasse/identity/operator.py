@@ -35,7 +35,7 @@ def read_secret(data: Path) -> str | None:
 
 
 def read_line(file: Path) -> str | None:
-    """Return the secret in a file; None if there is none, or this process cannot read it."""
+    """Return the secret in a file; None if the file is missing, empty, or not readable for this process."""
     try:
         return file.read_text(encoding="ascii").strip() or None
     except (OSError, UnicodeDecodeError):

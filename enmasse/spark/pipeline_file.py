@@ -103,7 +103,7 @@ STAGES = ("windows", "alerts", "commands")
 
 
 def seconds(value: Any) -> int:
-    """Return a duration in seconds; 0 if it is none."""
+    """Return a duration in seconds; 0 if the value is not a duration."""
     found = re.fullmatch(r"([1-9]\d{0,8}) +([a-z]+?)s?", value) if isinstance(value, str) else None
     return int(found[1]) * UNITS.get(found[2], 0) if found else 0
 
