@@ -64,6 +64,11 @@ def escape(topic: str) -> str:
     return "/".join([_escape_level(level) for level in topic.split("/")])
 
 
+def wire_form(topic: str) -> str:
+    """Return the name on AMQP that a topic or filter would have if an address took all of it."""
+    return "/".join(_escape_filter(topic.split("/")))
+
+
 def unescape(name: str) -> str:
     """Return the topic of levels that `escape` wrote. Of any other name too: what no topic can hold gets its percent
     form."""

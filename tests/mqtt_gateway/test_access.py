@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from enmasse.identity.filters import may_receive
 from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
 from enmasse.model import feeds
@@ -20,7 +21,14 @@ from enmasse.model.names import AddressName
 from enmasse.model.topics import FilterRefused, TopicMap
 from enmasse.model.users import Permission
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.amqp.access import NOBODY, Access, may_receive, may_send
+from services.mqtt_gateway.amqp.access import (
+    NOBODY,
+    Access,
+    may_have_replies,
+    may_send,
+    may_send_to,
+    may_subscribe,
+)
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.ports import Refused, Request
 from tests.authserv.published import AUDIENCE, Published
@@ -101,6 +109,36 @@ def test_subscriptions(patterns: tuple[str, ...], filter: str, allowed: bool) ->
     rights = of(*(patterns or ("none",))).rights(ALICE)
     assert rights is not None
     assert may_receive(rights, TOPICS, filter) is allowed
+
+
+NO_DEFAULT = TopicMap(
+    {AddressName("q"): Address(type="queue", flavor="f"), AddressName("t"): Address(type="topic", flavor="f")}
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "allowed"),
+    [
+        ("q/#", "q/x", True),  # the subscription service refuses it
+        ("q", "q/x", False),
+        ("none", "q/x", False),
+        ("none", "no/x", False),
+        ("no/#", "no/x", True),
+        ("no/a%2Eb", "no/a.b", True),
+        ("t/#", "t/x", True),
+        ("none", "t/x", False),
+    ],
+)
+def test_a_client_does_not_learn_which_addresses_there_are(pattern: str, name: str, allowed: bool) -> None:
+    """What no address takes is refused as what one takes; who may use the name gets the reason."""
+    rights = of(pattern).rights(ALICE)
+    assert rights is not None
+    for filter in (name, f"$share/g/{name}"):
+        assert may_subscribe(rights, NO_DEFAULT, filter) is allowed
+    if name != "q/x":
+        assert may_send_to(rights, name, Route.find(name, NO_DEFAULT)) is allowed
+        assert may_have_replies(rights, NO_DEFAULT, name) is allowed
+    assert may_send_to(rights, "$SYS/broker/connection/b/state", None)
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,13 @@ def test_publishing_with_mqtt_5(clients: Front) -> None:
     assert device.publish("news/x", retain=True) == 0x87
     assert device.publish("own/x") in (0, 0x10)  # rest/own/x
     assert device.publish("own/x/y") == 0x87
+    allowed = ("devices/alice/x", "news/x", "$reply/_topo/0/r/temp.1")
+    for topic in (*allowed, "devices/bob/x", "own/x/y", "$reply/_topo/0/r/q"):
+        reason = 0 if topic in allowed else 0x87
+        given = Properties(response_topic=topic)
+        assert device.publish("devices/alice/x", properties=given) in ((0, 0x10) if not reason else (reason,)), topic
+        will = Will("devices/alice/x", b"", properties=given)
+        assert clients.code("alice", "pw-a", will=will) == reason
     device.send(Publish("devices/bob/x", b"x", 0))
     assert device.until_closed() == 0x87
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from enmasse.identity.filters import may_receive
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
@@ -18,10 +19,10 @@ from enmasse.identity.quotas import Quotas
 from enmasse.model import feeds
 from enmasse.model.feeds import GrantedUser
 from enmasse.model.names import is_temporary
-from enmasse.model.topics import FilterRefused, TopicMap
+from enmasse.model.topics import FilterRefused, TopicMap, wire_form
 from enmasse.mqtt import reasons
 from enmasse.mqtt.topics import parse_share
-from services.mqtt_gateway.amqp.mapping import Route
+from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE, Route
 from services.mqtt_gateway.amqp.publishing import Way
 from services.mqtt_gateway.ports import Refused
 
@@ -112,19 +113,39 @@ def may_send(rights: Rights, route: Route) -> bool:
     return rights.allows("send", route.to) or _is_reply(route)
 
 
+def may_send_to(rights: Rights, topic: str, route: Route | None) -> bool:
+    """As `may_send`. The name of a topic that no address takes is as written, so that the answer to a client without
+    permission does not show which addresses there are. The state of bridges is ignored, not refused."""
+    if route is None:
+        return topic.startswith(BRIDGE_STATE) or rights.allows("send", wire_form(topic))
+    return may_send(rights, route)
+
+
 def _is_reply(route: Route) -> bool:
     return route.type is None and is_temporary(route.to)
 
 
-def may_receive(rights: Rights, topics: TopicMap, filter: str) -> bool:
-    """Return whether a client may subscribe: `recv` on all names on AMQP that the filter matches. A filter that no
-    address takes is for the subscription service to refuse."""
+def may_subscribe(rights: Rights, topics: TopicMap, filter: str) -> bool:
+    """As `may_receive`; a filter that no address takes counts as written, so that the answer to a client without
+    permission does not show which addresses there are."""
+    if not may_receive(rights, topics, filter):
+        return False
     share = parse_share(filter)
+    plain = filter if share is None else share.filter
     try:
-        names = topics.wire_filters(filter if share is None else share.filter)
+        topics.targets(plain)
     except FilterRefused:
-        return True
-    return all(rights.covers("recv", name).allowed for name in names)
+        return rights.covers("recv", wire_form(plain)).allowed
+    return True
+
+
+def may_have_replies(rights: Rights, topics: TopicMap, topic: str) -> bool:
+    """Return whether a client may state this response topic: `recv` on its name on AMQP, because the client listens
+    there; a temporary address needs none."""
+    route = Route.find(topic, topics)
+    return rights.allows("recv", wire_form(topic) if route is None else route.to) or (
+        route is not None and _is_reply(route)
+    )
 
 
 def ways(find: Callable[[str], Way | None], rights: Rights | None) -> Callable[[str], Way | None]:
@@ -135,6 +156,9 @@ def ways(find: Callable[[str], Way | None], rights: Rights | None) -> Callable[[
 
 def _allowed(find: Callable[[str], Way | None], rights: Rights, topic: str) -> Way | None:
     way = find(topic)
-    if way is None or rights.allows("send", way.route.to) or _is_reply(way.route):
+    if way is None:
+        if may_send_to(rights, topic, None):
+            return None
+    elif rights.allows("send", way.route.to) or _is_reply(way.route):
         return way
     raise NotAllowed

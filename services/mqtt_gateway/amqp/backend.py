@@ -28,8 +28,9 @@ from enmasse.model.feeds import AddressChanges, Addresses, Permissions, complete
 from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
+from enmasse.mqtt.packets import Will
 from services.mqtt_gateway.amqp import lanes
-from services.mqtt_gateway.amqp.access import NOBODY, Access, may_send
+from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send_to
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
 from services.mqtt_gateway.amqp.logins import Logins
 from services.mqtt_gateway.amqp.mapping import Route
@@ -326,7 +327,7 @@ class AmqpBackend:
     async def _open(self, request: Request, client: Client, login: Login) -> Session:
         will, will_to = None, ""
         if request.will is not None:
-            will_to = self._will_to(request.will.topic, login)
+            will_to = self._will_to(request.will, login)
             author = None if self.access.anonymous else authors.of_login(login)
             stated = author, self.control.seal
             will = will_message(request.client_id, request.will, self.shared.topics, request.expiry, *stated)
@@ -362,16 +363,20 @@ class AmqpBackend:
         else:
             self._review(session)
 
-    def _will_to(self, topic: str, login: Login) -> str:
+    def _will_to(self, will: Will, login: Login) -> str:
         """The name on AMQP of a will's topic; empty if no address takes it. Raises Refused."""
+        topic, response = will.topic, will.properties.response_topic
         route = Route.find(topic, self.shared.topics)
         rights = self.access.rights(login)
-        if route is None:
-            return ""
-        if rights is not None and not may_send(rights, route):
+        if response is not None and rights is not None and not may_have_replies(rights, self.shared.topics, response):
+            self.access.refused["will"] += 1
+            raise Refused(
+                reasons.NOT_AUTHORIZED, f"no permission to receive from {response[:100]!r}, the response topic"
+            )
+        if rights is not None and not may_send_to(rights, topic, route):
             self.access.refused["will"] += 1
             raise Refused(reasons.NOT_AUTHORIZED, f"no permission to send a will to {topic[:100]!r}")
-        return route.to
+        return "" if route is None else route.to
 
     async def _opened(self, request: Request) -> OpenReply:
         body = Open(

@@ -13,6 +13,7 @@ from msgspec import structs
 from enmasse import log as logs
 from enmasse.amqp.errors import AmqpError
 from enmasse.identity import authors
+from enmasse.identity.filters import may_receive
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
 from enmasse.model import sessions as wire
@@ -20,7 +21,7 @@ from enmasse.model.sessions import Outgoing
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
-from services.mqtt_gateway.amqp.access import NotAllowed, may_receive, ways
+from services.mqtt_gateway.amqp.access import NotAllowed, may_have_replies, may_subscribe, ways
 from services.mqtt_gateway.amqp.control import PacketIds, RequestFailed, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters
@@ -164,7 +165,11 @@ class MqttSession(Publisher):
         try:
             way = self._way(publish.topic)
         except NotAllowed:
-            self._forbid(publish)
+            self._forbid(publish, f"no permission to send to {publish.topic[:100]!r}")
+            return
+        rights, response = self.rights, publish.properties.response_topic
+        if rights is not None and response is not None and not may_have_replies(rights, shared.topics, response):
+            self._forbid(publish, f"no permission to receive from {response[:100]!r}, the response topic")
             return
         if way is None:
             if qos == 2 or not publish.topic.startswith(BRIDGE_STATE):
@@ -196,10 +201,9 @@ class MqttSession(Publisher):
         elif publish.retain and reason == reasons.RETAIN_NOT_SUPPORTED and self.client is not None:
             self.client.disconnect(reason, text)
 
-    def _forbid(self, publish: Publish) -> None:
+    def _forbid(self, publish: Publish, text: str) -> None:
         access, packet_id, qos = self._shared.access, publish.packet_id, publish.qos
         access.refused["publish"] += 1
-        text = f"no permission to send to {publish.topic[:100]!r}"
         if self._shared.drops_unauthorized and not self.v5:
             access.dropped += 1
             if qos:
@@ -349,7 +353,7 @@ class MqttSession(Publisher):
         rights, topics = self.rights, self._shared.topics
         if rights is None:
             return {}
-        found = dict.fromkeys(each.filter for each in asked if not may_receive(rights, topics, each.filter))
+        found = dict.fromkeys(each.filter for each in asked if not may_subscribe(rights, topics, each.filter))
         self._shared.access.refused["subscribe"] += len(found)
         return found
 
