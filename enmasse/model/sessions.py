@@ -92,6 +92,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True):
     """`open`: a client connects. `clean`: Clean Session (3.1.1), Clean Start (5): an old session ends first.
 
     `expiry`: Session Expiry Interval; of 3.1.1: 0 with Clean Session, NEVER without. `peer`: where it connects from.
+    `groups`: those that a token has stated, of a user without an entry in users.json.
     """
 
     client: ClientId
@@ -101,6 +102,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Literal[4, 5]
     peer: str = ""
     will: bool = False
+    groups: list[str] | None = None
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True):

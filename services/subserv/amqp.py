@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
+from enmasse import log
+from enmasse.identity.authors import Author
+from enmasse.identity.owned import owner
+from enmasse.identity.permissions import Rights
+from enmasse.identity.principal import ANONYMOUS
 from enmasse.model.topics import FilterRefused
 from enmasse.stores import Change, Store
 from services.subserv import names, records
@@ -143,6 +149,25 @@ class AmqpSubscriptions:
             self._forget(subscriber)
             await self._binder.applied(subscriber.id)
             return True
+
+    async def end_forbidden(self, rights_of: Callable[[Author], Rights | None]) -> None:
+        """End what users may no longer receive: filters, and subscriptions of which none is left. The anonymous
+        user's without an entry stay. `rights_of` returns None for an unknown user. Raises StoreError."""
+        changes: list[Awaitable[object]] = []
+        for name, each in list(self._by_name.items()):
+            user = owner(name).user
+            rights = rights_of(Author(user))
+            if rights is None and user == ANONYMOUS:
+                continue
+            filters = each.record.filters
+            gone = [filter for filter in filters if rights is None or not rights.covers("recv", filter).allowed]
+            if rights is None or (gone and len(gone) == len(filters)):
+                changes.append(self.close(name))
+            elif gone:
+                changes.append(self.unsubscribe(name, gone))
+            if gone:
+                log.get(client=name).info("subserv.subscriptions.forbidden", filters=[each[:200] for each in gone[:20]])
+        await asyncio.gather(*changes)  # beside each other: each waits a while for a broker that is away
 
     def _forget(self, subscriber: AmqpSubscription) -> None:
         self.by_id.pop(subscriber.id, None)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from enmasse import process
+from enmasse import log, process
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Subscription
 from enmasse.model.topics import FilterRefused
@@ -40,6 +40,7 @@ MAX_SUBSCRIPTIONS = 20_000
 MAX_SUBSCRIPTIONS_ALL = 1_000_000
 UNSPECIFIED, IMPLEMENTATION, FILTER_INVALID, QUOTA, NO_SHARED = 0x80, 0x83, 0x8F, 0x97, 0x9E
 TAKEN_OVER = 0x8E
+NOT_AUTHORIZED = 0x87
 NO_SUBSCRIPTION = 0x11
 
 
@@ -125,6 +126,7 @@ class Clients:
                 will=request.will,
                 since=now,
                 round=old.record.round if old is not None and present else 0,
+                groups=None if request.groups is None else tuple(request.groups),
             )
             changes = [records.put(records.SESSIONS, request.client, fresh), sessions.identity.used(epoch)]
             undo: list[Undo] = []
@@ -354,18 +356,30 @@ class Clients:
             codes = [0 if filter in session.subscriptions else NO_SUBSCRIPTION for filter in request.filters]
             gone = [filter for filter in dict.fromkeys(request.filters) if filter in session.subscriptions]
             if gone:
-                keys = [records.filter_key(request.client, filter) for filter in gone]
-                await self._store.write([records.remove(records.FILTERS, key) for key in keys])
-                self.sessions.unsubscribe(session, gone)
-                failed = await self._unbind(session, gone)
+                await self._end_subscriptions(session, gone)
+                failed = await self._binder.applied(session.id)
                 if failed:  # done as soon as the broker can be asked; the client is answered now
                     return wire.UnsubscribeReply(codes=codes, sources=self._sources.tell(session), reason=failed)
             return wire.UnsubscribeReply(codes=codes, sources=self._sources.tell(session))
 
-    async def _unbind(self, session: Session, gone: Iterable[str]) -> str:
-        """Wait until no broker leads these filters to the session; return the reason if one still does."""
+    async def end_forbidden(self, client: str, forbidden: Callable[[Session], list[str]]) -> None:
+        """End the subscriptions that the user may no longer have; a client that is connected is disconnected, because
+        its gateway does so too, unless it has missed the change. Raises StoreError."""
+        async with self._turns.of(client):
+            session = self.sessions.by_client.get(client)
+            gone = [] if session is None else forbidden(session)
+            if session is None or not gone:
+                return
+            await self._end_subscriptions(session, gone)
+            log.get(client=client).info("subserv.subscriptions.forbidden", filters=[each[:200] for each in gone[:20]])
+            self.disconnect(client, NOT_AUTHORIZED)
+
+    async def _end_subscriptions(self, session: Session, gone: Iterable[str]) -> None:
+        """End these subscriptions; brokers are told, and not waited for. Raises StoreError."""
+        keys = [records.filter_key(session.record.client, filter) for filter in gone]
+        await self._store.write([records.remove(records.FILTERS, key) for key in keys])
+        self.sessions.unsubscribe(session, gone)
         self._touch(session, gone)
-        return await self._binder.applied(session.id)
 
     def _within_limits(self, session: Session, asked: Iterable[Subscription]) -> Iterable[tuple[Subscription, str]]:
         """Yield each subscription with the reason why it exceeds a limit; empty: it is within all."""

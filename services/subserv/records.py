@@ -35,6 +35,7 @@ Earlier versions wrote `start`, how often the service has started (decimal)."""
 class SessionRecord(msgspec.Struct, kw_only=True, frozen=True):
     """A session. `created`: the epoch with which it began. `since`, `ends`: seconds since 1970; `ends` None while it is
     connected, and if it never ends. `round`: counts completed subscribes.
+    `groups`: as in Author, of the user that opened it last.
     """
 
     client: str
@@ -49,6 +50,7 @@ class SessionRecord(msgspec.Struct, kw_only=True, frozen=True):
     since: float
     ends: float | None = None
     round: int = 0
+    groups: tuple[str, ...] | None = None
 
 
 class AmqpRecord(msgspec.Struct, kw_only=True, frozen=True):

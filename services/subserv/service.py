@@ -12,7 +12,11 @@ from enmasse import log
 from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
 from enmasse.decoding import unpack
+from enmasse.identity.authors import Author
 from enmasse.identity.credentials import AnyCredential
+from enmasse.identity.filters import may_receive
+from enmasse.identity.owned import owner
+from enmasse.identity.principal import ANONYMOUS
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import WireName, address_name
@@ -37,7 +41,7 @@ from services.subserv.portions import portions
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
 from services.subserv.retaining import RetainedMessages
 from services.subserv.returning import Returning
-from services.subserv.sessions import Sessions
+from services.subserv.sessions import Session, Sessions
 from services.subserv.sources import SessionSources
 from services.subserv.turns import Turns
 
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
 
 TICK = 0.5
 """Seconds between two looks at what has expired."""
+REVIEW = 2.0
+"""Seconds from a change of permissions or addresses to a look at all subscriptions."""
 FORGET = 5.0
 """Seconds between two looks at what brokers have settled."""
 SETTLE = 0.5
@@ -90,6 +96,8 @@ class SubscriptionService:
         self.configured = False
         """The configuration service is connected."""
         self._changed = asyncio.Event()
+        self._to_review = asyncio.Event()
+        """Permissions or addresses have changed."""
 
     async def load(self) -> None:
         """Read what is in the store. Raises StoreError; ValueError if a newer release wrote it."""
@@ -197,7 +205,7 @@ class SubscriptionService:
         receivers = (
             follow(connection, "addresses/changes", feeds.completed(self._on_addresses), feeds.AddressChanges),
             follow(connection, "placements/changes", feeds.completed(self._on_placements), feeds.PlacementChanges),
-            follow(connection, "permissions", self.permits.replace, feeds.Permissions),
+            follow(connection, "permissions", self._on_permissions, feeds.Permissions),
         )
         for receiver in receivers:
             receiver.on_closed = lambda _: ended.set()
@@ -206,6 +214,10 @@ class SubscriptionService:
             await ended.wait()
         finally:
             self.configured = False
+
+    def _on_permissions(self, body: feeds.Permissions) -> None:
+        self.permits.replace(body)
+        self._to_review.set()
 
     def _on_addresses(self, body: feeds.Addresses) -> None:
         was_complete = self.complete
@@ -227,12 +239,13 @@ class SubscriptionService:
             for broker in self.brokers:
                 broker.conversation.read_again()  # what may be deleted is known only now
         self._changed.set()
+        self._to_review.set()
 
     # as time goes by
 
     async def run(self) -> None:
         """Run the service until cancelled."""
-        await asyncio.gather(self._follow_changes(), self._expire(), self._forget())
+        await asyncio.gather(self._follow_changes(), self._review(), self._expire(), self._forget())
 
     async def _follow_changes(self) -> None:
         while True:
@@ -247,6 +260,37 @@ class SubscriptionService:
                 self._went_wrong("follow a change of addresses", error)
                 self._changed.set()
             await asyncio.sleep(SETTLE)
+
+    async def _review(self) -> None:
+        """End stored subscriptions whose user is gone, or may no longer receive what they match; never on a partial
+        view. The wait lets newer permissions arrive, by which a gateway may have let a client in."""
+        while True:
+            await self._to_review.wait()
+            await asyncio.sleep(REVIEW)
+            self._to_review.clear()
+            if not self.complete or not self.permits.known.is_set() or self.permits.anonymous:
+                continue
+            try:
+                async for some in portions(list(self.sessions.by_client)):
+                    for client in some:
+                        if self._forbidden(self.sessions.by_client.get(client)):
+                            await self.clients.end_forbidden(client, self._forbidden)
+                await self.amqp.end_forbidden(self.permits.rights)
+            except Exception as error:
+                self._went_wrong("end subscriptions that are no longer allowed", error)
+                self._to_review.set()
+
+    def _forbidden(self, session: Session | None) -> list[str]:
+        """Return the filters that the session's user may not receive. Sessions of the anonymous user wait for its
+        entry: they may be of the time without users."""
+        if session is None:
+            return []
+        user = owner(session.record.client).user
+        rights = self.permits.rights(Author(user, session.record.groups))
+        if rights is None:
+            return [] if user == ANONYMOUS else list(session.subscriptions)
+        topics = self.desired.topics
+        return [filter for filter in session.subscriptions if not may_receive(rights, topics, filter)]
 
     async def _forget(self) -> None:
         """Forget messages of contended sources that brokers can no longer deliver: their queue was empty, twice.

@@ -225,6 +225,12 @@ def test_subscriptions_of_amqp_clients_belong_to_their_users(suite: Suite) -> No
         amqp_users.send_one(temp.connection, "news/a", "for temp")
         found = temp.reads(own[0])
         assert found is not None and found.receive(PATIENCE).body == "for temp"
+        found.close()
+        assert temp.ask("subscribe", body="news/b")[0] == {"news/b": True}
+        amqp_users.apply(suite, {**users, "temp": entry("pw-t", *CONTROL, allow("news/b"))})
+        wait_for("one filter is ended", lambda: temp.ask("list")[0] == {"news/b": True})
+        amqp_users.apply(suite, {**users, "temp": entry("pw-t", *CONTROL)})
+        wait_for("the subscription is ended", lambda: temp.ask("list") == ({}, []))
     write_users(suite, USERS)
 
 

@@ -331,7 +331,7 @@ class AmqpBackend:
             author = None if self.access.anonymous else authors.of_login(login)
             stated = author, self.control.seal
             will = will_message(request.client_id, request.will, self.shared.topics, request.expiry, *stated)
-        reply = await self._opened(request)
+        reply = await self._opened(request, login)
         try:
             if reply.previous_will and not reply.present:
                 self.wills.session_ended(request.client_id)
@@ -378,7 +378,8 @@ class AmqpBackend:
             raise Refused(reasons.NOT_AUTHORIZED, f"no permission to send a will to {topic[:100]!r}")
         return "" if route is None else route.to
 
-    async def _opened(self, request: Request) -> OpenReply:
+    async def _opened(self, request: Request, login: Login) -> OpenReply:
+        groups = authors.of_login(login).groups
         body = Open(
             client=request.client_id,
             gateway=self.name,
@@ -387,6 +388,7 @@ class AmqpBackend:
             protocol=5 if request.version == 5 else 4,
             peer=request.peer,
             will=request.will is not None,
+            groups=None if groups is None else list(groups),
         )
         try:
             return await self.control.request("open", body, OpenReply, OPENING)
