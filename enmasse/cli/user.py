@@ -90,6 +90,8 @@ def add(
         is_first = not path.exists()
         _write(path, text, jsonfile.add(text, name, entry))
     _done(f"added {name} to {path}", shown)
+    if "/" in name and not name.startswith(GROUP):
+        report("warning: with / in its name the user cannot reach topics of ${user} over MQTT, only over AMQP.")
     if is_first and name != ANONYMOUS:
         report("It is the first entry: clients without a user are refused from now on.")
     if not groups:
