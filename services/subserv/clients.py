@@ -375,7 +375,7 @@ class Clients:
             self.disconnect(client, NOT_AUTHORIZED)
 
     async def _end_subscriptions(self, session: Session, gone: Iterable[str]) -> None:
-        """End these subscriptions; brokers are told, and not waited for. Raises StoreError."""
+        """End these subscriptions. Brokers are notified, and not waited for. Raises StoreError."""
         keys = [records.filter_key(session.record.client, filter) for filter in gone]
         await self._store.write([records.remove(records.FILTERS, key) for key in keys])
         self.sessions.unsubscribe(session, gone)
