@@ -66,13 +66,16 @@ class Followed:
         """Return the context for the next connection."""
         stamps = self._stamps()
         if stamps != self._seen:
+            changed = ", ".join(
+                file for file, *both in zip(self._files, self._seen, stamps, strict=True) if len(set(both)) > 1
+            )
             self._seen = stamps
             try:
                 self._context = self._make()
             except (OSError, ValueError) as error:
-                log.error("tls.certificate.rejected", cert=self._files[0], reason=str(error))
+                log.error("tls.certificate.rejected", cert=changed, reason=str(error))
             else:
-                log.info("tls.certificate.renewed", cert=self._files[0])
+                log.info("tls.certificate.renewed", cert=changed)
         return self._context
 
     def listening(self) -> ssl.SSLContext:
