@@ -220,13 +220,13 @@ class AuthService:
         self._under_way[key] += 1
         return True
 
-    def end(self, user: str, address: str | None) -> None:
-        """Note that an attempt has ended. Where the address is not known, that counts DELAY later: it bounds the
-        guesses there, as failures do elsewhere."""
-        if address is None:
+    def end(self, user: str, address: str | None, *, failed: bool) -> None:
+        """Note that an attempt has ended. A failure from an address that is not known counts as under way DELAY longer,
+        which bounds the guesses there, as failures do elsewhere."""
+        if address is None and failed:
             self._loop.call_later(DELAY, self._ended, (user, ""))
         else:
-            self._ended((user, network_of(address)))
+            self._ended((user, network_of(address) if address is not None else ""))
 
     def _ended(self, key: tuple[str, str]) -> None:
         self._under_way[key] -= 1

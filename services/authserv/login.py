@@ -122,11 +122,11 @@ class Login(Handler):
         self._trying = self._trying or self._service.begin(self._user, self._address)
         return self._trying
 
-    def _end(self) -> bool:
+    def _end(self, *, failed: bool = False) -> bool:
         """End the attempt; return whether there was one."""
         trying, self._trying = self._trying, False
         if trying:
-            self._service.end(self._user, self._address)
+            self._service.end(self._user, self._address, failed=failed)
         return trying
 
     def _verifier(self, user: str, mechanism: str) -> Verifier | None:
@@ -185,7 +185,7 @@ class Login(Handler):
 
     def ended(self, mechanism: str, user: str | None, answer: Callable[[], None]) -> None:
         """Answer the client: `user` None if the login has failed."""
-        checked = self._end()
+        checked = self._end(failed=user is None)
         if user is None:
             self._service.failed(mechanism, self._user, self._address, answer, checked=checked)
             return

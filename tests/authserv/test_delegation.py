@@ -187,6 +187,13 @@ def test_only_addresses_are_addresses(stated: str) -> None:
         assert relayed_client(relayed_host_name("default", stated, key), key) is None
 
 
+def test_logins_that_succeed_are_not_limited_where_the_address_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "AT_ONCE", 2)
+    with Running() as running:
+        running.users(USERS)
+        assert all(ask_engine(running.port, PlainClient("alice", "right")).opened for _ in range(5))
+
+
 def test_attempts_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "DELAY", 0.0)
     monkeypatch.setattr(app, "AT_ONCE", 2)
