@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(1800)
 USER = "alice"
 INNER = {
     ("configserv", 5672), ("ragent", 5672), ("broker", 5672), ("router", 5673), ("router", 5674), ("authserv", 5671),
-    ("redis", 6379),
+    ("authserv", 5673), ("redis", 6379),
 }  # fmt: skip
 """Ports of processes: component and port."""
 AMQP = {("router", 5672): None, ("router", 5671): "tls"}
@@ -155,7 +155,9 @@ async def test_the_first_user_is_made_as_the_notes_say(installed: Installation, 
     async with connect(host=installed.address("router"), port=5672, timeout=60, **own) as client:
         receiver, sender = await client.receiver("myqueue"), await client.sender("myqueue")
         assert await sender.send(Message("hello"), timeout=60) is ACCEPTED
-        assert (await receiver.receive(60)).message.body == "hello"
+        delivery = await receiver.receive(60)
+        assert delivery.message.body == "hello"
+        await delivery.accept()
         with pytest.raises(AmqpError, match="alice may not send to anycast"):
             await client.sender("anycast", timeout=60)
     gateway = installed.address("mqtt-gateway")
