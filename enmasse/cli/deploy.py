@@ -55,8 +55,9 @@ def command(
         helm, "upgrade", release, str(_chart()), "--install", "--create-namespace",
         "--reset-then-reuse-values", "--wait", "--timeout", f"{max(1, round(timeout))}s", *where, *chosen,
     ]  # fmt: skip
-    running = subprocess.Popen(install, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = None
     try:
+        running = subprocess.Popen(install, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         shown = ""
         while True:
             try:
@@ -68,8 +69,9 @@ def command(
                     report(line)
                     shown = line
     except KeyboardInterrupt:
-        running.terminate()
-        running.communicate()
+        if running is not None:  # else the interrupt came while helm was being started
+            running.terminate()
+            running.communicate()
         end(
             "deploy.command.interrupted",
             f"interrupted; `helm rollback {release} --namespace {namespace}` takes back what was begun",

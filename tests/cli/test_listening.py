@@ -239,8 +239,8 @@ def test_the_certificate_has_the_addresses_of_the_machine(suite: Up) -> None:
 def test_it_is_reported_at_once_in_the_status_and_as_a_metric(suite: Up) -> None:
     line = "INSECURE: clients of other machines may connect without credentials"
     assert suite.lines[1] == line
-    assert f"AMQPS  amqps://0.0.0.0:{5671 + suite.offset}" in suite.lines
-    assert f"MQTT   mqtt://[::1]:{1883 + suite.offset}" in suite.lines
+    wanted = {f"AMQPS  amqps://0.0.0.0:{5671 + suite.offset}", f"MQTT   mqtt://[::1]:{1883 + suite.offset}"}
+    wait_for(lambda: wanted <= set(suite.lines), "the lines after the one that the suite is ready")
     assert suite.status()["insecure"] == ["anonymous"]
     assert suite.component("mqtt_gateway-0")["endpoints"]["mqtt-2"] == f"[::1]:{1883 + suite.offset}"
     shown = enmasse("status", "--port-offset", suite.offset).stdout
