@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+import pytest
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.errors import AmqpError
@@ -24,7 +25,7 @@ from enmasse.amqp.message import AmqpValue, Message
 from enmasse.amqp.performatives import Rejected, encode_performative
 from enmasse.amqp.sasl import PlainClient, SaslClient
 from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
-from enmasse.identity.roles import Role
+from enmasse.identity.roles import Access, Role
 from enmasse.identity.scram import verifier
 from enmasse.testing import free_port
 from tests.kit.processes import start_service
@@ -263,3 +264,18 @@ async def manage_broker(c: Client, operation: str, *parameters: Any) -> Any:
     )
     assert reply.application_properties is not None and reply.application_properties["_AMQ_OperationSucceeded"], reply
     return json.loads(str(reply.body))[0] if reply.body else None
+
+
+async def assert_allowed_exactly(c: Client, access: Access, queues: Mapping[str, str]) -> None:
+    """Assert that the peer of a broker may do what `access` lists, and nothing else. `queues`: each with the pattern of
+    the table that covers it."""
+    for queue, pattern in queues.items():
+        assert await attach_refused(c, queue, send=True) is (pattern not in access.send), queue
+        assert await message_refused(c, queue) is (pattern not in access.send), queue
+        assert await attach_refused(c, queue, send=False) is (pattern not in access.recv), queue
+    if access.manage:
+        assert await manage_broker(c, "getQueueNames")
+    else:
+        with pytest.raises(AmqpError):
+            await manage_broker(c, "getQueueNames")
+    await c.receiver(None, dynamic=True, timeout=DEADLINE)
