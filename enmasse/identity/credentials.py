@@ -46,6 +46,11 @@ AnyCredential = Credential | Certificate
 """How a process authenticates: by a secret, or by a certificate."""
 
 
+def relay_key_of(credential: AnyCredential | None) -> str:
+    """Return the `relay_key` of a credential; empty without one, and for certificates, which prove more."""
+    return credential.relay_key if isinstance(credential, Credential) else ""
+
+
 class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Role and verifier of a process, for listeners."""
 

@@ -201,6 +201,13 @@ def _merged(
     return document if file in config else None
 
 
+def _in_force(document: Document, good: dict[str, V], before: dict[str, V]) -> dict[str, V]:
+    """Return the valid entries of a document in its order, the last good version of its other ones, and what it keeps
+    of sources that cannot be read."""
+    found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
+    return {**found, **kept(document, before)}
+
+
 def _brokers(
     document: Document | None, content: Content, last: AppliedState, config: dict[str, str], problems: list[Problem]
 ) -> dict[str, HandMade] | None:
@@ -211,9 +218,7 @@ def _brokers(
         return last.brokers
     good, wrong = parse_brokers(document)
     problems += wrong
-    before = last.brokers or {}
-    found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
-    return {**found, **kept(document, before)}
+    return _in_force(document, good, last.brokers or {})
 
 
 def _users(
@@ -224,9 +229,7 @@ def _users(
         return last.users
     good, wrong = parse_users(document, known)
     problems += wrong
-    before = last.users or {}
-    found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
-    found |= kept(document, before)
+    found = _in_force(document, good, last.users or {})
     problems += unknown_groups(document, found)
     return found
 
@@ -237,9 +240,7 @@ def _issuers(document: Document | None, last: AppliedState, problems: list[Probl
         return last.issuers
     good, wrong = parse_issuers(document)
     problems += wrong
-    before = last.issuers or {}
-    found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
-    return {**found, **kept(document, before)}
+    return _in_force(document, good, last.issuers or {})
 
 
 def _unplaced(

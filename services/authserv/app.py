@@ -26,7 +26,7 @@ from enmasse.amqp.sasl import SaslServer
 from enmasse.health import Health
 from enmasse.identity.admission import Admission
 from enmasse.identity.audit import LoginAudit
-from enmasse.identity.credentials import AnyPeers, Credential, Peers, own, peers_at
+from enmasse.identity.credentials import AnyPeers, Peers, own, peers_at, relay_key_of
 from enmasse.identity.failures import Failures, network_of
 from enmasse.identity.login import may_be_token
 from enmasse.identity.passwords import PasswordChecks
@@ -313,7 +313,7 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     peers = peers_at(config.peers)
     credential = own(config)
-    service = AuthService(config, loop, peers, credential.relay_key if isinstance(credential, Credential) else "")
+    service = AuthService(config, loop, peers, relay_key_of(credential))
     users: FollowedFeed[feeds.Users] = FollowedFeed("users", feeds.Users, service.replace)
     client = FeedsClient(*settings.host_port(config.configserv), config.name, [users], credential=credential)
     health = Health(

@@ -84,8 +84,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
         following.append(process.spawn(client.run(), "feed of permissions"))
         following.append(process.spawn(users.audit.run(), "audit of logins"))
-    relay_key = own.relay_key if isinstance(own, credentials.Credential) else ""
-    sockets = Sockets(ConnectionMaker(router, hub, peers, settings.credential, users, relay_key))
+    sockets = Sockets(ConnectionMaker(router, hub, peers, settings.credential, users, credentials.relay_key_of(own)))
     health = Health(
         settings.health,
         lambda: metrics.families(router),

@@ -89,7 +89,7 @@ class Browser:
         self._at = 0
 
     def _list(self) -> bool:
-        """List the messages that have come since the last listing. Return False if there are none."""
+        """List the messages that have come since the last listing. Return False if no message has come."""
         self._known = self._last
         for part in self.queue.parts():
             if isinstance(part, Slice):

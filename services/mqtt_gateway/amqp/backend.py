@@ -20,7 +20,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import EXTERNAL
 from enmasse.identity import authors
 from enmasse.identity.audit import LoginAudit
-from enmasse.identity.credentials import AnyCredential, Credential
+from enmasse.identity.credentials import AnyCredential, relay_key_of
 from enmasse.identity.login import LONGEST_WAIT, Certified, Login
 from enmasse.identity.owned import owned
 from enmasse.metrics import counter, gauge, single
@@ -90,7 +90,7 @@ class AmqpBackend:
         passwords = None
         if logins is not None and credential is not None:
             passwords = PasswordLink(self._hub, *logins, name, credential)
-        key = credential.relay_key if isinstance(credential, Credential) else ""
+        key = relay_key_of(credential)
         self.logins = None if authserv is None else Logins(self._hub, *authserv, authserv_tls, name, passwords, key)
         feeds: list[FollowedFeed[Any]] = [
             FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
