@@ -2,9 +2,10 @@
 
 The driver-side reader (enmasse.spark.source) starts `python -m enmasse.spark.receiver`. The first line of its standard
 input is its settings as JSON: as an argument the URL's password would be in the list of processes. Each further line
-is a number: Spark has committed the records before it. It ends when its standard input ends, so it never outlives its
-reader. Each line of its standard output is a change of state, as JSON: `attached`; `lost` and why, while it tries
-again; `full` and `room` of the spool; `failed` and why it ends.
+is JSON too: a number, before which Spark has committed the records, or "drain": nothing is wanted but what the address
+holds now. It ends when its standard input ends, so it never outlives its reader. Each line of its standard output is a
+change of state, as JSON: `attached`; `lost` and why, while it tries again; `full` and `room` of the spool; `drained`:
+what the address held is in the spool; `failed` and why it ends.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ RETRY_FIRST, RETRY_LAST = 0.2, 5.0
 """Seconds before the first try again, and between two at most."""
 REST_SECONDS = 2.0
 SETTLE_SECONDS = 30.0
+QUIET_SECONDS = 0.5
+"""How long nothing must have come from a peer that may answer a drain before it has asked the broker (Dispatch)."""
+DRAINS, SMALL = 3, 16
+"""An address is empty after DRAINS drains in a row that each bring less than one in SMALL of the credit."""
 ON_THE_WAY = 1000
 """Messages that routers and a broker may hold as unsettled although this link's peer has taken note of them."""
 
@@ -153,8 +158,9 @@ def report(event: str, **more: Any) -> None:
 class Reception:
     """Connections, one after the other, over which messages are received."""
 
-    def __init__(self, settings: ReceiverSettings, intake: Intake, outage: Outage) -> None:
+    def __init__(self, settings: ReceiverSettings, intake: Intake, outage: Outage, drain_asked: asyncio.Event) -> None:
         self._settings, self._intake, self._outage = settings, intake, outage
+        self._drain_asked = drain_asked
         self._phase = Phase.CONNECT
 
     def connect(self) -> Client:
@@ -170,7 +176,20 @@ class Reception:
         self._outage.attached()
         self._intake.attached(receiver)
         report("attached", address=self._settings.address)
-        await take_all(self._settings, self._intake, receiver)
+        draining = asyncio.create_task(self._drain(receiver))
+        try:
+            await take_all(self._settings, self._intake, receiver)
+        finally:
+            draining.cancel()
+
+    async def _drain(self, receiver: ClientReceiver) -> None:
+        """Once that is asked for: report `drained` when what the address held is in the spool."""
+        await self._drain_asked.wait()
+        with contextlib.suppress(AmqpError):  # take_all ends with it, and the next link is drained again
+            await drained(receiver, self._settings.credit)
+            while receiver.fetched:  # at the limit of the spool
+                await asyncio.sleep(0.01)
+            report("drained")
 
     async def failed(self, error: Exception) -> None:
         """Report `lost`. Raises ReceiverFailed if trying again does not help."""
@@ -214,6 +233,38 @@ async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientR
                 await receiver.detach(timeout=1)
 
 
+async def drained(receiver: ClientReceiver, window: int) -> None:
+    """Return when the address has given what it had; it has no credit then.
+
+    A drain that brings nothing shows that. If others receive from the address, or send to it, the last drain is one of
+    several that bring little: so messages that keep coming do not keep it from ending.
+    """
+    link, little = receiver.link, 0
+    if not link.second:
+        await quiet(receiver)
+    while little < DRAINS:
+        wanted = window - link.unsettled - link.credit
+        if wanted <= 0 and not link.credit:
+            await asyncio.sleep(0.01)  # what has come must be stored first
+            continue
+        link.grant(max(0, wanted))
+        asked, before = link.credit, link.deliveries
+        with contextlib.suppress(TimeoutError):
+            await receiver.drain(SETTLE_SECONDS)
+        came = link.deliveries - before
+        if not came:
+            return
+        little = little + 1 if came * SMALL < asked else 0
+
+
+async def quiet(receiver: ClientReceiver) -> None:
+    """Return when nothing has come for QUIET_SECONDS."""
+    before = -1
+    while receiver.link.deliveries != before:
+        before = receiver.link.deliveries
+        await asyncio.sleep(QUIET_SECONDS)
+
+
 async def room(settings: ReceiverSettings, spool: SpoolWriter) -> None:
     """Return when the spool is under its limit. Meanwhile no message is taken, so the sender runs out of credit."""
     full = False
@@ -247,7 +298,7 @@ async def opened(folder: Path, limit: int) -> SpoolWriter:
     raise AssertionError
 
 
-async def receive(settings: ReceiverSettings, commits: asyncio.Queue[int]) -> None:
+async def receive(settings: ReceiverSettings, commits: asyncio.Queue[int], drain_asked: asyncio.Event) -> None:
     """Receive indefinitely, reconnecting with a back-off, until cancelled."""
     spool = await opened(Path(settings.spool), settings.spool_limit)
     unsettled = Unsettled(spool, 2 * settings.credit + ON_THE_WAY)
@@ -255,7 +306,7 @@ async def receive(settings: ReceiverSettings, commits: asyncio.Queue[int]) -> No
     intake = Intake(spool, unsettled)
     loop = asyncio.get_running_loop()
     outage = Outage(settings.url, settings.address, settings.patience, loop.time(), settings.user)
-    reception = Reception(settings, intake, outage)
+    reception = Reception(settings, intake, outage, drain_asked)
     try:
         await keep_connected(
             reception.connect,
@@ -298,8 +349,9 @@ async def run() -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     settings = msgspec.json.decode(await lines.readline(), type=ReceiverSettings)
     commits: asyncio.Queue[int] = asyncio.Queue()
-    work = asyncio.create_task(receive(settings, commits))
-    watch = asyncio.create_task(read_commits(lines, commits))
+    drain_asked = asyncio.Event()
+    work = asyncio.create_task(receive(settings, commits, drain_asked))
+    watch = asyncio.create_task(read_commands(lines, commits, drain_asked))
     await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
     watch.cancel()
     if not work.done():
@@ -308,10 +360,14 @@ async def run() -> None:
         await work
 
 
-async def read_commits(lines: asyncio.StreamReader, commits: asyncio.Queue[int]) -> None:
-    """Pass on the numbers of standard input; return when it ends."""
+async def read_commands(lines: asyncio.StreamReader, commits: asyncio.Queue[int], drain_asked: asyncio.Event) -> None:
+    """Pass on what the reader writes to standard input; return when that ends."""
     while line := await lines.readline():
-        commits.put_nowait(int(line))
+        command = json.loads(line)
+        if command == "drain":
+            drain_asked.set()
+        else:
+            commits.put_nowait(command)
 
 
 def main() -> None:

@@ -196,9 +196,9 @@ def _position(path: Path, first: int, record: int) -> int:
 
 
 def _last_within(path: Path, first: int, start: int, end: int, position: int) -> int:
-    """Return one past the last record that ends at or before a position in the segment; `start` if none does."""
+    """Return one past the last record before `end` that ends at or before a position; `start` if none does."""
     entry = SegmentIndex(path).before_position(position)
-    found = max(start, entry.record) if entry is not None else start
+    found = min(end, max(start, entry.record)) if entry is not None else start
     for chunk in segment_chunks(path, first, found, end):
         for stop in chunk.ends:
             if chunk.position + stop > position:

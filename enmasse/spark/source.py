@@ -41,6 +41,8 @@ from enmasse.spark.values import Values
 log = logging.getLogger(__name__)
 
 ROWS_PER_PARTITION = 50_000
+AVAILABLE_ROWS = 4 * ROWS_PER_PARTITION
+"""With available-now a batch begins when it has this number of rows, though the address may hold others."""
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 ATTACH_SECONDS = 3.0
@@ -111,7 +113,8 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise OptionError('amqp source: the option "flightPort" needs the option "flightHost"')
         self.server: SpoolServer | None = None
         self.receiver: ReceiverProcess | None = None
-        self.target: int | None = None
+        self.available_now = False
+        self.target: int | None = None  # with available-now: the end of the query, once it is known
         self.initial: int | None = None
         self.planned: int | None = None  # the end of the batch that was planned last
         self.lag = Lag(self.spool())
@@ -163,12 +166,11 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take the records that are in the spool now as the end of the query, once the address is attached.
-
-        Raises ReceiverError.
-        """
+        """Have exactly what the address holds now read, once it is attached. Raises ReceiverError."""
+        self.available_now = True
+        self.admission.min_rows = 0  # what is available now does not become more
         self.started().await_address()  # else a wrong one would look like nothing to read
-        self.target = self.started().head.get()
+        self.started().drain()
 
     @plainly()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
@@ -177,7 +179,9 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises ReceiverError; SpoolError if the checkpoint is ahead of the spool.
         """
         receiver, done = self.started(), start["record"]
-        if self.first:
+        if self.available_now:
+            self._await_available(receiver, done)
+        elif self.first:
             self.first = False
             receiver.await_records(done)  # else the first batch is an empty one, which takes as long as a full one
         head = receiver.head.get()
@@ -192,11 +196,23 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             receiver.commit(done)
         if self.target is not None:
             head = max(self.target, done)
-            self.admission.min_rows = 0  # what is available now does not become more
         if not isinstance(limit, ReadAllAvailable):
             head = self.admission.end(done, head, partial(end_within, self.spool()), time.monotonic())
         self.planned = head
         return {"record": head}
+
+    def _await_available(self, receiver: ReceiverProcess, done: int) -> None:
+        """Return when all that was at the address is in the spool, or enough for a batch. Raises ReceiverError."""
+        enough = min(self.admission.max_rows or AVAILABLE_ROWS, AVAILABLE_ROWS)
+        while self.target is None and receiver.head.get() - done < enough:
+            receiver.check()
+            if receiver.drained.is_set():
+                self.target = receiver.head.get()
+            elif receiver.full:
+                if receiver.head.get() > done:
+                    return
+                receiver.commit(done)
+            time.sleep(0.01)
 
     @plainly()
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -263,6 +279,7 @@ class ReceiverProcess:
         self.trouble = ""
         self.full = False  # the spool: nothing comes until segments are deleted
         self.attached = threading.Event()
+        self.drained = threading.Event()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "enmasse.spark.receiver"],
             stdin=subprocess.PIPE,  # the settings, then commits; the receiver ends with it
@@ -306,6 +323,10 @@ class ReceiverProcess:
             self.committed = end
             self._write(end)
 
+    def drain(self) -> None:
+        """Limit it to what the address holds now; `drained` is set when all of that is in the spool."""
+        self._write("drain")
+
     def stop(self) -> None:
         """Let the process end; kill it if it has not ended after STOP_SECONDS."""
         if self.process.stdin is not None:
@@ -317,7 +338,7 @@ class ReceiverProcess:
             self.process.kill()  # messages that it has not accepted are redelivered
             self.process.wait()
 
-    def _write(self, line: dict[str, Any] | int) -> None:
+    def _write(self, line: dict[str, Any] | int | str) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended: check() raises that
             self.process.stdin.write(json.dumps(line) + "\n")
@@ -339,6 +360,8 @@ class ReceiverProcess:
             self.trouble = str(change["reason"])
             if event == "lost" and not before:
                 log.warning("spark.source.interrupted source=%s reason=%s", self.source, self.trouble)
+        elif event == "drained":
+            self.drained.set()
         elif event == "full":
             self.full = True
             log.warning("spark.spool.filled source=%s bytes=%d", self.source, change["bytes"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -110,11 +111,19 @@ class Head:
 
     def __init__(self, count: int) -> None:
         self.count, self.full, self.head = count, False, self
+        self.drained = threading.Event()
 
     def get(self) -> int:
         return self.count
 
     def await_records(self, done: int) -> None: ...
+
+    def await_address(self) -> None: ...
+
+    def check(self) -> None: ...
+
+    def drain(self) -> None:
+        self.drained.set()
 
 
 def reader(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, **options: str) -> AmqpStreamReader:
@@ -158,5 +167,5 @@ def test_all_limits_apply_whichever_spark_is_given(tmp_path: Path, monkeypatch: 
     least = reader(tmp_path, monkeypatch, 30, minrowspertrigger="50")
     assert least.getDefaultReadLimit() == ReadMinRows(50)
     assert least.latestOffset({"record": 0}, ReadMinRows(50)) == {"record": 0}
-    least.target = 30  # as available-now sets it: more does not come
+    least.prepareForTriggerAvailableNow()  # more does not come
     assert least.latestOffset({"record": 0}, ReadMinRows(50)) == {"record": 30}
