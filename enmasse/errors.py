@@ -85,6 +85,7 @@ ERRORS = (
     Error("deploy.helm.missing", "Helm is not on PATH.", "Install Helm 3.14 or newer."),
     Error("messages.delivery.failed", "Messages were not accepted, or it is not known whether they were.", "See the reason; messages that were not acknowledged may have to be sent again."),
     Error("messages.delivery.missing", "Fewer messages arrived in time than the command waits for.", "Check that the address has messages, or wait longer with --timeout."),
+    Error("messages.input.invalid", "A line of stdin is not a message in the form that `receive --json` prints.", "Correct the line that the message names, and send it and those after it again."),
     Error("mqtt.client.unknown", "No client of this id is connected.", "`enmasse mqtt clients` shows the clients."),
     Error("retained.messages.kept", "The filter matches many retained messages; none was cleared.", "Narrow the filter, or use --force."),
     Error("router.configuration.invalid", "The settings of a router have an entity that is invalid.", "Correct the entity and attribute that the message names."),

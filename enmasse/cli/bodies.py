@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
+
+from enmasse.cli.common import report
 
 READ_AHEAD = 16
 """Pieces of 64 KiB read from stdin and not sent."""
 
 
-async def bodies(body: str | None, count: int | None) -> AsyncIterator[Any]:
+async def bodies(body: str | bytes | None, count: int | None) -> AsyncIterator[Any]:
     """Yield `body` `count` times (default: once); without `body`, {"sequence": 1} to `count`; without both, the lines
     of stdin as they arrive."""
     if body is not None:
@@ -22,8 +25,28 @@ async def bodies(body: str | None, count: int | None) -> AsyncIterator[Any]:
         for number in range(1, count + 1):
             yield {"sequence": number}
     else:
+        hint("a message a line")
         async for line in _lines():
             yield line
+
+
+def content(file: str) -> bytes:
+    """Return the content of a file, `-` for stdin. Ends the command (wrong usage) if it cannot be read."""
+    import click
+
+    if file == "-":
+        hint("the body")
+    try:
+        with click.open_file(file, "rb") as stream:
+            return bytes(stream.read())
+    except OSError as error:
+        raise click.BadParameter(f"{file}: cannot be read: {error.strerror}", param_hint="--file") from None
+
+
+def hint(what: str) -> None:
+    """Tell the user of a terminal what is read from it."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        report(f"Type {what}. Ctrl-D at the beginning of a line ends the input, Ctrl-C the command.")
 
 
 async def _lines() -> AsyncIterator[str | bytes]:

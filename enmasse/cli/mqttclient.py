@@ -111,7 +111,7 @@ class Session:
         self.client = _client_for(server, version, client_id, will, receive_maximum)
         self._server = server
         self._clean = clean
-        self._expiry = expiry
+        self._expiry = expiry or None  # 0 would delete a stored session at the end, with its messages
         self._started = False
 
     async def __aenter__(self) -> Session:

@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING
 import click
 
 from enmasse.cli.attempts import Attempts, Unprinted
-from enmasse.cli.common import OK, TIMED_OUT, Seconds, TlsFiles, end, port_offset, report, tls_options
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, end, port_offset, report, tls_options
 from enmasse.cli.completion import addresses
 from enmasse.errors import marked
 
 if TYPE_CHECKING:
-    from enmasse.aio.client import Client, ClientReceiver
+    from enmasse.aio.client import Client, ClientReceiver, Delivery
     from enmasse.amqp.errors import AmqpError
     from enmasse.cli.remote import RemoteAddress
 
 CREDIT = 100
+DRAIN_SECONDS = 60.0
+"""For the answer to a browser that asks whether there is one more message."""
 CONTAINER = "enmasse-receive"
+ACCEPT, BROWSE, REJECT, RELEASE = "accept", "browse", "reject", "release"
+REJECTED_CONDITION = "enmasse:rejected"
+REJECTED = "rejected by `enmasse receive --reject`"
 
 
 @click.command(name="receive", short_help="Receive messages from an address.")
@@ -32,32 +37,40 @@ CONTAINER = "enmasse-receive"
               help="End when no message has arrived for SECONDS.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print each message as a JSON object on one line.")
 @click.option("--selector", help="A JMS selector (queues and topics).")
+@click.option("--browse", is_flag=True, help="Print what a queue holds and leave it there; ends after the last one.")
+@click.option("--reject", is_flag=True, help="Reject each message: a queue moves it to its dead-letter address.")
+@click.option("--release", is_flag=True, help="Give the messages back at the end, as if they had not been delivered.")
 @click.option("--durable", "subscription", metavar="NAME", help="Receive from a topic's durable subscription NAME.")
-@click.option("--unsubscribe", is_flag=True, help="With --durable: delete the subscription at the end.")
+@click.option("--unsubscribe", is_flag=True, help="With --durable: print what it holds, then delete it.")
 @click.option("--container", metavar="ID", help=f"Container-id; owns durable subscriptions (default {CONTAINER}).")
 @tls_options
 @port_offset
 def command(
     address: str | None, url: str | None, count: int, timeout: float | None, as_json: bool, selector: str | None,
-    subscription: str | None, unsubscribe: bool, container: str | None, tls: TlsFiles, offset: int,
+    browse: bool, reject: bool, release: bool, subscription: str | None, unsubscribe: bool, container: str | None,
+    tls: TlsFiles, offset: int,
 ) -> None:  # fmt: skip
-    """Receive messages from an ADDRESS: prints each body on a line, then accepts it.
+    """Receive messages from an ADDRESS: prints each body on a line, then accepts it (or see --browse, --reject and
+    --release).
 
     It connects again when the connection is lost.
 
     Exit status 0: --count messages were received (without --count: until --timeout). 1: the subscription of
-    --unsubscribe does not exist. 3: fewer than --count messages within --timeout. 4: no connection, or the address
-    was refused.
+    --unsubscribe does not exist, or holds more and was kept. 3: fewer than --count messages within --timeout. 4: no
+    connection, or the address was refused.
     """
     from enmasse.cli import amqp
     from enmasse.cli.remote import choose
 
     if unsubscribe and subscription is None:
         raise click.UsageError("--unsubscribe needs --durable NAME")
+    if browse + reject + release > 1 or (browse and subscription is not None):
+        raise click.UsageError("--browse, --reject and --release exclude each other, and --browse excludes --durable")
     remote = choose(address, url, offset, tls)
     if container is None and subscription is not None:
         container = CONTAINER
-    options = ReceiveOptions(count, timeout, as_json, selector, subscription, unsubscribe)
+    outcome = BROWSE if browse else REJECT if reject else RELEASE if release else ACCEPT
+    options = ReceiveOptions(count, timeout, as_json, selector, outcome, subscription, unsubscribe)
     try:
         status = amqp.run(ReceiveLoop(remote, container, options).run(), remote)
     except NoSubscription as error:
@@ -78,6 +91,8 @@ class ReceiveOptions:
     """Seconds without a message after which it ends."""
     as_json: bool
     selector: str | None
+    outcome: str
+    """Outcome of a message that was printed: ACCEPT, BROWSE, REJECT or RELEASE."""
     subscription: str | None
     unsubscribe: bool
 
@@ -112,18 +127,37 @@ class ReceiveLoop:
             if options.unsubscribe and not self._known:
                 await self._look_for_subscription(client)
             receiver = await client.receiver(
-                self._remote.address, credit=0, durable_name=options.subscription, selector=options.selector
+                self._remote.address,
+                credit=0,
+                durable_name=options.subscription,
+                selector=options.selector,
+                browse=options.outcome == BROWSE,
             )
             self._check(receiver)
             self._attempts.receiving()
             try:
-                return await self._print_messages(receiver)
+                status = await self._print_messages(receiver)
+                if options.unsubscribe and status == OK and options.count and await self._has_more(receiver):
+                    await receiver.detach()
+                    text = (
+                        f"{self._remote}: {options.subscription} holds more than {options.count} messages; it was not"
+                    )
+                    text += " deleted. Leave out --count to print all of them."
+                    report(marked("subscription.messages.kept", text))
+                    return FAILED
+                return status
             finally:  # messages that were not printed go back to the address
                 if not receiver.closed:
                     if options.subscription is None or options.unsubscribe:
                         await receiver.close()
                     else:
                         await receiver.detach()
+
+    async def _has_more(self, receiver: ClientReceiver) -> bool:
+        """Return whether a message waits that was not printed."""
+        receiver.grant(1)
+        await receiver.drain(DRAIN_SECONDS)
+        return receiver.fetched > 0
 
     async def _look_for_subscription(self, client: Client) -> None:
         """Check that the subscription exists: an attach would create it. Raises NoSubscription."""
@@ -153,43 +187,75 @@ class ReceiveLoop:
             raise AmqpError(NOT_IMPLEMENTED, reason)
 
     async def _print_messages(self, receiver: ClientReceiver) -> int:
+        options, remote = self._options, self._remote
+        kept: list[Delivery] = []
+        """Deliveries that --release gives back: at the end, because the queue delivers them again at once."""
+        try:
+            while not options.count or self._received < options.count:
+                granted = receiver.link.credit + receiver.fetched
+                if granted <= CREDIT // 2:  # never more than --count: other receivers may get the rest
+                    more = CREDIT - granted
+                    if options.count:
+                        more = min(more, options.count - self._received - granted)
+                    if more > 0:
+                        receiver.grant(more)
+                delivery = await self._next(receiver)
+                if delivery is None:
+                    if not options.count:
+                        return OK
+                    within = "there" if self._ends_with_queue else f"within {options.timeout:g} s"
+                    text = f"{remote}: {self._received} of {options.count} messages {within}"
+                    report(marked("messages.delivery.missing", text))
+                    return TIMED_OUT
+                await self._print(delivery, kept)
+                self._received += 1
+                self._attempts.extend()
+            return OK
+        finally:
+            for delivery in kept:
+                await delivery.release()
+
+    @property
+    def _ends_with_queue(self) -> bool:
+        """Whether a browser ends after the last message, not after --timeout without one."""
+        return self._options.outcome == BROWSE and self._options.timeout is None
+
+    async def _next(self, receiver: ClientReceiver) -> Delivery | None:
+        """Return the next message; None at the timeout, or at the end of a queue that is browsed."""
+        if self._ends_with_queue:
+            found = receiver.receive_nowait()
+            if found is None:
+                await receiver.drain(DRAIN_SECONDS)
+                found = receiver.receive_nowait()
+            return found
+        try:
+            return await receiver.receive(self._attempts.left())
+        except TimeoutError:
+            return None
+
+    async def _print(self, delivery: Delivery, kept: list[Delivery]) -> None:
+        """Print a message, then settle it. Raises Unprinted."""
         from enmasse.amqp.errors import AmqpError
         from enmasse.cli.show import as_json, as_text
 
-        options, remote = self._options, self._remote
-        show = as_json if options.as_json else as_text
-        granted = 0
-        while not options.count or self._received < options.count:
-            if granted <= CREDIT // 2:  # never more than --count: other receivers may get the rest
-                more = CREDIT - granted
-                if options.count:
-                    more = min(more, options.count - self._received - granted)
-                if more > 0:
-                    receiver.grant(more)
-                    granted += more
-            try:
-                delivery = await receiver.receive(self._attempts.left())
-            except TimeoutError:
-                if not options.count:
-                    return OK
-                text = f"{remote}: {self._received} of {options.count} messages within {options.timeout:g} s"
-                report(marked("messages.delivery.missing", text))
-                return TIMED_OUT
-            granted -= 1
-            try:
-                line = show(delivery.message)
-            except AmqpError as error:
-                await delivery.reject(error.condition, error.description)
-                report(f"{remote}: a message that cannot be decoded was rejected: {error}")
-            else:
-                try:
-                    click.echo(line)
-                except OSError as error:
-                    raise Unprinted from error
-                await delivery.accept()
-            self._received += 1
-            self._attempts.extend()
-        return OK
+        outcome = self._options.outcome
+        try:
+            message = delivery.message
+            line = as_json(message, delivery.payload) if self._options.as_json else as_text(message)
+        except AmqpError as error:
+            await delivery.reject(error.condition, error.description)
+            report(f"{self._remote}: a message that cannot be decoded was rejected: {error}")
+            return
+        try:
+            click.echo(line)
+        except OSError as error:
+            raise Unprinted from error
+        if outcome == REJECT:
+            await delivery.reject(REJECTED_CONDITION, REJECTED)
+        elif outcome == RELEASE:
+            kept.append(delivery)
+        else:
+            await delivery.accept()
 
 
 def _is_final(error: AmqpError | OSError) -> bool:

@@ -15,6 +15,7 @@ import click
 
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, tls_options
 from enmasse.cli.completion import addresses
+from enmasse.cli.messageoptions import message_options
 from enmasse.errors import marked
 from enmasse.model.names import WireName, address_name
 
@@ -37,45 +38,40 @@ INTERRUPTED_SECONDS = 2.0
 @click.option("--count", "-m", "--messages", type=click.IntRange(0), metavar="N", help="Number of messages.")
 @click.option("--timeout", type=Seconds(above_zero=True), default=10.0, show_default=True, metavar="SECONDS",
               help="How long to wait for credit, or for an outcome.")  # fmt: skip
-@click.option("--ttl", type=Seconds(above_zero=True), metavar="SECONDS", help="Time to live.")
-@click.option("--subject", help="Subject of each message.")
-@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="An application property.")
-@click.option("--non-durable", is_flag=True, help="Send messages that need not survive the loss of a broker.")
-@click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object.")
+@click.option("--file", "file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="FILE",
+              help="The body is the content of FILE; - is stdin.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True,
+              help="Lines of stdin are messages as `receive --json` prints them; print counts as JSON.")  # fmt: skip
+@message_options
 @tls_options
 @port_offset
 def command(
-    address: str | None, body: str | None, url: str | None, count: int | None, timeout: float, ttl: float | None,
-    subject: str | None, properties: tuple[str, ...], non_durable: bool, as_json: bool, tls: TlsFiles,
-    offset: int,
+    address: str | None, body: str | None, url: str | None, count: int | None, timeout: float, file: str | None,
+    as_json: bool, fields: dict[str, Any], tls: TlsFiles, offset: int,
 ) -> None:  # fmt: skip
-    """Send messages to an ADDRESS: BODY (--count times). Without BODY, each line of stdin is a message. With --count
+    """Send messages to an ADDRESS: BODY (--count times), or the content of --file. Without BODY, each line of stdin is
+    a message; with --json one in the form that `receive --json` prints, of which options replace fields. With --count
     and without BODY, the bodies are {"sequence": 1} and so on, as in Proton's examples.
 
     Exit status 0: every message was accepted. 1: some were rejected, released or modified. 3: no credit or no outcome
     within --timeout. 4: no connection, or the address was refused.
     """
     from enmasse.cli import amqp
-    from enmasse.cli.bodies import bodies
+    from enmasse.cli.bodies import bodies, content
     from enmasse.cli.remote import choose, is_from_environment
-    from enmasse.cli.show import properties_from
 
     if url is not None and address is not None and body is None:
         address, body = None, address
     elif url is not None and address is not None and not is_from_environment("url"):
         raise click.UsageError("with -a there is no ADDRESS, only BODY")
     remote = choose(address, url, offset, tls)
-    try:
-        template = {
-            "durable": not non_durable,
-            "ttl": None if ttl is None else max(1, int(ttl * 1000)),
-            "subject": subject,
-            "application_properties": properties_from(properties),
-        }
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--property") from None
+    if file is not None and body is not None:
+        raise click.UsageError("give BODY or --file FILE, not both")
+    whole = body if file is None else content(file)
+    lines = as_json and whole is None and count is None
     tally = Tally(remote.address)
-    status = amqp.run(_send(remote, bodies(body, count), template, timeout, tally), remote)
+    messages = encoded(bodies(whole, count), fields, lines=lines)
+    status = amqp.run(_send(remote, messages, timeout, tally), remote)
     if as_json:
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
@@ -123,27 +119,69 @@ class Tally:
         return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "accepted")
 
 
-async def _send(
-    remote: RemoteAddress, bodies: AsyncIterator[Any], template: dict[str, Any], timeout: float, tally: Tally
-) -> int:
-    from enmasse.amqp.errors import AmqpError
+class Unreadable(Exception):
+    """A line of stdin is not a message; the text has its number and the reason."""
+
+
+async def encoded(bodies: AsyncIterator[Any], fields: dict[str, Any], *, lines: bool) -> AsyncIterator[bytes]:
+    """Yield a message for each body. `lines`: the bodies are messages as JSON. Raises Unreadable."""
     from enmasse.amqp.message import Message
+
+    if not lines:
+        template = {"durable": True} | fields
+        async for body in bodies:
+            yield Message(body, **template).encode()
+        return
+    from enmasse.amqp.jsonform import NoMessage, from_json
+
+    number = 0
+    async for line in bodies:
+        number += 1
+        if not line.strip():
+            continue
+        try:
+            payload = from_json({"durable": True} | _object(line), fields)
+        except (NoMessage, RecursionError) as error:
+            raise Unreadable(
+                f"line {number} of stdin is not a message as `receive --json` prints it: {error}"
+            ) from None
+        yield payload
+
+
+def _object(line: str | bytes) -> dict[str, Any]:
+    from enmasse.amqp.jsonform import NoMessage
+
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise NoMessage(f"it is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise NoMessage("expected a JSON object")
+    return found
+
+
+async def _send(remote: RemoteAddress, messages: AsyncIterator[bytes], timeout: float, tally: Tally) -> int:
+    from enmasse.amqp.errors import AmqpError
     from enmasse.cli.amqp import connected
 
     waiting: deque[asyncio.Future[Any]] = deque()
+    unreadable = None
     try:
         async with connected(remote) as client:
             sender = await client.sender(remote.address)
             try:
-                async for body in bodies:
-                    if not await _has_room(sender, waiting, timeout, tally, remote):
-                        return TIMED_OUT
-                    outcome = sender.send_nowait(Message(body, **template))
-                    tally.sent += 1
-                    if outcome is None:
-                        tally.take(None)
-                    else:
-                        waiting.append(outcome)
+                try:
+                    async for message in messages:
+                        if not await _has_room(sender, waiting, timeout, tally, remote):
+                            return TIMED_OUT
+                        outcome = sender.send_nowait(message)
+                        tally.sent += 1
+                        if outcome is None:
+                            tally.take(None)
+                        else:
+                            waiting.append(outcome)
+                except Unreadable as error:
+                    unreadable = tally.error = str(error)
                 while waiting:
                     if not await _one_less(waiting, timeout, tally):
                         return TIMED_OUT
@@ -159,6 +197,9 @@ async def _send(
         _take_those_done(waiting, tally)
         tally.error = str(error)
         raise
+    if unreadable is not None:
+        report(marked("messages.input.invalid", f"{unreadable}. The lines before it were sent, those after it not."))
+        return FAILED
     if tally.error is not None:
         report(marked("messages.delivery.failed", f"{remote}: rejected: {tally.error}"))
     return OK if tally.counts["accepted"] == tally.sent else FAILED

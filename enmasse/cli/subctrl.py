@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
+from enmasse.amqp.jsonform import plain
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Rejected
 from enmasse.cli.amqp import connected, explain
 from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.http import NotAllowed, operator_credential
 from enmasse.cli.remote import RemoteAddress, at_operators
-from enmasse.cli.show import plain
 from enmasse.identity.credentials import Credential
 from enmasse.model.sessions import CONTROL
 from enmasse.text import offset_option

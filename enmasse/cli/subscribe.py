@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from enmasse.cli.attempts import Attempts, Unprinted
-from enmasse.cli.common import OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report
 from enmasse.cli.completion import addresses
 from enmasse.cli.mqttclient import NEVER, NO_END, Expiry, connection_options
 from enmasse.errors import marked
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 WINDOW = 100
 """Messages that the server may send ahead of those printed."""
+LAST_SECONDS = 2.0
+"""A session that --unsubscribe deletes counts as empty after this time without a message."""
 
 
 @click.command(name="subscribe", short_help="Print the messages of MQTT topics.")
@@ -42,7 +44,7 @@ WINDOW = 100
     metavar="SECONDS",
     help="Time that the server keeps the session after the end, or 'never'; needs --client-id.",
 )
-@click.option("--unsubscribe", is_flag=True, help="Delete the session of --client-id at the end.")
+@click.option("--unsubscribe", is_flag=True, help="Print what the session of --client-id holds, then delete it.")
 @connection_options
 @port_offset
 def command(
@@ -55,7 +57,8 @@ def command(
 
     It connects again when the connection is lost.
 
-    Exit status 0: --count messages were received (without --count: until --timeout). 3: fewer than --count messages
+    Exit status 0: --count messages were received (without --count: until --timeout). 1: the session of --unsubscribe
+    holds more, and was kept. 3: fewer than --count messages
     within --timeout. 4: no connection, or a filter was refused.
     """
     from enmasse.cli import mqttclient
@@ -76,8 +79,10 @@ def command(
         raise click.UsageError("--session-expiry and --unsubscribe need --client-id ID")
     remote = mqttclient.server_from(server, offset, tls)
     will = mqttclient.will_from(will_topic, will_message, qos, will_retain, will_delay, version)
+    if unsubscribe and not count and timeout is None:
+        timeout = LAST_SECONDS
     options = SubscribeOptions(filters, qos, count, timeout, topics, as_json, no_retained, unsubscribe, version)
-    window = min(WINDOW, count) if count else WINDOW
+    window = min(WINDOW, count) if count and not unsubscribe else WINDOW
     session = mqttclient.Session(
         remote, version, client_id, will, clean=clean, expiry=_seconds(session_expiry), receive_maximum=window
     )
@@ -135,10 +140,23 @@ class SubscribeLoop:
             self._attempts.receiving()
             status = await self._print_messages()
             if options.unsubscribe:
+                if status == OK and options.count and await self._has_more():
+                    text = f"{self._server}: the session holds more than {options.count} messages; it was not deleted."
+                    report(marked("subscription.messages.kept", f"{text} Leave out --count to print all of them."))
+                    return FAILED
                 await self._session.delete()
             return status
         finally:  # messages that were not printed stay in the session, if it stays
             await client.close()
+
+    async def _has_more(self) -> bool:
+        """Return whether a message waits that was not printed, other than the retained ones of this subscription."""
+        try:
+            while (await self._client.message(LAST_SECONDS)).retain:
+                pass
+        except TimeoutError:
+            return False
+        return True
 
     async def _subscribe(self) -> None:
         from enmasse.mqtt.packets import Subscription
@@ -170,7 +188,7 @@ class SubscribeLoop:
         return OK
 
     def _line(self, message: Publish) -> str:
-        from enmasse.cli.show import plain
+        from enmasse.amqp.jsonform import plain
 
         if self._options.as_json:
             return as_json(message)
@@ -181,7 +199,7 @@ class SubscribeLoop:
 
 def as_json(message: Publish) -> str:
     """Return one line: topic, body, qos, retain …; what is not set is left out."""
-    from enmasse.cli.show import plain
+    from enmasse.amqp.jsonform import plain
 
     values = message.properties
     found: dict[str, Any] = {

@@ -252,8 +252,8 @@ def test_lines_of_stdin() -> None:
         delivery.accept()
 
     with peer(taking(act)) as port:
-        status, told, _ = send(port, "--ttl", "2.5", input="a\r\n\nlast")
-        assert status == 0 and told["accepted"] == 3
+        done = enmasse("send", "-a", f"127.0.0.1:{port}/q", "--ttl", "2.5", input="a\r\n\nlast")
+        assert done.returncode == 0 and "3 accepted" in done.stdout
         assert got == [("a", True, 2.5), ("", True, 2.5), ("last", True, 2.5)]
         got.clear()
         assert send(port, "--non-durable", "x")[0] == 0
@@ -493,6 +493,10 @@ def test_printing() -> None:
     assert json.loads(as_json(Message.decode(message.encode()))) == {
         "body": {"n": 3, "s": [{"base64": "/w=="}, "text", "inf"]},
         "durable": True, "id": None, "subject": "s", "correlation_id": 7, "ttl": 5, "properties": {"a": 1},
+        "types": {"body": {"map": [
+            ["n", {"uint": 3}],
+            [{"symbol": "s"}, [{"binary": "/w=="}, {"binary": "dGV4dA=="}, {"double": "inf"}]],
+        ]}},
     }  # fmt: skip
     assert as_text(Message("text")) == "text"
     assert as_text(Message(b"bytes")) == "bytes"
