@@ -10,7 +10,11 @@ import sys
 from setuptools import find_packages, setup
 
 INSIDE = "enmasse._installed"
-DATA = {"charts": ["enmasse/**", "enmasse/.helmignore"], "enmasse.spark": ["log4j2.properties"]}
+DATA = {
+    "charts": ["enmasse/**", "enmasse/.helmignore"],
+    "enmasse.spark": ["log4j2.properties"],
+    "services.console": ["page/**"],
+}
 
 packages = find_packages(include=["enmasse*", "services*", "charts"])
 moved = {

@@ -25,7 +25,7 @@ from enmasse.identity.credentials import Credential
 from enmasse.identity.operator import BEARER, OPERATOR, credential, read_secret
 from enmasse.supervisor.ports import INTERNAL
 
-PORTS = (5671, 5672, 5673, 8080, 1883, 8883, 8083, 8084)
+PORTS = (5671, 5672, 5673, 8079, 8080, 1883, 8883, 8083, 8084)
 OFFSETS = range(1000, INTERNAL.start - max(PORTS))
 """Offsets with which no public port of a suite can be an internal port of another one."""
 _held: deque[list[socket.socket]] = deque()

@@ -9,7 +9,7 @@ from pathlib import Path
 from enmasse import errors
 
 ROOT = Path(errors.__file__).parent.parent
-TAKERS = {"end", "marked", "StartError", "Fatal"}
+TAKERS = {"RequestError", "end", "marked", "StartError", "Fatal"}
 
 
 def raised() -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The running suite over HTTP: small blocking requests to loopback."""
+"""The running suite over HTTP: small blocking requests to the supervisor, which answers also without the console."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end
+from enmasse.cli.common import ADMIN_PORT, UNREACHABLE, end
 from enmasse.identity.operator import BEARER, credential, read_secret, secret_file
 from enmasse.text import offset_option
 
@@ -65,7 +65,7 @@ def _exchange(
 
     HTTP/1.0 by hand: http.client costs each command 32 ms and 3.4 MiB to import, aiohttp 250 ms and 14 MiB.
     """
-    port = HTTP_PORT + offset
+    port = ADMIN_PORT + offset
     content = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n"
     if secret is not None:
@@ -95,7 +95,7 @@ def get_status(offset: int, timeout: float = ANSWER_SECONDS, *, brief: bool = Fa
     """Return the status JSON; `brief`: only schema, ready and config of it. Raises NotRunning."""
     _, status = request(offset, "GET", "/api/ready" if brief else "/api/status", timeout=timeout)
     if not isinstance(status, dict) or status.get("schema") != 1:
-        raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{HTTP_PORT + offset}")
+        raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{ADMIN_PORT + offset}")
     return status
 
 
@@ -103,7 +103,7 @@ def suite_info(offset: int, timeout: float = ANSWER_SECONDS) -> dict[str, Any]:
     """{"pid", "config_dir", "data_dir", "ports", …} of the running suite. Raises NotRunning."""
     _, info = _exchange(offset, "GET", "/api/suite", None, timeout)
     if not isinstance(info, dict) or not {"config_dir", "data_dir"} <= info.keys():
-        raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{HTTP_PORT + offset}")
+        raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{ADMIN_PORT + offset}")
     return info
 
 
@@ -114,5 +114,5 @@ def order(offset: int, path: str, body: Any) -> tuple[bool, str]:
     except NotRunning as error:
         end("suite.http.unreachable", str(error), UNREACHABLE)
     if not isinstance(answer, dict):
-        end("suite.http.unexpected", f"unexpected answer from 127.0.0.1:{HTTP_PORT + offset}{path}", UNREACHABLE)
+        end("suite.http.unexpected", f"unexpected answer from 127.0.0.1:{ADMIN_PORT + offset}{path}", UNREACHABLE)
     return bool(answer.get("accepted")), str(answer.get("message", ""))

@@ -19,6 +19,7 @@ from enmasse.engines.catalogue import BROKERS, ROUTERS
 LEVELS = ("debug", "info", "warning", "error")
 COMPONENTS = (
     "enmasse", "configserv", "ragent", "storage_controller", "router", "broker", "mqtt_gateway", "subserv", "mqtt_lwt",
+    "console",
 )  # fmt: skip
 PARTS = ("mqtt",)
 SCHEMES = ("redis://", "rediss://", "unix://")

@@ -25,6 +25,7 @@ class Role(StrEnum):
     CONFIGSERV = "configserv"
     AUTHSERV = "authserv"
     SUPERVISOR = "supervisor"
+    CONSOLE = "console"
     OPERATOR = "operator"
 
 
@@ -57,7 +58,8 @@ class Listener(StrEnum):
     AUTHSERV = "authserv"
     """The authentication service, if its peers have certificates. The SASL exchange is that of a user."""
     LOGINS = "logins"
-    """The authentication service's listener for gateways, which have passwords checked over one connection."""
+    """The authentication service's listener for gateways and the console, which have passwords checked over one
+    connection."""
 
 
 class Access(NamedTuple):
@@ -80,6 +82,8 @@ _CONTENT: Final = ("addresses", "addresses/changes", "flavors", "placements", "p
 _SESSIONS: Final = "$sub/#"
 """Queues of sessions and subscriptions, and the feed of retained messages."""
 _EVERYTHING: Final = ("#", _SESSIONS)
+_WATCHED: Final = (*_EVERYTHING, "$live", "$live/#")
+"""Everything, and the live state of routers, brokers and gateways."""
 
 TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     Listener.CONFIGSERV: {
@@ -92,6 +96,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.LWT: Access(recv=(*_CONTENT, "permissions")),
         Role.AUTHSERV: Access(recv=("users", "permissions")),
         Role.SUPERVISOR: Access(send=("force",), recv=("status", "status/changes")),
+        Role.CONSOLE: Access(send=("force", "configure"), recv=(*_CONTENT, "status", "status/changes", "permissions")),
         Role.OPERATOR: Access(send=("force",), recv=(*_CONTENT, "status", "status/changes", "maas", "v1/addresses")),
     },
     Listener.AGENT: {Role.ROUTER: Access(manage=True)},
@@ -99,7 +104,8 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.ROUTER: Access(send=_EVERYTHING, recv=_EVERYTHING),
         Role.STORAGE_CONTROLLER: Access(manage=True),
         Role.SUBSERV: Access(send=(_SESSIONS,), recv=(_SESSIONS,), manage=True),
-        Role.OPERATOR: Access(send=_EVERYTHING, recv=_EVERYTHING, manage=True),
+        Role.CONSOLE: Access(send=_EVERYTHING, recv=_WATCHED, manage=True),
+        Role.OPERATOR: Access(send=_EVERYTHING, recv=_WATCHED, manage=True),
     },
     Listener.SERVICES: {
         Role.GATEWAY: Access(
@@ -110,11 +116,15 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.LWT: Access(send=("#", "$lwt", "$mqtt/wills"), serve=("$lwt", "$mqtt/wills")),
     },
     Listener.OPERATORS: {
-        Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_EVERYTHING, manage=True),
+        Role.CONSOLE: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_WATCHED, manage=True),
+        Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_WATCHED, manage=True),
     },
     Listener.MESH: {Role.ROUTER: Access(send=_EVERYTHING, recv=_EVERYTHING)},
     Listener.AUTHSERV: {Role.ROUTER: Access(), Role.BROKER: Access(), Role.GATEWAY: Access()},
-    Listener.LOGINS: {Role.GATEWAY: Access(send=("logins",), recv=("logins",))},
+    Listener.LOGINS: {
+        Role.GATEWAY: Access(send=("logins",), recv=("logins",)),
+        Role.CONSOLE: Access(send=("logins",), recv=("logins",)),
+    },
 }
 """Listener → role → access. A role that a listener does not list is refused when its connection opens."""
 

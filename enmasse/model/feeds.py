@@ -266,6 +266,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     errors: list[ErrorStatus] = []
 
 
+class StatusChanges(Status, frozen=True, kw_only=True):
+    """Feed `status/changes`: all addresses if `full`, else those that have changed since the message before, and the
+    names that are gone. `config` and `errors` are complete in each message."""
+
+    full: bool = True
+    removed: list[AddressName] = []
+
+
 class Force(msgspec.Struct, frozen=True, kw_only=True):
     """Report `force`: discard what these addresses hold."""
 

@@ -22,6 +22,8 @@ from enmasse.supervisor.listening import PLAIN, Listen, Listener, listeners
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
+ADMIN = 8079
+"""The supervisor's own HTTP endpoint, for commands on this machine and for the console, which serves HTTP."""
 MQTT, MQTTS, WS, WSS = 1883, 8883, 8083, 8084
 ROUTER_KIND = "router"
 ROUTER = f"{ROUTER_KIND}-0"
@@ -29,6 +31,7 @@ ROUTER = f"{ROUTER_KIND}-0"
 SERVICES = f"{ROUTER}/services"
 """The internal port of the router's listener for the MQTT services."""
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
+CONSOLE = "console"
 AMQP_PROTOCOLS = frozenset({"amqp", "amqps"})
 MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)
@@ -155,13 +158,18 @@ class Options:
         return [*(["anonymous"] if anonymous else []), *(["plaintext"] if plain else [])]
 
     def public_ports(self) -> dict[str, int]:
-        """Listener name → port on loopback, in the order they are checked; without HTTP."""
+        """Listener name → port on loopback, in the order they are checked; without those for HTTP."""
         return {**self.client_ports(), **self.mqtt_ports(), "operators": OPERATORS + self.offset}
 
     @property
     def http_port(self) -> int:
-        """Return the port for HTTP."""
+        """Return the port on which the console serves HTTP."""
         return HTTP + self.offset
+
+    @property
+    def admin_port(self) -> int:
+        """Return the port of the supervisor's own HTTP endpoint."""
+        return ADMIN + self.offset
 
 
 class SettingsMaker:
@@ -255,6 +263,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             ),
         ),
         *([] if by_hand else [_storage_controller(settings, configserv, data)]),
+        _console(settings),
     ]
 
 
@@ -279,7 +288,7 @@ def tls_files(options: Options, *, clients: bool = True) -> dict[str, str]:
 def embedded_kinds(options: Options) -> list[str]:
     """Return the kinds of service that a suite with these options starts, without those of other products, and without
     authserv: only suites with users have it, and its libraries are large."""
-    kinds = ["configserv", "ragent"]
+    kinds = ["configserv", "ragent", CONSOLE]
     kinds += ["storage_controller"] if not has_brokers_by_hand(options.config) else []
     kinds += ["router"] if options.router == EMBEDDED else []
     kinds += ["broker"] if options.broker == EMBEDDED else []
@@ -373,6 +382,20 @@ def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir)
     }
     name = "storage_controller"
     return Spec(name, name, settings(name, configserv=configserv, driver=driver))
+
+
+def _console(settings: SettingsMaker) -> Spec:
+    options = settings.options
+    listen = f"{LOOPBACK}:{options.http_port}"
+    made = settings(
+        CONSOLE,
+        listen=listen,
+        configserv=settings.configserv,
+        router=f"{LOOPBACK}:{OPERATORS + options.offset}",
+        logins=settings.address(f"{AUTHSERV}/logins"),
+        supervisor=f"{LOOPBACK}:{options.admin_port}",
+    )
+    return Spec(CONSOLE, CONSOLE, made, frozenset({listen}))
 
 
 def _auth_service(address: str) -> list[Any]:

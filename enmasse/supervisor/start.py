@@ -98,13 +98,14 @@ def run(
             if data is not None:
                 desired.check_data(data, options.broker)  # before a whole engine is fetched
             programs = _programs(options, command)
-            http = stack.enter_context(bind_public(options.http_port, "HTTP"))
+            http = stack.enter_context(bind_public(options.admin_port, "ADMIN"))
             check_ports(options)
             if data is None:
                 data = stack.enter_context(_opened(options.data))
             _start_log(options, data)
             _make_certificates(options)
-            avoid = [*options.public_ports().values(), *(each.port for each in options.listeners()), options.http_port]
+            avoid = [*options.public_ports().values(), *(each.port for each in options.listeners())]
+            avoid += [options.http_port, options.admin_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
             forks = ForkServer([service_module(kind) for kind in embedded_kinds(options)])
             suite = Supervisor(options, data, ports, programs, forks.launch, make_feed, out, report)
@@ -238,6 +239,7 @@ def check_ports(options: Options) -> None:
             for bound in bind_all(each.host, each.port, each.protocol.upper(), remedy):
                 stack.enter_context(bound)
         stack.enter_context(bind_public(OPERATORS + options.offset, "OPERATORS"))
+        stack.enter_context(bind_public(options.http_port, "HTTP"))
 
 
 def _make_certificates(options: Options) -> None:

@@ -52,7 +52,7 @@ PATIENCE = 20.0
 """Seconds until progress of the start is reported."""
 MOST_GATEWAYS = 64
 STOP_ORDER = (
-    ("storage_controller", "ragent"),
+    ("storage_controller", "ragent", "console"),
     ("mqtt_gateway",),
     ("subserv", "mqtt_lwt"),
     ("router",),

@@ -1,4 +1,5 @@
-"""HTTP of the suite, on loopback: health, status, metrics, and the two orders `scale` and `force`.
+"""HTTP of the supervisor, on loopback: health, status, metrics, and the two orders `scale` and `force`. Commands on
+this machine ask here; the console passes these paths on.
 
 Requests other than those for health and `/api/suite` need the operator's secret (`Authorization: Bearer …`). A web page
 in a browser on this machine must be able neither to read nor to change anything here. So the Host header must name
@@ -98,6 +99,9 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
     async def brief(_: Request) -> Response:
         return _json(suite.brief())  # `enmasse status --wait` requests this ten times a second
 
+    async def components(_: Request) -> Response:
+        return _json({"schema": 1, "components": suite.components()})  # the console requests this each second
+
     async def about(_: Request) -> Response:
         options = suite.options
         return _json(
@@ -107,7 +111,7 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
                 "pid": os.getpid(),
                 "config_dir": str(options.config),
                 "data_dir": str(options.data),
-                "ports": {**options.public_ports(), "http": options.http_port},
+                "ports": {**options.public_ports(), "http": options.http_port, "admin": options.admin_port},
             }
         )
 
@@ -136,6 +140,7 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         "/readyz": {"GET": health},
         "/api/status": {"GET": status},
         "/api/ready": {"GET": brief},
+        "/api/components": {"GET": components},
         "/api/suite": {"GET": about},
         "/api/scale": {"POST": scale},
         "/api/force": {"POST": force},

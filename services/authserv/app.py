@@ -271,7 +271,7 @@ class AuthService:
         Issuers are asked about names that have no entry in users.json. Raises Busy, Unavailable."""
         if self._may_be_token(password):
             found = await self.check_token(password)
-            return found if found is not None and found.principal.name == user else None
+            return found if found is not None and user in ("", found.principal.name) else None
         if self.users.knows(user) or user == ANONYMOUS or user_name_error(user) is not None:
             return await self.users.check(user, password)
         if self.issuers.check_passwords:

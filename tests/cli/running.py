@@ -147,7 +147,7 @@ class Up:
         import http.client
 
         asked = operator_headers(self.data)
-        connection = http.client.HTTPConnection("127.0.0.1", 8080 + self.offset, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", 8079 + self.offset, timeout=60)
         data = None if body is None else body if isinstance(body, str) else json.dumps(body)
         sent = dict(asked)
         if data is not None:

@@ -118,7 +118,7 @@ def suite_with_port(name: str, port: int, offset: int) -> Iterator[threading.Eve
         def log_message(self, format: str, *arguments: object) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 8080 + offset), Suite)
+    server = HTTPServer(("127.0.0.1", 8079 + offset), Suite)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield asked

@@ -110,7 +110,7 @@ def test_files_that_cannot_be_used_offer_nothing(content: str, tmp_path: Path) -
 def test_what_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
     """Something else listens on the port and never writes."""
     offset = free_offset()
-    with socket.create_server(("127.0.0.1", 8080 + offset)):
+    with socket.create_server(("127.0.0.1", 8079 + offset)):
         assert complete("enmasse send ", ENMASSE_PORT_OFFSET=str(offset), XDG_CONFIG_HOME=str(tmp_path)) == []
 
 

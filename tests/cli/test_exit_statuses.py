@@ -559,9 +559,9 @@ def interrupted(command: str) -> Case:
         with socket.socket() as silent:
             offset = free_offset()
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            silent.bind(("127.0.0.1", OPERATORS_PORT + offset if command in ASKS else 8080 + offset))
+            silent.bind(("127.0.0.1", OPERATORS_PORT + offset if command in ASKS else 8079 + offset))
             silent.listen()
-            given = [argument.format(offset=offset, operators=offset, port=8080 + offset) for argument in arguments]
+            given = [argument.format(offset=offset, operators=offset, port=8079 + offset) for argument in arguments]
             with subprocess.Popen([ENMASSE, command, *given], stderr=subprocess.PIPE, text=True) as process:
                 silent.settimeout(60)
                 connection, _ = silent.accept()
@@ -594,7 +594,7 @@ def waiting_for_a_suite(folder: Path) -> int:
     """Ctrl-C in `status --wait`: between two looks, too."""
     looked = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as other:
-        offset = other.getsockname()[1] - 8080
+        offset = other.getsockname()[1] - 8079
 
         def look() -> None:
             connection, _ = other.accept()

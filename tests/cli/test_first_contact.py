@@ -68,7 +68,7 @@ def test_each_component_has_its_log_level(up: Up) -> None:
               for c in up.status()["components"]}  # fmt: skip
     assert levels == {
         "configserv": "info", "ragent": "info", "storage_controller": "info", "router": "info", "broker": "debug",
-        "subserv": "info", "mqtt_lwt": "info", "mqtt_gateway": "info",
+        "subserv": "info", "mqtt_lwt": "info", "mqtt_gateway": "info", "console": "info",
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.running import ENMASSE, alive, enmasse, free_offset, wait_for
 
-SERVICES = ["configserv", "ragent", "storage_controller", "router", "broker"]
+SERVICES = ["configserv", "ragent", "storage_controller", "console", "router", "broker"]
 MOMENTS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0]
 """Seconds after the start: from before the first child to after the last is ready."""
 STARTS_A_CHILD = """

@@ -208,7 +208,7 @@ def connects(host: str, port: int) -> bool:
 @needs_own
 def test_other_machines_reach_the_protocols_with_tls_and_nothing_else(suite: Up) -> None:
     served = {"amqps": 5671, "mqtts": 8883, "wss": 8084}
-    inner = {"amqp": 5672, "mqtt": 1883, "ws": 8083, "operators": 5673, "http": 8080}
+    inner = {"amqp": 5672, "mqtt": 1883, "ws": 8083, "operators": 5673, "http": 8080, "admin": 8079}
     assert {name: connects(OWN, port + suite.offset) for name, port in served.items()} == dict.fromkeys(served, True)
     assert {name: connects(OWN, port + suite.offset) for name, port in inner.items()} == dict.fromkeys(inner, False)
     inside = {**served, **inner}

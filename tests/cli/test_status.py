@@ -33,7 +33,7 @@ def test_not_running() -> None:
         "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [], "ca": None,
         "insecure": [],
     }  # fmt: skip
-    assert f"not running: nothing listens on 127.0.0.1:{8080 + offset}" in done.stderr
+    assert f"not running: nothing listens on 127.0.0.1:{8079 + offset}" in done.stderr
     assert done.stderr.endswith(" [suite.http.unreachable]\n")
     done = enmasse("status", "--port-offset", offset)
     assert (done.returncode, done.stdout) == (4, "")
@@ -56,7 +56,7 @@ def test_something_else_on_the_port() -> None:
             pass
 
     offset = free_offset()
-    server = HTTPServer(("127.0.0.1", 8080 + offset), Other)
+    server = HTTPServer(("127.0.0.1", 8079 + offset), Other)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         done = enmasse("status", "--json", "--port-offset", offset)
@@ -89,7 +89,7 @@ def test_a_suite_that_answers_late_is_not_taken_for_none(tmp_path: Path) -> None
             pass
 
     offset = free_offset()
-    server = HTTPServer(("127.0.0.1", 8080 + offset), Late)
+    server = HTTPServer(("127.0.0.1", 8079 + offset), Late)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         done = enmasse("status", "--json", "--wait", "0.1", "--port-offset", offset)

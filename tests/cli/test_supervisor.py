@@ -20,7 +20,7 @@ from enmasse.identity.operator import OPERATOR, SECRET_FILE, secret_file
 from enmasse.identity.roles import Peer, Role
 from tests.cli.running import Up, address, alive, enmasse, order_before, wait_for
 
-FIXED = ["configserv", "ragent", "storage_controller", "router-0"]
+FIXED = ["configserv", "ragent", "storage_controller", "console", "router-0"]
 
 
 def start(config: Path, tmp_path: Path) -> Up:
@@ -29,16 +29,16 @@ def start(config: Path, tmp_path: Path) -> Up:
 
 def test_ready_line_once_after_components_and_addresses(empty_config: Path, tmp_path: Path) -> None:
     with start(empty_config, tmp_path) as up:
-        wait_for(lambda: len(up.lines) >= 3)  # configserv cannot be ready: its feed has not spoken
+        wait_for(lambda: len(up.lines) >= 4)  # configserv cannot be ready: its feed has not spoken
         up.feed(address("a", ready=False, phase="Configuring"))
-        wait_for(lambda: len(up.lines) == 4)
+        wait_for(lambda: len(up.lines) == 5)
         wait_for(lambda: up.status()["addresses"])
         assert "EnMasse is ready" not in up.lines
         assert not up.status()["ready"]
         up.feed(address("a"))
         up.until_ready()
-        assert sorted(line.split(" is ready (pid")[0] for line in up.lines[:4]) == sorted(FIXED)
-        assert up.lines[4] == "EnMasse is ready"
+        assert sorted(line.split(" is ready (pid")[0] for line in up.lines[:5]) == sorted(FIXED)
+        assert up.lines[5] == "EnMasse is ready"
         up.feed(address("a", ready=False, phase="Configuring"))
         wait_for(lambda: not up.status()["ready"])
         up.feed(address("a"))
@@ -208,7 +208,7 @@ def test_a_signal_ends_it_with_status_0_and_no_child_is_left(number: int, empty_
         up.feed()
         up.wish("broker-a")
         up.until_ready()
-        wait_for(lambda: len(up.pids()) == 5)
+        wait_for(lambda: len(up.pids()) == 6)
         pids = up.pids()
         assert up.end(number) == 0
         assert not [name for name, pid in pids.items() if alive(pid)]
@@ -239,7 +239,7 @@ def test_a_second_signal_starts_nothing_again(empty_config: Path, tmp_path: Path
         up.feed()
         up.wish("broker-a")
         up.until_ready()
-        wait_for(lambda: len(up.pids()) == 5)
+        wait_for(lambda: len(up.pids()) == 6)
         pids = up.pids()
         deaf = ("storage_controller", "router-0", "broker-a")  # which are ended one after the other
         for name in deaf:
@@ -305,7 +305,7 @@ def test_ports_in_use(empty_config: Path, tmp_path: Path) -> None:
         with Up(empty_config, tmp_path / "data2", fake=True, offset=up.offset) as second:
             assert second.process.wait(60) == 2
         told = "".join(second.errors)
-        assert f"port {8080 + up.offset} (HTTP) is in use by" in told and f"(pid {up.process.pid})" in told
+        assert f"port {8079 + up.offset} (ADMIN) is in use by" in told and f"(pid {up.process.pid})" in told
         assert "--port-offset" in told
     with socket.create_server(("127.0.0.1", 5672 + up.offset)):
         with Up(empty_config, tmp_path / "data2", fake=True, offset=up.offset) as third:
@@ -372,10 +372,10 @@ def test_what_http_clients_do_wrong_is_not_told_on_stderr(empty_config: Path, tm
         up.until_ready()
         wrong = {b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n": b"431", b"nonsense\r\n\r\n": b"400"}
         for request, status in wrong.items():
-            with socket.create_connection(("127.0.0.1", 8080 + up.offset), 60) as client:
+            with socket.create_connection(("127.0.0.1", 8079 + up.offset), 60) as client:
                 client.sendall(request)
                 assert client.recv(12) == b"HTTP/1.1 " + status
-        with socket.create_connection(("127.0.0.1", 8080 + up.offset), 60) as client:
+        with socket.create_connection(("127.0.0.1", 8079 + up.offset), 60) as client:
             client.sendall(
                 b"POST /api/force HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n"
@@ -389,7 +389,7 @@ def test_web_pages_cannot_order_or_read_anything(empty_config: Path, tmp_path: P
     with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
-        port = 8080 + up.offset
+        port = 8079 + up.offset
         order = {"service": "router", "count": 1}
         assert up.http("/api/scale", order, Host=f"evil.example:{port}")[0] == 403
         assert up.http("/api/status", Host="evil.example")[0] == 403
@@ -461,7 +461,7 @@ def test_each_start_of_a_process_has_a_secret_of_its_own(empty_config: Path, tmp
 def test_metrics(empty_config: Path, tmp_path: Path) -> None:
     with start(empty_config, tmp_path) as up:
         up.feed(address('a"b', messages=7), address("c", ready=False, phase="Configuring", messages=None))
-        wait_for(lambda: len(up.lines) == 4)
+        wait_for(lambda: len(up.lines) == 5)
         wait_for(lambda: up.status()["addresses"])
         code, text = up.http("/metrics")
         assert code == 200

@@ -20,7 +20,7 @@ from tests.certificates import Authority
 from tests.cli.running import ENMASSE, Up, alive, enmasse, replace, wait_for
 from tests.kit.processes import start_service
 
-FIXED = ["configserv", "ragent", "storage_controller", "router-0"]
+FIXED = ["configserv", "ragent", "storage_controller", "console", "router-0"]
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +113,16 @@ def messages(up: Up, name: str) -> int:
 def test_status_of_the_ready_suite(suite: Up) -> None:
     status = ready(suite)
     kinds = {c["name"]: c["kind"] for c in status["components"]}
-    assert list(kinds)[:4] == FIXED
-    assert sorted(kinds.values()) == ["broker", "broker", "configserv", "ragent", "router", "storage_controller"]
+    assert list(kinds)[:5] == FIXED
+    assert sorted(kinds.values()) == [
+        "broker",
+        "broker",
+        "configserv",
+        "console",
+        "ragent",
+        "router",
+        "storage_controller",
+    ]
     assert {a["name"]: (a["type"], a["phase"]) for a in status["addresses"]} == {
         "myqueue": ("queue", "Active"),
         "mytopic": ("topic", "Active"),
@@ -300,7 +308,7 @@ def test_bad_edits_change_nothing_that_runs(suite: Up) -> None:
     assert suite.status()["errors"] == []
 
 
-@pytest.mark.parametrize("kind", ["configserv", "ragent", "storage_controller", "router", "broker"])
+@pytest.mark.parametrize("kind", ["configserv", "ragent", "storage_controller", "console", "router", "broker"])
 def test_killed_processes_come_back(kind: str, suite: Up) -> None:
     before = ready(suite)
     assert cli(suite, "send", "myqueue", "stored").returncode == 0
@@ -371,7 +379,7 @@ def test_brokers_made_by_hand(tmp_path: Path) -> None:
             wait_for(lambda: address_of(up, "mytopic") == (False, "Configuring", what), seconds=60)
             make_topic(port, "mytopic")
             up.until_ready()
-            assert [c["name"] for c in ready(up)["components"]] == ["configserv", "ragent", "router-0"]
+            assert [c["name"] for c in ready(up)["components"]] == ["configserv", "ragent", "console", "router-0"]
             assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "60").stdout == "made by hand\n"
             assert up.end() == 0
         assert broker.poll() is None

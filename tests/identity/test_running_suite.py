@@ -113,7 +113,7 @@ def inner_ports(suite: Suite) -> dict[int, Listener]:
 
 def other_ports(suite: Suite) -> set[int]:
     """Return the ports for clients, for HTTP, and the one of the authentication service for logins of users."""
-    found = {port + suite.offset for port in (5672, 1883, 8083, 8080)}
+    found = {port + suite.offset for port in (5672, 1883, 8083, 8080, 8079)}
     for kind, given in settings(suite).values():
         if not is_dispatch(given):
             found.add(port_of(given["health"]))

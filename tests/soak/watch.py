@@ -21,7 +21,7 @@ DESCRIPTORS = 60
 def status(suite: Suite) -> dict[str, Any]:
     """The status JSON; of a suite that does not answer, that of one that is not ready."""
     try:
-        url = f"http://127.0.0.1:{8080 + suite.offset}/api/status"
+        url = f"http://127.0.0.1:{8079 + suite.offset}/api/status"
         with urllib.request.urlopen(urllib.request.Request(url, headers=suite.operator_headers), timeout=20) as answer:
             found: dict[str, Any] = json.load(answer)
             return found

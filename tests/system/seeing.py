@@ -10,7 +10,7 @@ from enmasse.testing import Suite, wait_for
 
 
 def status(suite: Suite) -> dict[str, Any]:
-    url = f"http://127.0.0.1:{8080 + suite.offset}/api/status"
+    url = f"http://127.0.0.1:{8079 + suite.offset}/api/status"
     with urllib.request.urlopen(urllib.request.Request(url, headers=suite.operator_headers), timeout=60) as answer:
         found: dict[str, Any] = json.load(answer)
         return found

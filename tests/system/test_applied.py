@@ -40,7 +40,7 @@ async def settings(broker: Artemis, address: str) -> dict[str, Any]:
 async def poll(suite: Suite, path: str, condition: Callable[[dict[str, Any]], bool], seconds: float) -> None:
     """Asks again and again, without a pause, until the condition holds for the answer."""
     deadline = time.monotonic() + seconds
-    url = f"http://127.0.0.1:{8080 + suite.offset}"
+    url = f"http://127.0.0.1:{8079 + suite.offset}"
     async with aiohttp.ClientSession(url, headers=suite.operator_headers) as session:
         while True:
             async with session.get(path) as answer:

@@ -1,0 +1,499 @@
+"""Resources of `/api/v1` as msgspec structs: JSON keys in camelCase, times as ISO 8601 in UTC, sizes in bytes.
+
+A field that is None is unknown, or does not apply; it is left out of no answer, so that every client sees each key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from enmasse.model.addresses import AddressType
+
+T = TypeVar("T")
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Kind = Literal["addresses", "flavors", "users"]
+"""A kind of configuration that can be written: its file is KIND.json."""
+KINDS: tuple[Kind, ...] = ("addresses", "flavors", "users")
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of all resources."""
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """Part of a list. `next`: value of the parameter `after` with which the following page begins; None: this is the
+    last one. `total`: number of all that match the filters and that the caller may view."""
+
+    items: list[T]
+    next: str | None = None
+    total: Natural = 0
+
+
+class Fault(Resource, frozen=True, kw_only=True):
+    """Error of an entry of the configuration. `line`: in the file, if that is known."""
+
+    file: str
+    reason: str
+    entry: str | None = None
+    field: str | None = None
+    line: int | None = None
+    since: str | None = None
+
+
+class Problem(Resource, frozen=True, kw_only=True):
+    """Body of every error (RFC 9457, application/problem+json). `type`: `/api/v1/problems/ID`, with an identifier of
+    enmasse/errors.py; `title`: a short text of this identifier; `detail`: what is wrong here, and what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str = ""
+    errors: list[Fault] = []
+
+
+# -- traffic -----------------------------------------------------------------------------------------------------------
+class Counters(Resource, frozen=True, kw_only=True):
+    """Messages and bytes since the start of the processes that count them. They restart with such a process, so take
+    differences that are not negative. `in`: from clients; `out`: to clients."""
+
+    in_: int = msgspec.field(default=0, name="in")
+    out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    released: int = 0
+    modified: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    redelivered: int = 0
+
+
+class Rates(Resource, frozen=True, kw_only=True):
+    """Counters per second, over the last seconds."""
+
+    in_: float = msgspec.field(default=0.0, name="in")
+    out: float = 0.0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+    accepted: float = 0.0
+    rejected: float = 0.0
+    released: float = 0.0
+    modified: float = 0.0
+    expired: float = 0.0
+    dead_lettered: float = 0.0
+    redelivered: float = 0.0
+
+
+class Stats(Resource, frozen=True, kw_only=True):
+    """Traffic of an address. `messages`: queue depth; `size`: bytes of these; `oldest`: seconds since the oldest one
+    arrived."""
+
+    messages: int | None = None
+    size: int | None = None
+    oldest: float | None = None
+    consumers: int | None = None
+    producers: int | None = None
+    rates: Rates = Rates()
+    totals: Counters = Counters()
+
+
+class Sample(Resource, frozen=True, kw_only=True):
+    """Rates and depth of an address at a time."""
+
+    time: str
+    messages: int | None = None
+    consumers: int | None = None
+    rates: Rates = Rates()
+
+
+class History(Resource, frozen=True, kw_only=True):
+    """Answer to `addresses/NAME/stats`: now, and the samples of the last minutes, oldest first; `interval`: seconds
+    between two of them."""
+
+    stats: Stats
+    interval: float
+    samples: list[Sample] = []
+
+
+# -- configuration -----------------------------------------------------------------------------------------------------
+Entry = dict[str, Any]
+"""An entry of addresses.json, flavors.json or users.json as its file has it (docs/configuration.md)."""
+
+
+class Address(Resource, frozen=True, kw_only=True):
+    """An address. `entry`: its entry in canonical form, None if it was removed and is about to go; `etag`: of the
+    entry, for `If-Match`; `brokers`: the brokers that carry it."""
+
+    name: str
+    type: AddressType | None
+    flavor: str | None
+    ready: bool
+    phase: Literal["Pending", "Configuring", "Active", "Failed", "Terminating"]
+    message: str = ""
+    components: list[str] = []
+    brokers: list[str] = []
+    forced: bool = False
+    entry: Entry | None = None
+    etag: str | None = None
+    stats: Stats = Stats()
+
+
+class Flavor(Resource, frozen=True, kw_only=True):
+    """A flavor. `addresses`: number of the addresses that name it, None for callers that may not view them all."""
+
+    name: str
+    type: Literal["queue", "topic", "router"]
+    entry: Entry
+    etag: str | None = None
+    addresses: int | None = None
+
+
+class Permission(Resource, frozen=True, kw_only=True):
+    """A permission of a user or group. `source`: where it stands, as `alice.permissions.0`."""
+
+    effect: Literal["allow", "deny"]
+    operations: list[Literal["send", "recv", "view", "manage"]]
+    addresses: list[str]
+    source: str = ""
+
+
+class User(Resource, frozen=True, kw_only=True):
+    """A user, or a group (its name begins with `@`). Never a hash: `password` says whether there is one. `effective`:
+    the permissions of the user and of its groups."""
+
+    name: str
+    groups: list[str] = []
+    permissions: list[Permission] = []
+    effective: list[Permission] = []
+    connections: int | None = None
+    connects_per_second: int | None = None
+    password: bool = False
+    etag: str | None = None
+
+
+class Decision(Resource, frozen=True, kw_only=True):
+    """Answer to `users/NAME/may`: whether the user may do this on the address, and the permission that decides; None:
+    no permission covers it, or everything is allowed."""
+
+    allowed: bool
+    permission: Permission | None = None
+
+
+class Change(Resource, frozen=True, kw_only=True):
+    """Body of `POST config`, and of the request to configserv's target `configure`. `set`: name → entry; `remove`:
+    names; `if`: name → etag that the entry must have, or null if it must not exist; `check`: nothing is written."""
+
+    kind: Kind
+    set: dict[str, Entry] = {}
+    remove: list[str] = []
+    if_: dict[str, str | None] = msgspec.field(default={}, name="if")
+    check: bool = False
+
+
+class ChangeResult(Resource, frozen=True, kw_only=True):
+    """Answer to a Change. `accepted`: everything was written (or would be), or nothing. `conflict`: an entry differs
+    from what `if` states. `etags`: name → etag of each entry that is set."""
+
+    accepted: bool
+    errors: list[Fault] = []
+    conflict: bool = False
+    etags: dict[str, str] = {}
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+class Link(Resource, frozen=True, kw_only=True):
+    """A link of a connection, or a subscription of an MQTT client. `direction`: `in` sends to the suite."""
+
+    id: str
+    connection: str
+    component: str
+    direction: Literal["in", "out"]
+    address: str | None = None
+    name: str = ""
+    credit: int | None = None
+    unsettled: int | None = None
+    rates: Rates = Rates()
+    totals: Counters = Counters()
+
+
+class Connection(Resource, frozen=True, kw_only=True):
+    """A connection of a client. `id`: unique in the suite; `component`: the router, broker or gateway that has it;
+    `tls`: version and cipher, None without TLS; `links`: number of those that the caller may view."""
+
+    id: str
+    component: str
+    protocol: str
+    user: str | None = None
+    container: str = ""
+    peer: str = ""
+    tls: str | None = None
+    since: str | None = None
+    links: int = 0
+    rates: Rates = Rates()
+    totals: Counters = Counters()
+
+
+class Session(Resource, frozen=True, kw_only=True):
+    """An MQTT session. `expiry`: seconds it is kept without a connection, 2^32 - 1: without end."""
+
+    id: str
+    client: str
+    user: str | None
+    connected: bool
+    gateway: str
+    peer: str
+    protocol: int
+    since: str
+    expiry: int
+    subscriptions: int
+    in_flight: int
+
+
+class Subscription(Resource, frozen=True, kw_only=True):
+    """A subscription that outlives connections. `filters`: filter → granted QoS or tag; `depth`: messages that wait."""
+
+    id: str
+    kind: Literal["mqtt", "amqp", "share", "durable", "unknown"]
+    client: str
+    user: str | None
+    filters: dict[str, str]
+    depth: int
+    since: str | None
+    brokers: list[str]
+    connected: bool
+
+
+class Retained(Resource, frozen=True, kw_only=True):
+    """A retained message. `withheld`: why new subscribers do not get it."""
+
+    topic: str
+    size: int
+    qos: int
+    since: str
+    expires: str | None = None
+    broker: str = ""
+    user: str | None = None
+    withheld: str = ""
+
+
+class Will(Resource, frozen=True, kw_only=True):
+    """A will. `state`: `connected`, or `waiting` with the time at which it is published, `due`."""
+
+    id: str
+    client: str
+    user: str | None
+    topic: str
+    qos: int
+    retain: bool
+    size: int
+    state: Literal["connected", "waiting"]
+    due: str | None = None
+
+
+# -- the suite ---------------------------------------------------------------------------------------------------------
+class Component(Resource, frozen=True, kw_only=True):
+    """A process of the suite."""
+
+    name: str
+    kind: str
+    ready: bool
+    detail: str = ""
+    engine: str = ""
+    pid: int | None = None
+    restarts: int = 0
+    since: str | None = None
+    endpoints: dict[str, str] = {}
+    counts: dict[str, int] = {}
+
+
+class Broker(Resource, frozen=True, kw_only=True):
+    """A broker. `by_hand`: it is managed by hand; `addresses`: name → `active` or `draining`."""
+
+    name: str
+    host: str
+    port: int
+    by_hand: bool = False
+    connected: bool = False
+    addresses: dict[str, str] = {}
+    messages: int | None = None
+    rates: Rates = Rates()
+    totals: Counters = Counters()
+
+
+class Router(Resource, frozen=True, kw_only=True):
+    """A router. `peers`: names of the components it is connected to."""
+
+    name: str
+    connected: bool
+    version: str = ""
+    peers: list[str] = []
+    connections: int = 0
+    links: int = 0
+    rates: Rates = Rates()
+    totals: Counters = Counters()
+
+
+class Event(Resource, frozen=True, kw_only=True):
+    """Something that a client met: a refusal, or a connection closed for a limit. `count`: how often in this minute."""
+
+    id: str
+    time: str
+    component: str
+    kind: str
+    condition: str = ""
+    description: str = ""
+    address: str | None = None
+    user: str | None = None
+    client: str = ""
+    peer: str = ""
+    count: int = 1
+
+
+class Overview(Resource, frozen=True, kw_only=True):
+    """The suite at a glance. `phases`: number of addresses in each; `not_ready`: the first addresses that are not."""
+
+    version: str
+    ready: bool
+    phases: dict[str, int]
+    not_ready: list[Address]
+    components: list[Component]
+    errors: list[Fault]
+    connections: int = 0
+    rates: Rates = Rates()
+    totals: Counters = Counters()
+    messages: int = 0
+
+
+class Me(Resource, frozen=True, kw_only=True):
+    """The caller. `how`: by the operator's secret, a session's cookie, a bearer token, or not at all, because there are
+    no users. `csrf`: value of the header `X-CSRF-Token` that requests with the cookie need if they change something.
+    `administrator`: may `manage` everything; `viewer`: may `view` everything."""
+
+    user: str | None
+    how: Literal["operator", "session", "bearer", "anonymous"]
+    groups: list[str] = []
+    csrf: str | None = None
+    expires: str | None = None
+    administrator: bool = False
+    viewer: bool = False
+    permissions: list[Permission] = []
+
+
+class Login(Resource, frozen=True, kw_only=True):
+    """Body of `POST login`."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login(user={self.user!r})"
+
+
+class Issuer(Resource, frozen=True, kw_only=True):
+    """An issuer of tokens by which a browser can log in. `url`: where to send the browser."""
+
+    name: str
+    url: str
+
+
+class LoginOptions(Resource, frozen=True, kw_only=True):
+    """Answer to `GET login`: how callers may log in."""
+
+    anonymous: bool
+    password: bool
+    issuers: list[Issuer] = []
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+class Death(Resource, frozen=True, kw_only=True):
+    """One reason for which a message became a dead letter (annotation `x-opt-death`)."""
+
+    reason: str
+    source: str | None = None
+    condition: str | None = None
+    description: str | None = None
+    consumer: str | None = None
+    count: int = 1
+    first: str | None = None
+    last: str | None = None
+
+
+class Message(Resource, frozen=True, kw_only=True):
+    """A message. `id`: of the broker, by which it is removed or moved; also the cursor of the list. `body`: as text, or
+    Base64, by `encoding`; None if the caller may not read it, or with `headers` only; `truncated`: it is longer
+    than was wanted."""
+
+    id: str
+    size: int
+    durable: bool = False
+    priority: int = 4
+    ttl: int | None = None
+    delivery_count: int = 0
+    arrived: str | None = None
+    message_id: str | None = None
+    user_id: str | None = None
+    to: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
+    content_type: str | None = None
+    group_id: str | None = None
+    created: str | None = None
+    expires: str | None = None
+    properties: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
+    deaths: list[Death] = []
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+    body: str | None = None
+    truncated: bool = False
+
+
+class NewMessage(Resource, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST addresses/NAME/messages`: a message to send."""
+
+    body: str = ""
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+    durable: bool = True
+    priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 4
+    ttl: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | None = None
+    message_id: str | None = None
+    to: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
+    content_type: str | None = None
+    group_id: str | None = None
+    properties: dict[str, str | int | float | bool | None] = {}
+
+
+class Selected(Resource, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages of an address to work on: these `ids`, or those that the `selector` takes (empty: all); at most
+    `limit`."""
+
+    ids: list[str] = []
+    selector: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class Move(Selected, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST addresses/NAME/move`. `to`: the address that gets them."""
+
+    to: str
+
+
+class Job(Resource, frozen=True, kw_only=True):
+    """A long operation on the messages of an address. `done`: messages so far; `total`: of how many, None: unknown."""
+
+    id: str
+    address: str
+    operation: Literal["purge", "remove", "move", "redrive"]
+    state: Literal["running", "done", "failed", "cancelled"]
+    done: int = 0
+    total: int | None = None
+    detail: str = ""
+    user: str | None = None
+    started: str = ""

@@ -1,0 +1,59 @@
+"""Callers, and what each may view and do (docs/identity.md, "Console")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from enmasse.identity.permissions import Permissions, Rights
+from enmasse.identity.principal import Principal
+from enmasse.model.users import Operation
+
+EVERYTHING = "#"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The caller of a request. `rights` None: everything is allowed (the operator; anyone, without users). `session`:
+    key of the session; `csrf`: its token."""
+
+    how: Literal["operator", "session", "bearer", "anonymous"]
+    principal: Principal | None = None
+    rights: Rights | None = None
+    session: str | None = None
+    csrf: str | None = None
+    expires: float | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The name of the user; None: the operator, or there are no users."""
+        return None if self.principal is None else self.principal.name
+
+    @property
+    def title(self) -> str:
+        """The name for auditors."""
+        return self.name or self.how
+
+    def may(self, operation: Operation, address: str) -> bool:
+        """Return whether the caller may do this on an address."""
+        return self.rights is None or self.rights.allows(operation, address)
+
+    def views(self, address: str | None) -> bool:
+        """Return whether the caller may view an address; None, no address: whether everything."""
+        return self.viewer if address is None else self.may("view", address)
+
+    @property
+    def viewer(self) -> bool:
+        """Whether the caller may view everything."""
+        return self.rights is None or self.rights.covers("view", EVERYTHING).allowed
+
+    @property
+    def administrator(self) -> bool:
+        """Whether the caller may manage everything."""
+        return self.rights is None or self.rights.covers("manage", EVERYTHING).allowed
+
+    def holds(self, permissions: Permissions) -> bool:
+        """Return whether the rights are those of the permissions in force."""
+        if self.principal is None:
+            return self.how == "operator" or permissions.anonymous
+        return permissions.rights(self.principal) is self.rights

@@ -1,0 +1,98 @@
+"""The API: its routes, and the way of each request from the gate to the handler and to its answer or problem."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from enmasse import log
+from enmasse.errors import CATALOGUE
+from services.console.access import Caller
+from services.console.errors import STATUSES, RequestError
+from services.console.openapi import PREFIX, document
+from services.console.operations import Call, Operation
+from services.console.parts import Parts
+from services.console.rest import addresses, flavors, logins, suite, users
+
+FIRST_SECONDS = 10.0
+"""For the first snapshots of configserv."""
+MODULES = (addresses, flavors, users, suite, logins)
+_HTTP: dict[int, Callable[[str], RequestError]] = {
+    404: lambda reason: RequestError("console.resource.unknown", reason),
+    405: lambda reason: RequestError("console.method.unknown", reason),
+    408: lambda reason: RequestError("console.request.invalid", reason),
+    413: lambda reason: RequestError("console.request.too-large", reason),
+}
+"""Status of aiohttp's own errors → problem."""
+
+
+class Api:
+    """Answers the requests below `/api/v1`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._operations = [each for module in MODULES for each in module.operations(parts)]
+        self._document = msgspec.json.encode(document(self._operations))
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        found = [web.route(each.method, PREFIX + each.path, self._handler(each)) for each in self._operations]
+        found.append(web.get(f"{PREFIX}/openapi.json", self._openapi))
+        found.append(web.get(f"{PREFIX}/problems/{{id}}", self._problem))
+        return found
+
+    def _handler(self, operation: Operation) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            await self._known()
+            gate = self._parts.gate
+            gate.check_site(request)
+            caller = await gate.caller(request) if not operation.public else Caller("anonymous", None, None)
+            found = await operation.handler(Call(request, caller, operation))
+            return found if isinstance(found, web.StreamResponse) else found.response()
+
+        return handle
+
+    async def _known(self) -> None:
+        if not await self._parts.configuration.complete(FIRST_SECONDS):
+            raise RequestError(
+                "console.service.unavailable", "the configuration service has not delivered yet; try again"
+            )
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        await self._known()
+        self._parts.gate.check_site(request)
+        return web.Response(body=self._document, content_type="application/json", charset="utf-8")
+
+    async def _problem(self, request: web.Request) -> web.Response:
+        error = CATALOGUE.get(request.match_info["id"])
+        if error is None or error.id not in STATUSES:
+            raise RequestError("console.resource.unknown", "there is no such problem")
+        return web.Response(text=f"{error.id} ({STATUSES[error.id]})\n\n{error.meaning} {error.action}\n")
+
+
+@web.middleware
+async def problems(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Answer errors with problems."""
+    try:
+        return await handler(request)
+    except RequestError as error:
+        return error.answer()
+    except web.HTTPException as error:
+        problem = _HTTP.get(error.status)
+        if problem is None:
+            raise
+        found = problem(error.reason).answer()
+        if "Allow" in error.headers:
+            found.headers["Allow"] = error.headers["Allow"]
+        return found
+    except (ConnectionError, TimeoutError):
+        raise
+    except Exception:
+        log.get().exception("console.request.failed", path=request.path[:100])
+        return RequestError(
+            "console.service.failed", "the request failed; the log of the console has the reason"
+        ).answer()

@@ -1,0 +1,117 @@
+"""The process: a listening socket, and behind it the web server, which is made for the first connection.
+
+aiohttp takes a quarter of a second and 12 MiB, and the feeds take work with each change: a suite whose console is not
+used has neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from enmasse import health, log, process, settings, tls
+from enmasse.acceptor import Acceptor, listening
+from services.console.settings import ConsoleSettings
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from services.console.web import Web
+
+BACKLOG = 256
+HANDSHAKE_SECONDS = 10.0
+"""For TLS."""
+
+
+class Door:
+    """Accepts connections and gives them to the web server."""
+
+    def __init__(self, config: ConsoleSettings) -> None:
+        self._config = config
+        self._context: ssl.SSLContext | None = None
+        self._acceptor: Acceptor | None = None
+        self._web: Web | None = None
+        self._making: asyncio.Lock = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Listen. Raises process.Fatal if the port or the certificate cannot be used."""
+        config = self._config
+        if config.cert is not None and config.key is not None:
+            try:
+                self._context = tls.server(config.cert, config.key).listening()
+            except (OSError, ssl.SSLError) as error:
+                text = f"cert {config.cert}, key {config.key}: cannot be used: {error}; both must be PEM and a pair"
+                raise process.Fatal("start.tls.invalid", text) from None
+        host, port = settings.host_port(config.listen)
+        loop = asyncio.get_running_loop()
+        try:
+            sockets = await listening(loop, host, port, BACKLOG)
+        except OSError as error:
+            raise process.cannot_listen(config.listen, error, "listen") from None
+        self._acceptor = Acceptor(loop, sockets, self._take)
+
+    async def close(self) -> None:
+        """Stop listening, and end every connection."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        if self._web is not None:
+            await self._web.close()
+
+    def metrics(self) -> Iterable[Metric]:
+        """Metrics of the process; none before the first connection."""
+        return () if self._web is None else self._web.metrics()
+
+    def _take(self, sock: socket.socket) -> Callable[[], None]:
+        task = process.spawn(self._connect(sock), "connection")
+
+        def drop() -> None:
+            task.cancel()
+            sock.close()
+
+        return drop
+
+    async def _connect(self, sock: socket.socket) -> None:
+        assert self._acceptor is not None
+        patience = None if self._context is None else HANDSHAKE_SECONDS
+        try:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            web = await self._made()
+            await asyncio.get_running_loop().connect_accepted_socket(
+                web.protocol, sock, ssl=self._context, ssl_handshake_timeout=patience
+            )
+        except OSError as error:
+            log.get().debug("console.handshake.failed", error=str(error) or type(error).__name__)
+            sock.close()
+        finally:
+            self._acceptor.done(sock)
+
+    async def _made(self) -> Web:
+        async with self._making:
+            if self._web is None:
+                module = await asyncio.to_thread(importlib.import_module, "services.console.web")
+                web: Web = module.Web(self._config, is_tls=self._context is not None)
+                await web.start()
+                self._web = web
+            return self._web
+
+
+async def serve(config: ConsoleSettings, stop: asyncio.Event) -> None:
+    """Run the service until `stop` is set. Raises process.Fatal if a port cannot be had."""
+    door = Door(config)
+    state = health.Health(
+        config.health, door.metrics, endpoints=lambda: {"http": config.listen}, metrics_secret=config.metrics_secret
+    )
+    await state.start()
+    try:
+        await door.open()
+        state.set(True)
+        await stop.wait()
+    finally:
+        await door.close()
+        await state.close()

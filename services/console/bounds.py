@@ -1,0 +1,132 @@
+"""Bounds for the peers of the web server: connections, and the time that a request may take to arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from enmasse import process
+from enmasse.metrics import gauge, single
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+CONNECTIONS = 1024
+REQUEST_SECONDS = 15.0
+"""From the connect, or the answer before, to the end of a request's head; and again to the end of its body."""
+IDLE_SECONDS = 65.0
+"""Until a connection that has been answered is closed."""
+SWEEP = 2.0
+
+
+class _Guarded(asyncio.Protocol):
+    """Protocol of a connection: aiohttp's, and the time at which the next request must have arrived."""
+
+    def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
+        self.inner = inner
+        self.connections = connections
+        self.transport: asyncio.Transport | None = None
+        self.deadline: float | None = time.monotonic() + REQUEST_SECONDS
+        self.begun = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        if not self.connections.admit(self):
+            transport.abort()
+        self.inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.deadline is not None and not self.begun:
+            self.begun = True
+            self.deadline = min(self.deadline, time.monotonic() + REQUEST_SECONDS)
+        self.inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self.inner.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.connections.leave(self)
+        self.inner.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.inner.resume_writing()
+
+
+class Connections:
+    """The open connections."""
+
+    def __init__(self) -> None:
+        self._open: dict[asyncio.BaseTransport, _Guarded] = {}
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to close those that are too slow."""
+        self._sweeping = process.spawn(self._sweep(), "slow connections")
+
+    def close(self) -> None:
+        """Stop watching them."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    def guarded(self, inner: asyncio.Protocol) -> asyncio.Protocol:
+        """Return a protocol of a connection that passes everything to `inner`."""
+        return _Guarded(inner, self)
+
+    def admit(self, connection: _Guarded) -> bool:
+        """Return whether there is room for it; one that has not sent a request yet makes room."""
+        assert connection.transport is not None
+        if len(self._open) >= CONNECTIONS:
+            waiting = next((other for other in self._open.values() if other.deadline is not None), None)
+            if waiting is None or waiting.transport is None:
+                return False
+            waiting.transport.abort()
+            self.leave(waiting)
+        self._open[connection.transport] = connection
+        return True
+
+    def leave(self, connection: _Guarded) -> None:
+        """Forget it."""
+        if connection.transport is not None:
+            self._open.pop(connection.transport, None)
+
+    @web.middleware
+    async def middleware(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Read the body in bounded time, and let the answer take its own."""
+        transport = request.transport
+        found = None if transport is None else self._open.get(transport)
+        if found is None:
+            return await handler(request)
+        found.deadline = None
+        try:
+            if request.can_read_body:
+                try:
+                    async with asyncio.timeout(REQUEST_SECONDS):
+                        await request.read()
+                except TimeoutError:
+                    raise web.HTTPRequestTimeout from None
+            return await handler(request)
+        finally:
+            found.begun = False
+            found.deadline = time.monotonic() + IDLE_SECONDS
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        yield gauge("enmasse_console_connections", "Open HTTP connections.", single(len(self._open)))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP)
+            now = time.monotonic()
+            for each in list(self._open.values()):
+                if each.deadline is not None and each.deadline < now and each.transport is not None:
+                    each.transport.abort()

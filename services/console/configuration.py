@@ -1,0 +1,287 @@
+"""Content of configserv's feeds: addresses with their status and brokers, flavors, users, errors; and orders to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from enmasse.api.types import Address, Change, ChangeResult, Fault, Flavor, Permission, Stats, User
+from enmasse.control import ControlConnection, ControlError, keep_connected
+from enmasse.control.feeds import encode_message, follow
+from enmasse.identity.credentials import AnyCredential
+from enmasse.identity.permissions import Permissions, Rule
+from enmasse.identity.principal import Principal
+from enmasse.model import feeds
+from enmasse.model.addresses import Address as AddressEntry
+from enmasse.model.etags import etag
+from enmasse.model.flavors import Flavor as FlavorEntry
+from enmasse.model.names import AddressName
+from enmasse.model.users import GROUP
+from enmasse.settings import host_port
+from services.console.errors import RequestError
+from services.console.rows import Rows
+
+MAX_SNAPSHOT = 256 << 20
+SECONDS = 10.0
+FEEDS = ("addresses/changes", "flavors", "placements/changes", "permissions", "status/changes")
+T = TypeVar("T")
+
+
+class Configuration:
+    """Follower of the feeds of configserv at `address` (host:port). `stats`: traffic of an address."""
+
+    def __init__(self, address: str, name: str, credential: AnyCredential | None) -> None:
+        self.permissions = Permissions({}, earlier=None)
+        self.users: Mapping[str, feeds.GrantedUser] = {}
+        self.errors: list[Fault] = []
+        self.files: dict[str, str] = {}
+        """File → SHA-256 of the content that is in force."""
+        self.brokers: dict[str, feeds.BrokerEndpoint] = {}
+        self.stats: Callable[[str], Stats] = lambda _: Stats()
+        self.on_permissions: list[Callable[[], None]] = []
+        self.on_brokers: list[Callable[[], None]] = []
+        self.addresses: Rows[Address] = Rows(lambda: self._status, self._address)
+        self.flavors: Rows[Flavor] = Rows(lambda: self._flavors, self._flavor)
+        self.principals: Rows[User] = Rows(lambda: self.users, self._user)
+        self.connected = False
+        self._host, self._port = host_port(address)
+        self._name = name
+        self._credential = credential
+        self._entries: dict[AddressName, AddressEntry] = {}
+        self._forced: frozenset[str] = frozenset()
+        self._status: dict[str, feeds.AddressStatus] = {}
+        self._placements: dict[AddressName, list[feeds.Placement]] = {}
+        self._flavors: dict[str, FlavorEntry] = {}
+        self._used: dict[str, int] = {}
+        self._seen: set[str] = set()
+        self._complete = asyncio.Event()
+        self._connection: ControlConnection | None = None
+        self._placements_seen: feeds.Placements | None = None
+
+    def users_entry(self, name: str) -> feeds.GrantedUser | None:
+        """Return the entry of a user."""
+        return self.users.get(name)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await keep_connected(
+            self._host, self._port, self._session,
+            container=self._name, credential=self._credential, max_message_size=MAX_SNAPSHOT,
+        )  # fmt: skip
+
+    async def complete(self, seconds: float) -> bool:
+        """Wait until every feed has delivered; return False if that takes longer. Placements may come later: only a
+        controller reports them."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._complete.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """Number of addresses in each phase."""
+        found = dict.fromkeys(feeds.PHASES, 0)
+        for each in self._status.values():
+            found[each.phase] += 1
+        return {str(phase): count for phase, count in found.items()}
+
+    def placed(self, broker: str) -> dict[str, str]:
+        """Return address → `active` or `draining` of a broker."""
+        found: dict[str, str] = {}
+        for name, places in self._placements.items():
+            for place in places:
+                if place.broker == broker:
+                    found[name] = place.state
+        return found
+
+    def endpoint_of(self, address: str) -> tuple[str, feeds.BrokerEndpoint] | None:
+        """Return the broker that carries an address; None if none does. A draining one counts if there is no other."""
+        places = sorted(self._placements.get(AddressName(address), ()), key=lambda place: place.draining)
+        for place in places:
+            if (endpoint := self.brokers.get(place.broker)) is not None:
+                return place.broker, endpoint
+        return None
+
+    # -- orders
+
+    async def force(self, names: list[str]) -> None:
+        """Have the messages of removed addresses discarded. Raises RequestError."""
+        await self._deliver("force", encode_message("", {"addresses": names}))
+
+    async def configure(self, change: Change, who: str, client: str) -> ChangeResult:
+        """Have the configuration changed, or checked. `who`, `client`: user, and host of the client, for auditors.
+        Raises RequestError."""
+        connection = self._connection
+        if connection is None:
+            raise RequestError("console.service.unavailable", "the configuration service is not reached; try again")
+        raise NotImplementedError
+
+    async def _deliver(self, target: str, message: bytes) -> None:
+        connection = self._connection
+        if connection is None:
+            raise RequestError("console.service.unavailable", "the configuration service is not reached; try again")
+        sender = connection.sender(target)
+        try:
+            async with asyncio.timeout(SECONDS):
+                outcome = await sender.deliver(message)
+        except (ControlError, TimeoutError) as error:
+            text = f"the configuration service did not take it: {error or 'no answer'}"
+            raise RequestError("console.service.failed", text) from None
+        finally:
+            sender.close()
+        if not outcome.accepted:
+            raise RequestError("console.service.failed", f"the configuration service refused: {outcome.description}")
+
+    # -- feeds
+
+    async def _session(self, connection: ControlConnection) -> None:
+        self._connection = connection
+        ended = asyncio.Event()
+
+        def on(feed: str, received: Callable[[T], None], kind: type[T]) -> None:
+            def taken(body: T) -> None:
+                received(body)
+                self._seen.add(feed)
+                if self._seen.issuperset({"addresses/changes", "flavors", "permissions", "status/changes"}):
+                    self._complete.set()
+
+            follow(connection, feed, taken, kind).on_closed = lambda _: ended.set()
+
+        try:
+            on("addresses/changes", self._take_addresses, feeds.AddressChanges)
+            on("flavors", self._take_flavors, feeds.Flavors)
+            on("placements/changes", self._take_placements, feeds.PlacementChanges)
+            on("permissions", self._take_permissions, feeds.Permissions)
+            on("status/changes", self._take_status, feeds.StatusChanges)
+            self.connected = True
+            await ended.wait()
+        finally:
+            self._connection, self.connected = None, False
+
+    def _take_addresses(self, body: feeds.AddressChanges) -> None:
+        changed = set(body.addresses) | set(body.removed) | (self._forced ^ frozenset(body.forced))
+        if body.full:
+            changed |= self._entries.keys()
+            self._entries = {}
+        for name in body.removed:
+            self._entries.pop(name, None)
+        self._entries.update(body.addresses)
+        self._forced = frozenset(body.forced)
+        self._count_flavors()
+        self.addresses.changed(changed, other_keys=False)
+
+    def _take_status(self, body: feeds.StatusChanges) -> None:
+        changed = {each.name for each in body.addresses} | set(body.removed)
+        if body.full:
+            changed |= {AddressName(name) for name in self._status}
+            self._status = {}
+        for name in body.removed:
+            self._status.pop(name, None)
+        before = len(self._status)
+        self._status.update((each.name, each) for each in body.addresses)
+        other = body.full or bool(body.removed) or len(self._status) != before
+        self.errors = [msgspec.convert(each, Fault, from_attributes=True) for each in body.errors]
+        self.files = body.config
+        self.addresses.changed(changed, other_keys=other)
+
+    def _take_flavors(self, body: feeds.Flavors) -> None:
+        self._flavors = body.flavors
+        self._count_flavors()
+        self.flavors.changed(None)
+
+    def _count_flavors(self) -> None:
+        used: dict[str, int] = {}
+        for each in self._entries.values():
+            if each.flavor is not None:
+                used[each.flavor] = used.get(each.flavor, 0) + 1
+        changed = {name for name in used.keys() | self._used.keys() if used.get(name) != self._used.get(name)}
+        self._used = used
+        if changed:
+            self.flavors.changed(changed, other_keys=False)
+
+    def _take_placements(self, body: feeds.PlacementChanges) -> None:
+        before = self._placements_seen
+        changed = set(body.addresses) | set(body.removed)
+        if body.full:
+            changed |= self._placements.keys()
+        self._placements_seen = body.complete(before)
+        self._placements = self._placements_seen.addresses
+        self.brokers = body.brokers
+        self.addresses.changed(changed, other_keys=False)
+        for call in self.on_brokers:
+            call()
+
+    def _take_permissions(self, body: feeds.Permissions) -> None:
+        self.users = body.users
+        self.permissions = Permissions(body.users, anonymous=body.anonymous, earlier=self.permissions)
+        self.principals.changed(None)
+        for call in self.on_permissions:
+            call()
+
+    # -- rows
+
+    def _address(self, name: str) -> Address | None:
+        status = self._status.get(name)
+        if status is None:
+            return None
+        entry = self._entries.get(status.name)
+        stats = self.stats(name)
+        if stats.messages is None or stats.consumers is None:
+            stats = msgspec.structs.replace(
+                stats,
+                messages=status.messages if stats.messages is None else stats.messages,
+                consumers=status.consumers if stats.consumers is None else stats.consumers,
+            )
+        return Address(
+            name=name,
+            type=status.type,
+            flavor=status.flavor,
+            ready=status.ready,
+            phase=status.phase,
+            message=status.message,
+            components=status.components,
+            brokers=[place.broker for place in self._placements.get(status.name, ())],
+            forced=name in self._forced,
+            entry=None if entry is None else msgspec.to_builtins(entry),
+            etag=None if entry is None else etag(entry),
+            stats=stats,
+        )
+
+    def _flavor(self, name: str) -> Flavor | None:
+        entry = self._flavors.get(name)
+        if entry is None:
+            return None
+        return Flavor(
+            name=name, type=entry.type, entry=msgspec.to_builtins(entry), etag=etag(entry),
+            addresses=self._used.get(name, 0),
+        )  # fmt: skip
+
+    def _user(self, name: str) -> User | None:
+        entry = self.users.get(name)
+        if entry is None:
+            return None
+        own = [Rule(f"{name}.permissions.{number}", each) for number, each in enumerate(entry.permissions)]
+        effective = tuple(own) if name.startswith(GROUP) else self.permissions.rights(Principal(name)).rules
+        return User(
+            name=name,
+            groups=list(entry.groups),
+            permissions=[permission(rule) for rule in own],
+            effective=[permission(rule) for rule in effective],
+            connections=entry.limits.connections,
+            connects_per_second=entry.limits.connects_per_second,
+            password=bool(entry.credentials),
+            etag=etag(entry),
+        )
+
+
+def permission(rule: Rule) -> Permission:
+    """Return a permission with its place."""
+    found = rule.permission
+    return Permission(
+        effect=found.effect, operations=list(found.operations), addresses=list(found.addresses), source=rule.where
+    )

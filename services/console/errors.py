@@ -1,0 +1,65 @@
+"""Errors of requests, which become bodies of type `application/problem+json` (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from aiohttp import web
+
+from enmasse.api.types import Fault, Problem
+from enmasse.errors import CATALOGUE
+
+STATUSES: Mapping[str, int] = {
+    "console.change.refused": 422,
+    "console.etag.differs": 412,
+    "console.etag.missing": 428,
+    "console.login.limited": 503,
+    "console.login.needed": 401,
+    "console.login.refused": 401,
+    "console.method.unknown": 405,
+    "console.name.in-use": 409,
+    "console.origin.refused": 403,
+    "console.permission.denied": 403,
+    "console.request.invalid": 400,
+    "console.request.too-large": 413,
+    "console.resource.unknown": 404,
+    "console.service.failed": 502,
+    "console.service.unavailable": 503,
+    "console.type.unsupported": 415,
+    "console.watchers.too-many": 503,
+}
+"""Identifier in enmasse/errors.py → HTTP status."""
+
+
+class RequestError(Exception):
+    """Ends a request with a problem. `detail`: what is wrong, where, and what to do."""
+
+    def __init__(self, id: str, detail: str, errors: Iterable[Fault] = ()) -> None:
+        super().__init__(detail)
+        self.id = id
+        self.detail = detail
+        self.errors = list(errors)
+
+    def answer(self) -> web.Response:
+        """Return the response."""
+        status = STATUSES[self.id]
+        problem = Problem(
+            type=f"/api/v1/problems/{self.id}",
+            title=CATALOGUE[self.id].meaning,
+            status=status,
+            detail=self.detail,
+            errors=self.errors,
+        )
+        headers = {}
+        if status == 401:
+            headers["WWW-Authenticate"] = 'Bearer realm="EnMasse"'
+        if status == 503:
+            headers["Retry-After"] = "2"
+        body = msgspec.json.encode(problem)
+        return web.Response(status=status, body=body, content_type="application/problem+json", headers=headers)
+
+
+def unknown(what: str) -> RequestError:
+    """Return the error for what does not exist, or what the caller may not view."""
+    return RequestError("console.resource.unknown", f"there is no {what}, or you may not view it")

@@ -1,0 +1,165 @@
+"""Checks of every request: Host and Origin, identity of the caller, and the token against forged requests."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from enmasse import log
+from enmasse.audit import Repeats
+from enmasse.identity.login import Login, may_be_token
+from enmasse.identity.operator import BEARER, read_line
+from enmasse.identity.permissions import Permissions
+from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.loopback import is_loopback
+from enmasse.model.feeds import GrantedUser
+from services.console.access import Caller
+from services.console.errors import RequestError
+from services.console.login import Passwords, Session, Sessions
+
+COOKIE = "enmasse-session"
+CSRF = "X-CSRF-Token"
+SAFE = frozenset({"GET", "HEAD"})
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_refused: Repeats[tuple[str, str]] = Repeats(time.monotonic)
+
+
+class Gate:
+    """Identifies callers. `permissions()`: those in force; `entry`: user → entry of the feed `permissions`; `secret`:
+    the file with the operator's secret; `is_tls`: the console itself serves TLS."""
+
+    def __init__(
+        self,
+        permissions: Callable[[], Permissions],
+        entry: Callable[[str], GrantedUser | None],
+        passwords: Passwords,
+        secret: str | None,
+        *,
+        is_tls: bool,
+    ) -> None:
+        self.sessions = Sessions()
+        self.is_tls = is_tls
+        self._permissions = permissions
+        self._entry = entry
+        self._passwords = passwords
+        self._secret = None if secret is None else Path(secret)
+
+    def check_site(self, request: web.Request) -> None:
+        """Refuse requests that a web page of another site makes. Raises RequestError."""
+        hosts = request.headers.getall("Host", [])
+        if len(hosts) != 1:
+            raise RequestError("console.request.invalid", "there must be one Host header")
+        host = _host(f"//{hosts[0]}")
+        if host is None:
+            raise RequestError("console.request.invalid", "the Host header is no host")
+        if self._permissions().anonymous and not (host in LOOPBACK_NAMES and is_loopback(request.remote or "")):
+            text = "without users the console is for this machine: the Host header must name loopback"
+            raise RequestError("console.origin.refused", text)
+        for origin in request.headers.getall("Origin", []):
+            if not _same_site(origin, hosts[0]):
+                raise RequestError("console.origin.refused", "requests from other web sites are not answered")
+        if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site") and request.method not in SAFE:
+            raise RequestError("console.origin.refused", "requests from other web sites are not answered")
+
+    async def caller(self, request: web.Request) -> Caller:
+        """Return the caller. Raises RequestError if it is not known."""
+        found = await self.find(request)
+        if found is None:
+            raise RequestError("console.login.needed", "log in first, or send `Authorization: Bearer SECRET`")
+        if found.how == "session" and request.method not in SAFE:
+            stated = request.headers.get(CSRF, "")
+            if not hmac.compare_digest(stated.encode("utf-8", "replace"), (found.csrf or "").encode()):
+                raise RequestError("console.origin.refused", f"the header {CSRF} must have `csrf` of /api/v1/me")
+        return found
+
+    async def find(self, request: web.Request) -> Caller | None:
+        """Return the caller; None without credentials. Raises RequestError if credentials are wrong."""
+        stated = request.headers.get("Authorization")
+        if stated is not None:
+            return await self._stated(request, stated)
+        key = request.cookies.get(COOKIE)
+        session = None if key is None else self.sessions.find(key)
+        if session is not None:
+            caller = self.of_session(session)
+            if caller is not None:
+                return caller
+            self.sessions.end(session.key)
+        permissions = self._permissions()
+        if permissions.anonymous:
+            return Caller("anonymous")
+        if permissions.knows(ANONYMOUS):
+            principal = Principal(ANONYMOUS)
+            return Caller("anonymous", principal, permissions.rights(principal))
+        return None
+
+    def of_session(self, session: Session) -> Caller | None:
+        """Return the caller of a session; None if its user was removed, or has another password now."""
+        return self._known(session.login, session)
+
+    def holds(self, caller: Caller) -> bool:
+        """Return whether nothing has changed that the caller's rights follow from."""
+        if caller.session is not None and not self.sessions.is_open(caller.session):
+            return False
+        if caller.expires is not None and time.time() > caller.expires:
+            return False
+        return caller.holds(self._permissions())
+
+    async def _stated(self, request: web.Request, stated: str) -> Caller:
+        secret = None if self._secret is None else read_line(self._secret)
+        if secret is not None and hmac.compare_digest(stated.encode("utf-8", "replace"), f"{BEARER}{secret}".encode()):
+            return Caller("operator")
+        token = stated.removeprefix(BEARER)
+        if stated.startswith(BEARER) and may_be_token(token) and self._passwords.known:
+            login = self.sessions.token(token)
+            if login is None:
+                login = await self._passwords.check("", token, request.remote or "?")
+                if login is not None:
+                    self.sessions.remember(token, login)
+            caller = None if login is None else self._known(login)
+            if caller is not None:
+                return caller
+        self.refused(request, "a wrong secret or token")
+        raise RequestError("console.login.refused", "the secret or token of the header Authorization is not valid")
+
+    def refused(self, request: web.Request, what: str) -> None:
+        """Note a refused login, for auditors."""
+        host = request.remote or "?"
+        if count := _refused.count((host, what)):
+            log.audit("audit.request.refused", who=None, from_=host, what=what, outcome="refused", count=count)
+
+    def _known(self, login: Login, session: Session | None = None) -> Caller | None:
+        permissions = self._permissions()
+        principal = login.principal
+        if login.credentials is not None:  # else a token has proved the identity
+            entry = self._entry(principal.name)
+            if entry is None or entry.credentials != login.credentials:
+                return None
+        return Caller(
+            "session" if session is not None else "bearer",
+            principal,
+            permissions.rights(principal),
+            session=None if session is None else session.key,
+            csrf=None if session is None else session.csrf,
+            expires=login.expires,
+        )
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _same_site(origin: str, host: str) -> bool:
+    """Return whether a page of this origin was served at this Host."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()

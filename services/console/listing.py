@@ -1,0 +1,270 @@
+"""Lists of a resource: filters, order, pages by cursor, and streams of what changes in them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import bisect
+import fnmatch
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from enmasse.api.types import Page
+from services.console.access import Caller
+from services.console.errors import RequestError
+from services.console.operations import Answer, Call, Parameter
+from services.console.rows import Rows
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+LIMIT, MOST = 100, 1000
+"""Rows of a page, unless the caller wants another number, and at most."""
+WATCHERS, WATCHERS_OF_CALLER = 512, 64
+STEP = 1.0
+"""Seconds between two events of a stream at least."""
+HEARTBEAT = 15.0
+STALLED = 30.0
+"""Seconds in which a client must have read an event."""
+FIRST = 500
+"""Rows of an event at most: the others follow in further ones."""
+LONGEST = 512
+"""Characters of a filter at most."""
+
+
+class Watching:
+    """Streams that are open, of all lists."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._of: Counter[str] = Counter()
+
+    def begin(self, caller: Caller) -> Callable[[], None]:
+        """Count one more; the function returned ends it. Raises RequestError."""
+        if self.count >= WATCHERS or self._of[caller.title] >= WATCHERS_OF_CALLER:
+            raise RequestError("console.watchers.too-many", "there are too many open streams; close some, or try later")
+        self.count += 1
+        self._of[caller.title] += 1
+
+        def end() -> None:
+            self.count -= 1
+            self._of[caller.title] -= 1
+            if not self._of[caller.title]:
+                del self._of[caller.title]
+
+        return end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing(Generic[R]):
+    """A list. `shown`: the row as this caller sees it, None if not at all. `filters`: parameter → value of a row that
+    is compared: texts by pattern, others by equality. `sorts`: name of an order → value of a row."""
+
+    rows: Rows[R]
+    shown: Callable[[Caller, R], R | None]
+    filters: Mapping[str, Callable[[R], Any]]
+    sorts: Mapping[str, Callable[[R], Any]]
+    kinds: Mapping[str, Any]
+    """Parameter → its type, where that is not text."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters of the query."""
+        orders = ", ".join(["name", *self.sorts])
+        return (
+            *(Parameter(n, "only these; text may have * and ?", self.kinds.get(n, _Text)) for n in self.filters),
+            Parameter("sort", f"order: {orders}; with - in front the greatest first", _Text),
+            Parameter("limit", "number of rows at most", Annotated[int, msgspec.Meta(ge=1, le=MOST)]),
+            Parameter("after", "`next` of the page before", Annotated[str, msgspec.Meta(max_length=4096)]),
+            Parameter("watch", "a stream of events instead of a page", bool),
+        )
+
+    def found(self, caller: Caller, given: Mapping[str, Any]) -> Iterator[tuple[str, R]]:
+        """Yield the rows that the caller sees and the filters take, in the order of their keys."""
+        takes = self.taking(given)
+        for key, row in self.rows:
+            shown = self.shown(caller, row)
+            if shown is not None and takes(shown):
+                yield key, shown
+
+    def taking(self, given: Mapping[str, Any]) -> Callable[[R], bool]:
+        """Return whether the filters take a row."""
+        tests = [_test(self.filters[name], value) for name, value in given.items() if name in self.filters]
+        return lambda row: all(test(row) for test in tests)
+
+    def page(self, caller: Caller, given: Mapping[str, Any]) -> Page[R]:
+        """Return a page. Raises RequestError."""
+        limit, order = given.get("limit", LIMIT), given.get("sort", "name")
+        found = list(self.found(caller, given))
+        after = None if "after" not in given else _cursor(given["after"], order)
+        if order in ("name", "-name"):
+            keyed: list[tuple[Any, str, R]] = [("", key, row) for key, row in found]
+        else:
+            value = self.sorts.get(order.removeprefix("-"))
+            if value is None:
+                known = ", ".join(["name", *self.sorts])
+                raise RequestError("console.request.invalid", f"no order {order[:50]!r}; known are {known}")
+            keyed = [(_ordered(value(row)), key, row) for key, row in found]
+        falling = order.startswith("-")
+        if falling or order != "name":
+            keyed.sort(key=lambda each: (each[0], each[1]), reverse=falling)
+        start = 0
+        if after is not None:
+            keys = [(each[0], each[1]) for each in keyed]
+            try:
+                if falling:
+                    start = len(keys) - bisect.bisect_left(keys[::-1], after)
+                else:
+                    start = bisect.bisect_right(keys, after)
+            except TypeError:
+                raise RequestError("console.request.invalid", "parameter 'after': is of another order") from None
+        part = keyed[start : start + limit]
+        more = start + limit < len(keyed)
+        last = _text([order, part[-1][0], part[-1][1]]) if more and part else None
+        return Page(items=[row for _, _, row in part], next=last, total=len(keyed))
+
+
+class Lists:
+    """Answers the requests for lists. `holds`: whether a caller's rights are those in force."""
+
+    def __init__(self, holds: Callable[[Caller], bool]) -> None:
+        self.watching = Watching()
+        self._holds = holds
+        self._closing = asyncio.Event()
+
+    def close(self) -> None:
+        """End all streams."""
+        self._closing.set()
+
+    async def answer(self, listing: Listing[Any], call: Call) -> Answer | web.StreamResponse:
+        """Return a page or a stream."""
+        given = call.parameters()
+        if given.pop("watch", False):
+            for name in ("limit", "after", "sort"):
+                if name in given:
+                    raise RequestError("console.request.invalid", f"parameter {name!r} has no effect on a stream")
+            return await self._stream(listing, call, given)
+        return Answer(listing.page(call.caller, given))
+
+    async def _stream(self, listing: Listing[Any], call: Call, given: Mapping[str, Any]) -> web.StreamResponse:
+        end = self.watching.begin(call.caller)
+        try:
+            return await self._events(listing, call, given)
+        finally:
+            end()
+
+    async def _events(self, listing: Listing[Any], call: Call, given: Mapping[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        await response.prepare(call.request)
+        takes = listing.taking(given)
+        sent: set[str] = set()
+        with listing.rows.watched() as watcher:
+            closing = asyncio.ensure_future(self._closing.wait())
+            try:
+                while self._holds(call.caller):
+                    keys = watcher.take()
+                    kind = "change" if keys is not None else "snapshot"
+                    if keys is None:
+                        keys, sent = set(listing.rows.keys()), set()
+                    rows, removed = [], []
+                    for key in sorted(keys):
+                        row = listing.rows.get(key)
+                        shown = None if row is None else listing.shown(call.caller, row)
+                        if shown is not None and takes(shown):
+                            rows.append(shown)
+                            sent.add(key)
+                        elif key in sent:
+                            removed.append(key)
+                            sent.discard(key)
+                    await _write_rows(response, kind, rows, removed)
+                    await asyncio.sleep(STEP)
+                    while not await _waited(watcher.wait(), closing, HEARTBEAT):
+                        if closing.done() or not self._holds(call.caller):
+                            return response
+                        await _write(response, b": \n\n")
+            except (ConnectionError, TimeoutError):
+                if call.request.transport is not None:
+                    call.request.transport.abort()
+            finally:
+                closing.cancel()
+        return response
+
+
+async def _waited(waiting: Any, closing: asyncio.Future[Any], seconds: float) -> bool:
+    """Wait for a change; return False if `closing` or the time came first."""
+    task = asyncio.ensure_future(waiting)
+    try:
+        await asyncio.wait((task, closing), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return task.done() and not closing.done()
+    finally:
+        task.cancel()
+
+
+async def _write_rows(response: web.StreamResponse, kind: str, rows: list[Any], removed: list[str]) -> None:
+    if kind == "change" and not rows and not removed:
+        return
+    part, rows = rows[:FIRST], rows[FIRST:]
+    await _event(response, kind, part, removed, more=bool(rows))
+    while rows:
+        part, rows = rows[:FIRST], rows[FIRST:]
+        await _event(response, "change", part, [], more=bool(rows))
+
+
+async def _event(response: web.StreamResponse, kind: str, rows: list[Any], removed: list[str], *, more: bool) -> None:
+    body = msgspec.json.encode({"items": rows, "removed": removed, "more": more})
+    await _write(response, b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n")
+
+
+async def _write(response: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(STALLED):
+        await response.write(data)
+
+
+_Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
+
+
+def _test(value: Callable[[Any], Any], wanted: Any) -> Callable[[Any], bool]:
+    if not isinstance(wanted, str):
+        return lambda row: bool(value(row) == wanted)
+    pattern = re.compile(fnmatch.translate(re.sub(r"\*+", "*", wanted)))
+    return lambda row: (
+        (found := value(row)) is not None
+        and any(pattern.match(each) is not None for each in ([found] if isinstance(found, str) else found))
+    )
+
+
+def _ordered(value: Any) -> Any:
+    """Return a value that can be compared with others of its column, unknown ones first."""
+    if value is None:
+        return [0]
+    return [1, value if isinstance(value, str) else float(value)]
+
+
+def _text(cursor: list[Any]) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
+
+
+def _cursor(text: str, order: str) -> tuple[Any, str]:
+    """Return value and key of the last row before. Raises RequestError."""
+    try:
+        content = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+        made_for, value, key = msgspec.json.decode(content, type=tuple[str, Any, str])
+        if made_for != order or not (value == "" or _is_ordered(value)):
+            raise ValueError
+    except (ValueError, binascii.Error):
+        raise RequestError(
+            "console.request.invalid", "parameter 'after': is no `next` of this list and order"
+        ) from None
+    return value, key
+
+
+def _is_ordered(value: Any) -> bool:
+    return isinstance(value, list) and (
+        value == [0] or (len(value) == 2 and value[0] == 1 and isinstance(value[1], str | float | int))
+    )

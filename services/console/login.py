@@ -1,0 +1,155 @@
+"""Logins: passwords and tokens, which authserv checks, and the sessions of browsers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from enmasse.control import ConnectionLost, ControlConnection, ControlError, connect
+from enmasse.identity.credentials import AnyCredential
+from enmasse.identity.login import Login
+from enmasse.identity.login_requests import ADDRESS, MAX_REQUEST, LoginAnswer
+from enmasse.settings import host_port
+from services.console.asking import Requester
+from services.console.errors import RequestError
+
+SECONDS = 20.0
+AT_ONCE = 64
+"""Passwords under way at most."""
+LIFETIME, IDLE = 12 * 3600.0, 3600.0
+"""Seconds of a session, and those without a request after which it ends."""
+SESSIONS, SESSIONS_OF_USER = 10_000, 100
+TOKENS, TOKEN_SECONDS = 1000, 30.0
+"""Bearer tokens that are remembered, and for how long: a revoked one is accepted until then."""
+
+
+class Passwords:
+    """Client of authserv's listener `logins` at `address` (host:port; None: without users)."""
+
+    def __init__(self, address: str | None, name: str, credential: AnyCredential | None) -> None:
+        self.known = address is not None
+        self._address = address
+        self._name = name
+        self._credential = credential
+        self._connecting = asyncio.Lock()
+        self._connection: ControlConnection | None = None
+        self._requester: Requester | None = None
+        self._under_way = 0
+
+    async def check(self, user: str, password: str, client: str) -> Login | None:
+        """Return the identity that a password, or a token, proves; None: it is wrong. `user` empty: that of the token.
+        `client`: the client's host. Raises RequestError."""
+        if len(user) + len(password) > MAX_REQUEST // 6:
+            return None
+        if self._under_way >= AT_ONCE:
+            raise RequestError("console.login.limited", "too many logins are under way; try again")
+        self._under_way += 1
+        try:
+            requester = await self._opened()
+            content = await requester.ask({"user": user, "password": password, "client": client}, SECONDS)
+            answer = msgspec.json.decode(content, type=LoginAnswer)
+        except (ControlError, ConnectionLost, TimeoutError, msgspec.DecodeError):
+            raise RequestError(
+                "console.login.limited", "the authentication service does not answer; try again"
+            ) from None
+        finally:
+            self._under_way -= 1
+        if answer.outcome == "unavailable":
+            raise RequestError("console.login.limited", "the password cannot be checked now; try again")
+        return answer.login if answer.outcome == "accepted" else None
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _opened(self) -> Requester:
+        async with self._connecting:
+            if self._requester is None or self._requester.error is not None:
+                if self._address is None:
+                    raise RequestError("console.login.limited", "there is no authentication service")
+                if self._connection is not None:
+                    self._connection.close()
+                host, port = host_port(self._address)
+                self._connection = await connect(host, port, container=self._name, credential=self._credential)
+                self._requester = Requester(self._connection, ADDRESS)
+            return self._requester
+
+
+@dataclass(slots=True)
+class Session:
+    """A session of a browser. Times by the monotonic clock; `expires`: by the wall clock, of a token."""
+
+    key: str
+    csrf: str
+    login: Login
+    ends: float
+    used: float
+
+
+class Sessions:
+    """Sessions by the digest of their key, the least recently used first; and bearer tokens that were just checked."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[bytes, Session] = {}
+        self._tokens: dict[bytes, tuple[float, Login]] = {}
+
+    def begin(self, login: Login) -> Session:
+        """Make a session."""
+        now = time.monotonic()
+        ends = now + LIFETIME
+        if login.expires is not None:
+            ends = min(ends, now + login.expires - time.time())
+        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(24), login, ends, now)
+        own = [key for key, each in self._sessions.items() if each.login.principal.name == login.principal.name]
+        if len(own) >= SESSIONS_OF_USER:
+            del self._sessions[own[0]]
+        elif len(self._sessions) >= SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[_digest(session.key)] = session
+        return session
+
+    def find(self, key: str) -> Session | None:
+        """Return the session of a cookie; None if it has ended."""
+        digest, now = _digest(key), time.monotonic()
+        session = self._sessions.pop(digest, None)
+        if session is None or now > session.ends or now > session.used + IDLE:
+            return None
+        session.used = now
+        self._sessions[digest] = session
+        return session
+
+    def is_open(self, key: str) -> bool:
+        """Return whether a session has not ended, without using it."""
+        session = self._sessions.get(_digest(key))
+        return session is not None and time.monotonic() <= session.ends
+
+    def end(self, key: str) -> None:
+        """End a session."""
+        self._sessions.pop(_digest(key), None)
+
+    def token(self, token: str) -> Login | None:
+        """Return the identity that a token has proved just now."""
+        found = self._tokens.get(_digest(token))
+        if found is None or time.monotonic() > found[0]:
+            return None
+        return found[1]
+
+    def remember(self, token: str, login: Login) -> None:
+        """Remember the identity that a token has proved."""
+        until = time.monotonic() + TOKEN_SECONDS
+        if login.expires is not None:
+            until = min(until, time.monotonic() + login.expires - time.time())
+        if len(self._tokens) >= TOKENS:
+            del self._tokens[next(iter(self._tokens))]
+        self._tokens[_digest(token)] = (until, login)
+
+
+def _digest(secret: str) -> bytes:
+    """Return what secrets are compared by: looking one up takes no time that depends on a part of it."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,67 @@
+"""The files of the page, read once: nothing outside the folder can be asked for."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from pathlib import Path
+
+from aiohttp import web
+
+FOLDER = Path(__file__).with_name("page")
+KINDS = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/vnd.microsoft.icon",
+    ".json": "application/json",
+    ".txt": "text/plain",
+    ".woff2": "font/woff2",
+}
+"""Suffix → content type; other files are not served."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+COMPRESSED = 1024
+"""Bytes from which a file is compressed."""
+
+
+class Pages:
+    """The files below `folder`, by path."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._files: dict[str, tuple[str, bytes, bytes | None, str]] = {}
+        for file in sorted(folder.rglob("*")):
+            kind = KINDS.get(file.suffix)
+            if kind is None or not file.is_file():
+                continue
+            content = file.read_bytes()
+            small = gzip.compress(content, 6, mtime=0) if len(content) >= COMPRESSED and kind[:5] != "image" else None
+            etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+            self._files[f"/{file.relative_to(folder).as_posix()}"] = kind, content, small, etag
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes: `/`, and each file."""
+        return [web.get(path, self.answer) for path in ("/", *self._files)]
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Return a file."""
+        path = "/index.html" if request.path == "/" else request.path
+        kind, content, small, etag = self._files[path]
+        headers = {
+            "Content-Security-Policy": POLICY,
+            "ETag": etag,
+            "Cache-Control": "no-cache",
+            "Vary": "Accept-Encoding",
+        }
+        if request.headers.get("If-None-Match") == etag:
+            return web.Response(status=304, headers=headers)
+        if small is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
+            headers["Content-Encoding"] = "gzip"
+            content = small
+        charset = "utf-8" if kind.startswith("text/") or kind.endswith(("json", "xml")) else None
+        return web.Response(body=content, content_type=kind, charset=charset, headers=headers)

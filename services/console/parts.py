@@ -1,0 +1,22 @@
+"""The parts of a console, with which the operations of the API work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.console.configuration import Configuration
+from services.console.gate import Gate
+from services.console.listing import Lists
+from services.console.login import Passwords
+from services.console.supervisor import Supervisor
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a running console. `supervisor` None: in a cluster."""
+
+    configuration: Configuration
+    gate: Gate
+    passwords: Passwords
+    lists: Lists
+    supervisor: Supervisor | None

@@ -1,0 +1,54 @@
+"""Paths of the supervisor's HTTP endpoint, to which requests are passed on unchanged."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from enmasse.identity.operator import BEARER
+from services.console.errors import RequestError
+from services.console.gate import Gate
+from services.console.supervisor import Supervisor
+
+READ = ("/livez", "/readyz", "/healthz", "/metrics", "/api/suite", "/api/status", "/api/ready")
+ORDERS = ("/api/scale", "/api/force")
+PASSED = ("Host", "Origin", "Authorization", "Content-Type")
+"""Headers by which the supervisor decides."""
+
+
+class Passing:
+    """Passes requests on. A logged in user that may view (for orders: manage) everything gets what the operator's
+    secret gives."""
+
+    def __init__(self, supervisor: Supervisor, gate: Gate) -> None:
+        self._supervisor = supervisor
+        self._gate = gate
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [web.route("*", path, self.answer) for path in (*READ, *ORDERS)]
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Pass a request on, and return its answer."""
+        headers = {name: request.headers[name] for name in PASSED if name in request.headers}
+        if await self._is_user(request):
+            headers = self._supervisor.headers()
+            if request.method == "POST":
+                headers["Content-Type"] = request.content_type
+        status, kind, body = await self._supervisor.send(
+            request.method, request.rel_url.raw_path_qs, headers, await request.read() or None
+        )
+        return web.Response(status=status, body=body, headers={"Content-Type": kind})
+
+    async def _is_user(self, request: web.Request) -> bool:
+        """Return whether a logged in user asks. Raises RequestError if the user may not."""
+        stated = request.headers.get("Authorization", "")
+        if stated and not stated.startswith(f"{BEARER}eyJ"):
+            return False
+        caller = await self._gate.find(request)
+        if caller is None or caller.how not in ("session", "bearer"):
+            return False
+        self._gate.check_site(request)
+        caller = await self._gate.caller(request)
+        if not (caller.administrator if request.path in ORDERS else caller.viewer):
+            raise RequestError("console.permission.denied", "this needs `view` on everything, an order `manage`")
+        return True

@@ -1,0 +1,95 @@
+"""The suite: overview, components, errors of the configuration."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+
+import enmasse
+from enmasse.api.types import Component, Fault, Overview, Page
+from services.console.errors import unknown
+from services.console.listing import Listing
+from services.console.operations import Answer, Answered, Call, Operation
+from services.console.parts import Parts
+from services.console.rows import Rows
+
+SHOWN = 20
+"""Addresses in the overview."""
+
+
+class Configured(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to `GET config`. `files`: file → SHA-256 of the content in force; `errors`: of what is not."""
+
+    files: dict[str, str]
+    errors: list[Fault]
+
+
+def operations(parts: Parts) -> list[Operation]:
+    """Return the operations."""
+    configuration = parts.configuration
+    none: Rows[Component] = Rows(tuple, lambda _: None)
+    rows = none if parts.supervisor is None else parts.supervisor.components
+    listing: Listing[Component] = Listing(
+        rows=rows,
+        shown=lambda caller, row: row if caller.viewer else None,
+        filters={"name": lambda row: row.name, "kind": lambda row: row.kind, "ready": lambda row: row.ready},
+        sorts={"kind": lambda row: row.kind},
+        kinds={"ready": bool},
+    )
+
+    async def overview(call: Call) -> Answer:
+        call.parameters()
+        caller = call.caller
+        visible = [row for _, row in configuration.addresses if caller.views(row.name)]
+        phases: dict[str, int] = dict.fromkeys(configuration.phases, 0)
+        for row in visible:
+            phases[row.phase] += 1
+        not_ready = (row for row in visible if not row.ready)
+        components = [row for _, row in rows] if caller.viewer else []
+        return Answer(
+            Overview(
+                version=enmasse.__version__,
+                ready=all(row.ready for row in visible) and all(each.ready for each in components),
+                phases=phases,
+                not_ready=list(itertools.islice(not_ready, SHOWN)),
+                components=components,
+                errors=configuration.errors if caller.viewer else [],
+                messages=sum(row.stats.messages or 0 for row in visible),
+            )
+        )
+
+    async def components(call: Call) -> Answered:
+        return await parts.lists.answer(listing, call)
+
+    async def component(call: Call) -> Answer:
+        call.parameters()
+        row = rows.get(call.name())
+        if row is None or not call.caller.viewer:
+            raise unknown(f"component {call.name()[:200]!r}")
+        return Answer(row)
+
+    async def config(call: Call) -> Answer:
+        call.parameters()
+        if not call.caller.viewer:
+            raise unknown("configuration")
+        return Answer(Configured(files=configuration.files, errors=configuration.errors))
+
+    return [
+        Operation(
+            method="GET", path="/overview", id="getOverview", text="The suite at a glance.",
+            handler=overview, answer=Overview,
+        ),
+        Operation(
+            method="GET", path="/components", id="listComponents", text="The processes of the suite.",
+            handler=components, answer=Page[Component], parameters=listing.parameters, watched=True,
+        ),
+        Operation(
+            method="GET", path="/components/{name}", id="getComponent", text="A process of the suite.",
+            handler=component, answer=Component,
+        ),
+        Operation(
+            method="GET", path="/config", id="getConfig", tag="config", text="What is in force, and what is wrong.",
+            handler=config, answer=Configured, errors=(404,),
+        ),
+    ]  # fmt: skip

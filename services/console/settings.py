@@ -1,0 +1,23 @@
+"""Settings of the console (docs/contracts.md, "A service as a process")."""
+
+from __future__ import annotations
+
+from enmasse import settings
+
+
+class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`listen`: where HTTP is served. `router`: listener of a router for operators. `logins`: listener of authserv for
+    passwords. `supervisor`: the HTTP endpoint of `enmasse up`, to which its paths are passed on; None: in
+    a cluster, where the console answers them by itself. `cert`, `key`: files in PEM; None: no TLS."""
+
+    listen: settings.HostPort
+    configserv: settings.HostPort
+    router: settings.HostPort | None = None
+    logins: settings.HostPort | None = None
+    supervisor: settings.HostPort | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("cert and key go together")

@@ -1,0 +1,106 @@
+"""The web server: aiohttp's, with a bound on everything a peer can do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from enmasse import process
+from enmasse.identity.credentials import own
+from services.console.api import Api, problems
+from services.console.bounds import Connections
+from services.console.configuration import Configuration
+from services.console.gate import Gate
+from services.console.listing import Lists
+from services.console.login import Passwords
+from services.console.pages import Pages
+from services.console.parts import Parts
+from services.console.passing import Passing
+from services.console.settings import ConsoleSettings
+from services.console.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+HEAD_BYTES = 16 << 10
+BODY_BYTES = 4 << 20
+
+
+class Web:
+    """The server. `protocol` makes the protocol of an accepted connection."""
+
+    def __init__(self, config: ConsoleSettings, *, is_tls: bool) -> None:
+        credential = own(config)
+        configuration = Configuration(config.configserv, config.name, credential)
+        passwords = Passwords(config.logins, config.name, credential)
+        gate = Gate(
+            lambda: configuration.permissions, configuration.users_entry, passwords, config.metrics_secret,
+            is_tls=is_tls,
+        )  # fmt: skip
+        supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
+        self._parts = Parts(configuration, gate, passwords, Lists(gate.holds), supervisor)
+        self._connections = Connections()
+        self._tasks: list[asyncio.Task[None]] = []
+        application = web.Application(
+            client_max_size=BODY_BYTES, middlewares=[problems, self._connections.middleware], logger=_silent
+        )
+        application.on_response_prepare.append(_headers)
+        if supervisor is not None:
+            application.add_routes(Passing(supervisor, gate).routes())
+        application.add_routes(Api(self._parts).routes())
+        application.add_routes(Pages().routes())
+        self._runner = web.AppRunner(
+            application, access_log=None, logger=_silent, handle_signals=False, keepalive_timeout=60,
+            max_line_size=HEAD_BYTES, max_field_size=HEAD_BYTES, handler_cancellation=True, shutdown_timeout=2.0,
+        )  # fmt: skip
+
+    async def start(self) -> None:
+        """Make it ready for connections."""
+        await self._runner.setup()
+        self._connections.start()
+        self._tasks.append(process.spawn(self._parts.configuration.run(), "configuration"))
+        if self._parts.supervisor is not None:
+            self._tasks.append(process.spawn(self._parts.supervisor.follow(), "components"))
+
+    def protocol(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
+        server = self._runner.server
+        assert server is not None
+        return self._connections.guarded(server())
+
+    async def close(self) -> None:
+        """End all connections."""
+        self._parts.lists.close()
+        self._connections.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._parts.passwords.close()
+        if self._parts.supervisor is not None:
+            await self._parts.supervisor.close()
+        await self._runner.cleanup()
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        return self._connections.metrics()
+
+
+async def _headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Set the headers that every answer has."""
+    headers = response.headers
+    headers["Server"] = "EnMasse"
+    headers["X-Content-Type-Options"] = "nosniff"
+    headers.setdefault("Cache-Control", "no-store")
+    headers["Referrer-Policy"] = "no-referrer"
+    headers["X-Frame-Options"] = "DENY"
+    headers["Cross-Origin-Resource-Policy"] = "same-origin"
+    headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+
+
+_silent = logging.getLogger("enmasse.console.aiohttp")
+"""Requests are input of clients: aiohttp logs nothing of them."""
+_silent.disabled = True

@@ -1,0 +1,81 @@
+"""A client of the REST API."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
+
+from enmasse.testing import Suite
+
+
+class Reply(NamedTuple):
+    """An answer: decoded JSON, or the text."""
+
+    status: int
+    body: Any
+    headers: http.client.HTTPMessage
+
+    @property
+    def etag(self) -> str:
+        """The etag, as If-Match states it."""
+        found = self.headers["ETag"]
+        assert found is not None
+        return str(found)
+
+
+class Client:
+    """Requests over one connection, with these headers."""
+
+    def __init__(self, suite: Suite, **headers: str) -> None:
+        self.port = 8080 + suite.offset
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """Send a request below /api/v1."""
+        return self.at(method, f"/api/v1/{path}", body, **headers)
+
+    def at(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """Send a request. `body`: bytes as they are, others as JSON."""
+        sent = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        if content is not None:
+            sent.setdefault("Content-Type", "application/json")
+        self._connection.request(method, path, content, sent)
+        answer = self._connection.getresponse()
+        text = answer.read().decode()
+        is_json = "json" in (answer.getheader("Content-Type") or "")
+        return Reply(answer.status, json.loads(text) if is_json else text, answer.headers)
+
+    def items(self, path: str) -> list[dict[str, Any]]:
+        """Return the items of a list."""
+        reply = self("GET", path)
+        assert reply.status == 200, reply
+        found: list[dict[str, Any]] = reply.body["items"]
+        return found
+
+    def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the events of a stream: name and data."""
+        self._connection.request("GET", f"/api/v1/{path}", headers=self.headers)
+        answer = self._connection.getresponse()
+        assert answer.status == 200, (answer.status, answer.read())
+        name = ""
+        for line in answer:
+            if line.startswith(b"event: "):
+                name = line[7:].decode().strip()
+            elif line.startswith(b"data: "):
+                yield name, json.loads(line[6:])
+
+
+def of(name: str) -> str:
+    """Return a name as a part of a path."""
+    return quote(name, safe="")
