@@ -106,6 +106,7 @@ class Connection:
         self.enough: Callable[[], bool] | None = None
         """Asked between slices of what was read. True: the rest is kept (`backlog`) until `proceed` is called."""
         self.backlog = False  # what was read waits for `proceed`
+        self.bytes_in = self.bytes_out = 0  # read and written, of frames
         self._limits = limits
         # reading
         self._handshake = Handshake(self.output, sasl, is_client=is_client, max_frame=limits.max_sasl_frame)
@@ -213,6 +214,7 @@ class Connection:
                 if session is not None:
                     session.flush()
         data = output.take()
+        self.bytes_out += len(data)
         if data and output.blocked and output.on_spill is None:
             self.set_blocked(False)
         return data
@@ -291,6 +293,7 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Process what has been read. Never raises for what a peer does: the peer gets a close, end or detach."""
         self._silence.received = True
+        self.bytes_in += len(data)
         self._receiving = True
         try:
             self._receive(data)

@@ -169,6 +169,7 @@ class Reader:
                             if batch_link is not None:
                                 full, batch_link, payloads, batch = batch_link, None, batch, []
                                 full.take_run(batch_first, payloads)
+                            link.bytes += frame_end - payload_at
                             try:
                                 link.on_delivery(
                                     link,

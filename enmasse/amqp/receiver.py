@@ -107,6 +107,7 @@ class Receiver(Link):
         "_remote_initial",
         "_topped",
         "_window",
+        "bytes",
         "draining",
         "incoming",
         "limit",
@@ -139,6 +140,7 @@ class Receiver(Link):
         self.queued = 0  # what waits for credit at the peer, as it reports
         self.draining = False
         self.received = 0  # deliveries received, or credit given back
+        self.bytes = 0  # of the messages received
         self.settled = 0  # of those: settled or given back
         self._given = 0  # credit given back
         self.limit = 0  # what our credit lets `received` become; -1 when dead
@@ -235,6 +237,7 @@ class Receiver(Link):
 
     def take_run(self, first: int, payloads: list[bytes]) -> None:
         """Give whole unsettled deliveries with consecutive ids, from `first` on, to `on_run`."""
+        self.bytes += sum(map(len, payloads))
         on_run = self.on_run
         if on_run is not None and self.limit >= 0:
             try:
@@ -428,6 +431,7 @@ class Receiver(Link):
     def _stream(self, partial: Partial, payload: bytes, more: bool) -> None:
         """A piece for on_partial."""
         if payload:
+            self.bytes += len(payload)
             partial.size += len(payload)
             partial._frames += 1
             self.incoming.hold_frame()
@@ -465,6 +469,7 @@ class Receiver(Link):
             self._deliver(partial, partial.take())
 
     def _deliver(self, partial: Partial, message: bytes) -> None:
+        self.bytes += len(message)
         try:
             self.on_delivery(self, partial.delivery_id, partial.settled, message, partial.tag, partial.message_format)
         except Exception as failure:

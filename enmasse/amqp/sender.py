@@ -55,6 +55,7 @@ class Sender(Link):
         "_tag_pack",
         "_tag_size",
         "_window",
+        "bytes",
         "drain",
         "output",
         "remote_properties",
@@ -76,6 +77,7 @@ class Sender(Link):
         self.output = output
         self.drain = False
         self._sent = 0  # deliveries sent, or credit given back
+        self.bytes = 0  # of the messages sent; of large ones with the heads of their frames
         self._done = 0  # of those: settled or given back
         self._given = 0  # credit given back
         self._limit = 0  # what the peer's credit lets _sent become
@@ -201,6 +203,7 @@ class Sender(Link):
         window.unsettled.update(zip(range(first, delivery_id), zip(repeat(self), tokens), strict=False))
         window.next_id = delivery_id
         self._sent += delivery_id - first
+        self.bytes += written - overhead * (delivery_id - first)
         output.spill(written)
         if not output.dirty:
             output.wake()
@@ -228,6 +231,7 @@ class Sender(Link):
         if size > self._frame_max:
             return False
         self._sent += 1
+        self.bytes += len(payload)
         window.next_id = (delivery_id + 1) & U32
         if settled:
             self._done += 1
@@ -496,6 +500,7 @@ class Sender(Link):
                 window.unsettled[outgoing.delivery_id] = (self, outgoing.token)
         output.buffers.append(HEADER(size + 8, 2, 0, window.channel))
         output.buffers.extend(buffers)
+        self.bytes += size
         output.spill(size)
         if not output.dirty:
             output.wake()

@@ -19,6 +19,7 @@ from enmasse.settings import host_port
 from enmasse.text import endpoint
 from services.router import config, metrics
 from services.router.config import RouterSettings
+from services.router.live import LiveRouter
 from services.router.management.agent import ManagementAgent
 from services.router.management.assembly import all_tables
 from services.router.network.maker import ConnectionMaker
@@ -93,9 +94,11 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     )
     tables = all_tables(router, sockets, attributes)
     ManagementAgent(router, tables)
+    live = LiveRouter(router)
     await health.start()
     await config.load(settings, tables)
     router.watch.start()
+    live.publisher.start()
     health.check = lambda: readiness(sockets, settings.client_ports, hub.trouble, users)
     # Existing objects live as long as the process: exclude them from collection, and collect others rarely.
     gc.collect()

@@ -38,7 +38,7 @@ class AddressTable(Table):
                 "remoteCount": zero,
                 "containerCount": zero,
                 "remoteHostRouters": lambda _: [],
-                "deliveriesIngress": lambda a: a.ingress + sum(link.received for link in a.ins),
+                "deliveriesIngress": lambda a: a.ingress + a.relayed + sum(link.received for link in a.ins),
                 "deliveriesEgress": lambda a: a.egress + sum(link.sent for link in a.outs),
                 "deliveriesTransit": zero,
                 "deliveriesToContainer": _to_router,
@@ -69,7 +69,11 @@ class AddressTable(Table):
 
 
 def _to_router(address: RoutedAddress) -> int:
-    return 0 if address.subscriber is None else address.ingress + sum(link.received for link in address.ins)
+    return (
+        0
+        if address.subscriber is None
+        else address.ingress + address.relayed + sum(link.received for link in address.ins)
+    )
 
 
 def _status(record: Any) -> str:

@@ -121,6 +121,7 @@ class RoutedAddress:
         "parked",
         "pins",
         "priority",
+        "relayed",
         "stores",
         "subscriber",
         "temporary",
@@ -146,6 +147,7 @@ class RoutedAddress:
         # Deliveries of closed links; live links count their own.
         self.ingress = self.egress = self.ingress_containers = self.egress_containers = 0
         self.to_router = self.from_router = 0
+        self.relayed = 0  # of anonymous senders, live or closed
         self._clock = clock
         self._empty_checks: EmptyChecks | None = None
 

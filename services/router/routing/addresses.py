@@ -34,6 +34,8 @@ class Addresses:
         self._clock = clock
         self._next_identity = next_identity
         self._default = default
+        self.on_over: Callable[[RoutedAddress], None] = lambda address: None
+        """Called when an address is no longer in use."""
 
     def __len__(self) -> int:
         return len(self.by_key)
@@ -56,6 +58,7 @@ class Addresses:
         """Remove an address that is no longer used."""
         if address.unused and self.by_key.get(address.key) is address:
             del self.by_key[address.key]
+            self.on_over(address)
 
     def subscribe(self, key: str, subscriber: Callable[[RouterConnection | None, Any], None]) -> RoutedAddress:
         """Make the router itself the consumer of an address."""

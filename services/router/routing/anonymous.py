@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from enmasse.amqp.errors import NOT_IMPLEMENTED, AmqpError
@@ -85,7 +86,7 @@ class AnonymousInLink(InLink):
         to = payload[start:end]
         relay = self._known(to)
         if relay is not None:
-            relay.address.ingress += 1
+            relay.address.relayed += 1
             if self.connection.is_container:
                 relay.address.ingress_containers += 1
             payload = self.strip(payload)
@@ -100,7 +101,7 @@ class AnonymousInLink(InLink):
             self.refuse(delivery_id, settled, address)
             return
         payload = self.strip(payload)
-        address.ingress += 1
+        address.relayed += 1
         if self.connection.is_container:
             address.ingress_containers += 1
         if address.subscriber is not None:
@@ -128,6 +129,13 @@ class AnonymousInLink(InLink):
     def partial(self, delivery: Partial) -> None:
         """Start or continue a delivery in pieces, once its `to` has arrived."""
         begin_or_gather(self, delivery, _begin)
+
+    def sent_to(self) -> Iterator[RoutedAddress]:
+        """Yield the addresses of the router that this sender has sent to lately."""
+        for key in set(self._cache.values()):
+            address = self._addresses.get(key)
+            if address is not None:
+                yield address
 
     def look_up_again(self) -> None:
         """Look up the address of each message again, with the rights that the connection has now."""
@@ -267,7 +275,7 @@ def _begin(source: AnonymousInLink, partial: Partial) -> None:
             return  # may only be incomplete
         state = NOT_A_MESSAGE
     if isinstance(state, RoutedAddress):
-        state.ingress += 1
+        state.relayed += 1
         start(source, state, partial, stripped(head.data))
         return
     stream = partial.context = Stream(partial)

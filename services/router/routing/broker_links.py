@@ -39,7 +39,7 @@ class BrokerFeed(InLink):
     """Receives the deliveries of a broker; a Feed of its address."""
 
     __slots__ = ("_maker",)
-    counted = False
+    counted = faces_client = False
 
     def __init__(
         self, maker: LiveAutoLink | Extra, connection: RouterConnection, link: Receiver, address: RoutedAddress
@@ -161,7 +161,7 @@ class BrokerOut(OutLink):
     """Sends deliveries to a broker."""
 
     __slots__ = ("_maker",)
-    counted = False
+    counted = faces_client = False
 
     def __init__(
         self, maker: LiveAutoLink | Extra, connection: RouterConnection, sender: Sender, address: RoutedAddress

@@ -51,6 +51,10 @@ class LinkRecord:
     """Time since which there is no credit; None if there is credit, or none is needed."""
     counted = True
     """True if the link counts as a sender or receiver of its connection; auto-links do not."""
+    routed = False
+    """True for a link that is passed on to a container."""
+    faces_client = True
+    """False for the router's own links to brokers and services."""
     delayed1: int
     delayed10: int
     """Deliveries settled more than 1 and 10 seconds after they arrived or, on an outgoing link, were sent."""
@@ -249,6 +253,7 @@ class RouterConnection:
         self.extras: dict[Watched, None] = {}
         self.senders = 0
         self.receivers = 0
+        self.ended_in = self.ended_out = 0  # deliveries of links that have ended
         self._sending: list[Session] = []
         self._receiving: list[Session] = []
         self._turn = 0

@@ -121,6 +121,18 @@ class LinkRoutes:
         pattern.turn += 1
         return choices[pattern.turn % len(choices)]
 
+    def covering(self, direction: str, address: str) -> str:
+        """Return the name of which a link route covers the address and what is below it; without one the address."""
+        pattern = self._trees[direction].best(tokens(address))
+        if pattern is None:
+            return address
+        config = pattern.routes[0].config
+        return (config.prefix or config.pattern or address).removesuffix("/#")
+
+    def covers(self, address: str) -> bool:
+        """Return True if a link route covers the address, in either direction."""
+        return any(tree.best(tokens(address)) is not None for tree in self._trees.values())
+
     def alone(self, direction: str, address: str) -> bool:
         """Return True if `find` returns the same for this address until `generation` changes (one container)."""
         pattern = self._trees[direction].best(tokens(address))

@@ -41,6 +41,7 @@ class RelayOut(OutLink):
     """
 
     __slots__ = ("_ended", "_relays", "_seen", "_stalled")
+    faces_client = False
 
     def __init__(self, relays: Relays, broker: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
         super().__init__(broker, sender, address)

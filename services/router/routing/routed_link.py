@@ -33,6 +33,7 @@ class RoutedHalf(LinkRecord):
     zero_since = None  # the router gives no credit of its own here
     capacity = 0
     counted = False
+    routed = True
 
     def __init__(self, connection: RouterConnection, link: Sender | Receiver, pair: RoutedLink) -> None:
         self.identity = connection.owner.next_identity()
@@ -82,6 +83,11 @@ class RoutedHalf(LinkRecord):
         """Do nothing: `detached` has notified the pair."""
 
     # What management shows
+
+    @property
+    def faces_client(self) -> bool:  # type: ignore[override]  # of other links it is known by their class
+        """True for the client's half."""
+        return self.pair.client is self
 
     @property
     def owning(self) -> str | None:

@@ -19,6 +19,7 @@ from services.router.routing.containers import Containers
 from services.router.routing.link_routes import NO_ROUTE, LinkRoutes
 from services.router.routing.passing_on import PassingOn
 from services.router.routing.temporaries import Temporaries
+from services.router.routing.traffic import Traffic
 from services.router.routing.watch import Watch
 
 BLOCKED = 10.0
@@ -100,6 +101,8 @@ class Router(RouterCore):
         self.link_routes = LinkRoutes(self.containers)
         self.temporaries = Temporaries(self.addresses.configured)
         self.passing_on = PassingOn(self.temporaries)
+        self.traffic = Traffic(self.link_routes.covering)
+        self.addresses.on_over = self.traffic.address_over
         self.watch = Watch(self.connections, clock)
         self._clients: dict[str, int] = {}  # open connections of clients by known_as
         self._gone = Totals()
@@ -124,6 +127,10 @@ class Router(RouterCore):
             for link in wrong:
                 link.detach(AmqpError(RESOURCE_DELETED, "the address has a new configuration"))
         return config
+
+    def knows(self, name: str) -> bool:
+        """Return True if an address of this name is configured."""
+        return self.addresses.configured.match(name) is not None or self.link_routes.covers(name)
 
     # Messages of its own
 
@@ -201,11 +208,14 @@ class Router(RouterCore):
         """Remove a link that its connection has dropped, and settle its deliveries."""
         connection = record.connection
         self._gone.add(record)
+        self.traffic.link_over(record)
         self.temporaries.link_over(record)
         if record.direction == "in":
             connection.senders -= record.counted
+            connection.ended_in += record.link.deliveries
         else:
             connection.receivers -= record.counted
+            connection.ended_out += record.link.deliveries
         owning = record.owning
         record.gone()
         address = None if owning is None else self.addresses.get(owning)
