@@ -9,7 +9,7 @@ import msgspec
 
 from enmasse.model import values
 from enmasse.model.flavors import Flavor
-from enmasse.model.jsonfile import Document, Problem
+from enmasse.model.jsonfile import Document, Edit, Problem
 from enmasse.model.names import AddressName, address_error, router_form
 from enmasse.model.values import Wrong
 
@@ -23,6 +23,8 @@ _BY_FLAGS: dict[tuple[bool, bool], AddressType] = {
     (False, True): "multicast",
 }
 _MAX_MS = 2**53
+FEW = 20
+"""New topics that are compared with each name."""
 
 
 class Ttl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -144,11 +146,31 @@ def parse_addresses(
     `flavors` are those in force. `keep`: the addresses that were valid before; of two that exclude each other, these
     stay.
     """
+    good, problems = _entries(document, flavors, keep)
+    return good, problems + _together(document, good, flavors, keep)
+
+
+def edit_addresses(
+    file: str, edit: Edit, flavors: Mapping[str, Flavor], keep: dict[AddressName, Address]
+) -> dict[AddressName, Address] | None:
+    """Return the addresses after an edit of a file of which each entry was valid (`keep`, in its order); None if there
+    may be anything wrong with them: only the whole document can tell its line."""
+    document = Document(file, "{}", edit.after, [])
+    changed, problems = _entries(document, flavors, keep)
+    good = None if problems else edit.applied(keep, changed)
+    return None if good is None or _together(document, good, flavors, keep) else good
+
+
+def _entries(
+    document: Document, flavors: Mapping[str, Flavor], keep: Mapping[AddressName, Address]
+) -> tuple[dict[AddressName, Address], list[Problem]]:
+    """Return the addresses that are valid each by itself, and what is wrong with the others."""
     good: dict[AddressName, Address] = {}
     problems = [document.repeated(*path) for path in document.duplicates]
     bad = {path[0] for path in document.duplicates}
     # Many addresses are alike: one object for all of them, and the plain ones are looked at once.
-    shared: dict[Address, Address] = {}
+    kept = {id(address): address for name in document.entries if (address := keep.get(AddressName(name))) is not None}
+    shared = {address: address for address in kept.values()}
     plain: dict[tuple[str, str | None], Address] = {}
     for written, entry in document.entries.items():
         if written in bad:
@@ -170,12 +192,23 @@ def parse_addresses(
         good[name] = address = shared.setdefault(address, address)
         if key is not None:
             plain[key] = address
-    problems += indistinct(document, good, keep)
-    problems += shadowed(document, good, keep)
-    problems += _references(document, good)
-    problems += _without_effect(document, good, flavors)
-    problems += _defaults(document, good, keep)
     return good, problems
+
+
+def _together(
+    document: Document,
+    good: dict[AddressName, Address],
+    flavors: Mapping[str, Flavor],
+    keep: Mapping[AddressName, Address],
+) -> list[Problem]:
+    """Return what is wrong with addresses that are valid each by itself, and remove these from `good`."""
+    return [
+        *indistinct(document, good, keep),
+        *shadowed(document, good, keep),
+        *_references(document, good),
+        *_without_effect(document, good, flavors),
+        *_defaults(document, good, keep),
+    ]
 
 
 def _plain(entry: Any) -> tuple[str, str | None] | None:
@@ -295,10 +328,15 @@ def shadowed(
 
     The broker of a topic takes all names below its name. None of `keep` is below a topic of `keep`.
     """
-    names = [name for name, address in good.items() if keep.get(name) != address]
-    if any(good[name].type == "topic" for name in names):
+    names = [name for name, address in good.items() if (old := keep.get(name)) is not address and old != address]
+    dotted = [name for name in good if "." in name]
+    topics = {router_form(name): name for name in dotted if good[name].type == "topic"}
+    below = tuple(f"{router_form(name)}/" for name in names if good[name].type == "topic")
+    if len(below) > FEW:
         names = list(good)
-    topics = {router_form(name): name for name in good if good[name].type == "topic"} if names else {}
+    elif below:
+        concerned = {*names, *(name for name in dotted if router_form(name).startswith(below))}
+        names = [name for name in good if name in concerned or name.startswith(below)]
     problems: list[Problem] = []
     for name in names:
         if name not in good or good[name].type == "topic":
@@ -306,8 +344,8 @@ def shadowed(
         above = router_form(name)
         while (cut := above.rfind("/")) > 0:
             above = above[:cut]
-            topic = topics.get(above)
-            if topic is None or topic not in good:
+            topic = topics.get(above, AddressName(above))
+            if topic not in good or good[topic].type != "topic":
                 continue
             if name in keep and topic not in keep:
                 gone, reason = topic, f"covers all names below it, and {name!r} is one already; rename one of the two"

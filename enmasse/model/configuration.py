@@ -12,11 +12,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from enmasse.model.addresses import STORED, TYPES, Address, AddressType, indistinct, parse_addresses, shadowed
+from enmasse.model.addresses import (
+    STORED,
+    TYPES,
+    Address,
+    AddressType,
+    edit_addresses,
+    indistinct,
+    parse_addresses,
+    shadowed,
+)
 from enmasse.model.brokers import HandMade, parse_brokers, unknown_names
 from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.issuers import Issuer, parse_issuers
-from enmasse.model.jsonfile import Document, Problem, Unparsable, parse, shown
+from enmasse.model.jsonfile import Document, Problem, Unparsable, edited, parse, shown
 from enmasse.model.merged import MergedDocument, Source, fingerprint, kept
 from enmasse.model.names import AddressName
 from enmasse.model.users import Known, User, parse_users, unknown_groups
@@ -89,7 +98,11 @@ class Failed(msgspec.Struct, frozen=True):
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of `apply`: the configuration in force, entries without a valid version, and the problems found."""
 
-    state: AppliedState
+    state: AppliedState = AppliedState()
+    changed: list[AddressName] = []
+    """Addresses that differ from the configuration before, those that are gone included."""
+    as_written: tuple[bytes, bytes] | None = None
+    """Contents of addresses.json and flavors.json, if all of their entries are in force."""
     failed: dict[AddressName, Failed] = {}
     failed_brokers: list[str] = []
     """Entries of brokers.json that have no valid version."""
@@ -101,19 +114,31 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """Address → the name of its source, if there are several sources."""
 
 
-def apply(contents: Mapping[str, Content], last: AppliedState, known_users: Known | None = None) -> Applied:
-    """Return the configuration that applies: the files' contents over the last valid state. `known_users`: as of
+def apply(contents: Mapping[str, Content], before: Applied, known_users: Known | None = None) -> Applied:
+    """Return the configuration that applies: the files' contents over the configuration before. `known_users`: as of
     `parse_users`."""
+    last = before.state
     config = dict(last.config)
     problems: list[Problem] = []
-    documents = {file: _document(file, contents.get(file), config, problems) for file in FILES}
+    edit = _edited(contents, before)
+    whole = FILES if edit is None else tuple(file for file in FILES if file not in (ADDRESSES, FLAVORS))
+    documents = {file: _document(file, contents.get(file), config, problems) for file in whole}
     if FLAVORS not in config:  # addresses cannot be judged yet
         config.pop(ADDRESSES, None)
         documents[ADDRESSES] = None
     brokers = _brokers(documents[BROKERS], contents.get(BROKERS), last, config, problems)
     document = documents[BROKERS]
     failed_brokers = [name for name in document.entries if name not in (brokers or {})] if document is not None else []
-    addresses, flavors, failed = _addresses_and_flavors(documents[ADDRESSES], documents[FLAVORS], last, problems)
+    if edit is None:
+        addresses, flavors, failed = _addresses_and_flavors(documents[ADDRESSES], documents[FLAVORS], last, problems)
+        changed, as_written = (
+            differing(last.addresses, addresses),
+            _as_written(contents, documents[ADDRESSES], problems),
+        )
+    else:
+        addresses, changed, as_written = edit
+        flavors, failed = last.flavors, {}
+        config[ADDRESSES] = sha256(as_written[0])
     if document is not None and ADDRESSES in config:
         known = {**dict.fromkeys(failed), **{name: address.type for name, address in addresses.items()}}
         problems += unknown_names(document, brokers or {}, known, flavors)
@@ -132,13 +157,49 @@ def apply(contents: Mapping[str, Content], last: AppliedState, known_users: Know
     )
     return Applied(
         state=state,
+        changed=changed,
+        as_written=as_written,
         failed=failed,
         failed_brokers=failed_brokers,
         users_known=(users is not None or contents.get(USERS) is None)
         and (not state.anonymous or contents.get(ISSUERS) is None),
         problems=problems,
-        origins=_origins(documents[ADDRESSES]),
+        origins=_origins(documents.get(ADDRESSES)),
     )
+
+
+Written = tuple[bytes, bytes]
+"""Contents of addresses.json and flavors.json."""
+
+
+def _as_written(contents: Mapping[str, Content], document: Document | None, problems: list[Problem]) -> Written | None:
+    """Return the two files, if each entry of them is in force and a later edit can be judged by itself."""
+    addresses, flavors = contents.get(ADDRESSES), contents.get(FLAVORS)
+    if document is None or not document.plain or any(problem.file in (ADDRESSES, FLAVORS) for problem in problems):
+        return None
+    return (addresses, flavors) if isinstance(addresses, bytes) and isinstance(flavors, bytes) else None
+
+
+def _edited(
+    contents: Mapping[str, Content], before: Applied
+) -> tuple[dict[AddressName, Address], list[AddressName], Written] | None:
+    """Return the addresses, which of them differ, and the two files, found from what has changed in addresses.json
+    alone; None if the files have to be judged as a whole, as they are once anything in them may be wrong."""
+    written, content = before.as_written, contents.get(ADDRESSES)
+    if written is None or not isinstance(content, bytes) or contents.get(FLAVORS) != written[1]:
+        return None
+    if contents.get(BROKERS) is not None:
+        return None
+    last = before.state
+    if content == written[0]:
+        return last.addresses, [], written
+    edit = edited(written[0], content)
+    addresses = None if edit is None else edit_addresses(ADDRESSES, edit, last.flavors, last.addresses)
+    if edit is None or addresses is None:
+        return None
+    names = map(AddressName, {**edit.after, **edit.before})
+    changed = [name for name in names if last.addresses.get(name) != addresses.get(name)]
+    return addresses, changed, (content, written[1])
 
 
 def differing(old: Mapping[K, V], new: Mapping[K, V]) -> list[K]:

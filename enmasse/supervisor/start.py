@@ -326,9 +326,9 @@ def check_config(options: Options) -> None:
             "configuration.folder.missing",
             f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.",
         )
-    from enmasse.model.configuration import ADDRESSES, FILES, FLAVORS, AppliedState, apply
+    from enmasse.model.configuration import ADDRESSES, FILES, FLAVORS, Applied, apply
 
-    applied = apply({name: _content(folder / name) for name in FILES}, AppliedState())
+    applied = apply({name: _content(folder / name) for name in FILES}, Applied())
     if not (applied.users_known and all(name in applied.state.config for name in (ADDRESSES, FLAVORS))):
         lines = [f"{folder}/{problem}" for problem in applied.problems if problem.entry is None]
         raise StartError(

@@ -17,7 +17,8 @@ class AppliedConfiguration:
     """The configuration in force (`now`), and the problems of the data directory (`disk_problems`)."""
 
     def __init__(self, store: Store) -> None:
-        self.now = Applied(state=store.configuration())
+        state = store.configuration()
+        self.now = Applied(state=state, changed=list(state.addresses))
         self.disk_problems: list[Problem] = store.problems()
         self._store = store
         self._saved = self.now.state
@@ -36,7 +37,7 @@ class AppliedConfiguration:
 
     def compute(self, contents: dict[str, Content]) -> Applied:
         """Return the configuration that follows from these files. May be called in any thread, one call at a time."""
-        applied = apply(contents, self.now.state, self._known_users)
+        applied = apply(contents, self.now, self._known_users)
         if applied.state.anonymous or applied.state.salt_key:
             return applied
         state = msgspec.structs.replace(applied.state, salt_key=secrets.token_bytes(32))

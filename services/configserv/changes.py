@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from enmasse import log
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, ISSUERS, USERS, AppliedState, differing
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, ISSUERS, USERS, Applied, AppliedState, differing
 
 MAX_NAMES = 100
 """Names in one list of an event at most; `more` counts the others of all lists."""
 
 
-def log_changes(was: AppliedState, now: AppliedState) -> None:
+def log_changes(was: AppliedState, applied: Applied) -> None:
     """Log an event for each file whose entries in force have changed, or one for the first complete configuration."""
+    now = applied.state
     if not now.complete:
         return
-    _audit(was, now)
+    files = [each for each in _files(was, applied) if each.names]
+    _audit(was, now, files)
     if not was.complete:
         log.get().info("configserv.configuration.loaded", addresses=len(now.addresses), flavors=len(now.flavors))
         return
-    for file, old, new in _files(was, now):
-        if old != new:
-            log.get().info("configserv.configuration.changed", file=file, **_differences(old, new))
+    for each in files:
+        log.get().info("configserv.configuration.changed", file=each.file, **_cut(each.parted()))
 
 
-def _audit(was: AppliedState, now: AppliedState) -> None:
+class _Changed(NamedTuple):
+    """The entries of a file before and now, and the names of those that differ."""
+
+    file: str
+    old: Mapping[Any, Any]
+    new: Mapping[Any, Any]
+    names: Collection[str]
+
+    def parted(self) -> dict[str, list[str]]:
+        """Return the names that were added, changed and removed."""
+        names: dict[str, list[str]] = {"added": [], "changed": [], "removed": []}
+        for name in self.names:
+            names["added" if name not in self.old else "changed" if name in self.new else "removed"].append(str(name))
+        return names
+
+
+def _audit(was: AppliedState, now: AppliedState, files: Iterable[_Changed]) -> None:
     """Log the same for auditors: of files only counts, of users and groups the names. Who edits a file is not known."""
     facts: dict[str, Any] = {"who": None, "outcome": "in force"}
-    for file, old, new in _files(was, now):
-        if file == USERS or old == new:
-            continue
-        counts = _counted(old, new)
-        log.audit("audit.configuration.changed", from_=file, what=f"entries of {file}", **facts, **counts)
+    for each in files:
+        if each.file != USERS:
+            counts = {what: len(names) for what, names in each.parted().items()}
+            what = f"entries of {each.file}"
+            log.audit("audit.configuration.changed", from_=each.file, what=what, **facts, **counts)
     old_users, new_users = was.users or {}, now.users or {}
     if old_users == new_users:
         return
@@ -53,27 +70,16 @@ def _audit(was: AppliedState, now: AppliedState) -> None:
     log.audit("audit.users.changed", from_=USERS, what="users and groups", **facts, **names)
 
 
-def _files(was: AppliedState, now: AppliedState) -> Iterator[tuple[str, Mapping[Any, Any], Mapping[Any, Any]]]:
-    yield ADDRESSES, was.addresses, now.addresses
-    yield FLAVORS, was.flavors, now.flavors
-    yield BROKERS, was.brokers or {}, now.brokers or {}
-    yield USERS, was.users or {}, now.users or {}
-    yield ISSUERS, was.issuers or {}, now.issuers or {}
-
-
-def _counted(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[str, int]:
-    found = {"added": 0, "changed": 0, "removed": 0}
-    for name in differing(old, new):
-        found["added" if name not in old else "changed" if name in new else "removed"] += 1
-    return found
-
-
-def _differences(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the names that were added, changed and removed; empty lists are left out."""
-    names: dict[str, list[str]] = {"added": [], "changed": [], "removed": []}
-    for name in differing(old, new):
-        names["added" if name not in old else "changed" if name in new else "removed"].append(str(name))
-    return _cut(names)
+def _files(was: AppliedState, applied: Applied) -> Iterator[_Changed]:
+    now = applied.state
+    yield _Changed(ADDRESSES, was.addresses, now.addresses, applied.changed)
+    for file, old, new in (
+        (FLAVORS, was.flavors, now.flavors),
+        (BROKERS, was.brokers or {}, now.brokers or {}),
+        (USERS, was.users or {}, now.users or {}),
+        (ISSUERS, was.issuers or {}, now.issuers or {}),
+    ):
+        yield _Changed(file, old, new, differing(old, new))
 
 
 def _cut(names: dict[str, list[str]]) -> dict[str, Any]:

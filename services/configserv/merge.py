@@ -12,7 +12,7 @@ import msgspec
 
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
-from enmasse.model.configuration import ADDRESSES, Applied, Failed, differing
+from enmasse.model.configuration import ADDRESSES, Applied, Failed
 from enmasse.model.flavors import IN_MEMORY, Flavor
 from enmasse.model.names import AddressName
 from services.configserv.readiness import ReportedReadiness, Summary
@@ -78,7 +78,7 @@ class Merger:
     def configure(self, applied: Applied) -> set[AddressName]:
         """Set the configuration of the newest revision. Returns the addresses whose status changed."""
         before, failed_before, notes_before = self._addresses, self._failed, self._notes
-        changed = differing(before, applied.state.addresses)
+        changed = applied.changed
         others = self._note_changes(applied, changed)
         self._addresses, self._failed = applied.state.addresses, applied.failed
         self._notes = {}

@@ -14,7 +14,7 @@ from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
 from enmasse.health import Health
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
-from enmasse.model.configuration import Applied, AppliedState, differing
+from enmasse.model.configuration import Applied, AppliedState
 from enmasse.model.names import AddressName
 from enmasse.text import counted
 from services.configserv import v1
@@ -95,7 +95,7 @@ class ConfigService:
             ),
             "force": ReportTarget(feeds.Force, (), self._receive_force),
         }
-        self._publish(Applied(state=AppliedState()))
+        self._publish(Applied())
         self._merger.configure(self._applied.now)
         self._problems.set(self._applied.problems)
         self._revisions.read(self._applied.state.config)
@@ -356,10 +356,10 @@ class ConfigService:
         Called before the change is published.
         """
         now, was = self._applied.state, before.state
-        log_changes(was, now)
+        log_changes(was, self._applied.now)
         first = now.complete and not was.complete
         revised = []
-        changed = differing(was.addresses, now.addresses)
+        changed = list(self._applied.now.changed)
         if first or changed:
             self._changed("maas", "v1/addresses")
         changed += self._applied.now.failed.keys() ^ before.failed.keys()

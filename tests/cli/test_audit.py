@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from enmasse import audit, log
-from enmasse.model.configuration import AppliedState
+from enmasse.model.configuration import Applied, AppliedState
 from enmasse.supervisor.logfile import rotate_log
 from services.configserv.changes import log_changes
 from tests.authserv.running import Running, ask, user
@@ -168,7 +168,7 @@ def test_a_full_file_is_renamed_and_nine_are_kept(file: Path) -> None:
 def test_names_of_users_and_never_their_hashes(file: Path) -> None:
     config = {"addresses.json": "1", "flavors.json": "1"}
     old, new = {"a": user(FIRST), "b": user(FIRST)}, {"b": user(SECOND), "c": user(FIRST), "@g": user(FIRST)}
-    log_changes(AppliedState(config=config, users=old), AppliedState(config=config, users=new))
+    log_changes(AppliedState(config=config, users=old), Applied(state=AppliedState(config=config, users=new)))
     (line,) = lines(file)
     assert {key: line.get(key) for key in ("added", "removed", "passwords", "permissions")} == {
         "added": ["c", "@g"], "removed": ["a"], "passwords": ["b"], "permissions": None,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from enmasse.cli import jsonfile
 from enmasse.cli.status import file_hashes
-from enmasse.model.configuration import AppliedState, apply
+from enmasse.model.configuration import Applied, apply
 from enmasse.model.flavors import IN_MEMORY
 from enmasse.model.names import AddressName
 from tests.cli.running import enmasse, free_offset
@@ -33,7 +33,7 @@ def edit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_init_writes_a_valid_starting_point(folder: Path) -> None:
     contents = {name: (folder / name).read_bytes() for name in ("addresses.json", "flavors.json")}
-    applied = apply(contents, AppliedState())
+    applied = apply(contents, Applied())
     assert not applied.problems and not applied.failed
     assert {name: a.type for name, a in applied.state.addresses.items()} == {
         "myqueue": "queue", "mytopic": "topic", "anycast": "anycast", "broadcast": "multicast",

@@ -34,7 +34,7 @@ def applied(
         return value if value is None or isinstance(value, (bytes, Unreadable)) else json.dumps(value).encode()
 
     files = {ADDRESSES: content(addresses), FLAVORS: content(flavors), BROKERS: content(brokers)}
-    return apply(files, last or AppliedState())
+    return apply(files, Applied(state=last or AppliedState()))
 
 
 def told(addresses: Any, **more: Any) -> list[str]:

@@ -19,7 +19,9 @@ HASHES = hashed("right", random=True)
 
 
 def applied(users: Any, last: AppliedState | None = None) -> Applied:
-    return apply({USERS: json.dumps(users).encode() if isinstance(users, dict) else users}, last or AppliedState())
+    return apply(
+        {USERS: json.dumps(users).encode() if isinstance(users, dict) else users}, Applied(state=last or AppliedState())
+    )
 
 
 def reasons(now: Applied) -> list[str]:
@@ -110,7 +112,7 @@ SSO = {"issuer": "https://sso.example", "audience": "messaging", "client_id": "c
 
 def both(users: Any, issuers: Any, last: AppliedState | None = None) -> Applied:
     contents = {USERS: users, ISSUERS: json.dumps(issuers).encode() if isinstance(issuers, dict) else issuers}
-    return apply(contents, last or AppliedState())
+    return apply(contents, Applied(state=last or AppliedState()))
 
 
 def test_issuers_without_users_are_not_an_anonymous_suite() -> None:
