@@ -184,7 +184,7 @@ def _edited(
     contents: Mapping[str, Content], before: Applied
 ) -> tuple[dict[AddressName, Address], list[AddressName], Written] | None:
     """Return the addresses, which of them differ, and the two files, found from what has changed in addresses.json
-    alone; None if the files have to be judged as a whole, as they are once anything in them may be wrong."""
+    alone; None if the files have to be judged as a whole, because something in them may be wrong."""
     written, content = before.as_written, contents.get(ADDRESSES)
     if written is None or not isinstance(content, bytes) or contents.get(FLAVORS) != written[1]:
         return None

@@ -52,12 +52,13 @@ def brief(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> S
     return {"schema": 1, "ready": ready, "config": dict(feed.get("config", {})) if feed else {}}
 
 
-def started(status: Status) -> bool:
-    """Return True if the start has finished: everything is ready except problems that waiting cannot solve."""
+def started(components: list[dict[str, Any]], unready: Iterable[Mapping[str, Any]]) -> bool:
+    """Return True if the start has finished: everything is ready except problems that waiting cannot solve. `unready`:
+    the addresses that are not ready."""
     return (
-        bool(status["components"])
-        and all(c["ready"] for c in status["components"])
-        and all(a.get("ready") or a.get("phase") in ("Failed", "Terminating") for a in status["addresses"])
+        bool(components)
+        and all(c["ready"] for c in components)
+        and all(a.get("phase") in ("Failed", "Terminating") for a in unready)
     )
 
 

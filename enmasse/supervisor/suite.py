@@ -8,6 +8,8 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+import msgspec
+
 from enmasse import log
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS
@@ -69,7 +71,7 @@ class StatusSource(Protocol):
     """The status feed of configserv, and the way to force addresses."""
 
     body: dict[str, Any] | None
-    """The newest state, kept while the feed is lost; `unready`: the addresses that are not ready."""
+    """The newest state, kept while the feed is lost: `config` and `errors`, `addresses` and, of these, `unready`."""
     attached: bool
     """True if `body` is current: set with the first snapshot after an attach."""
 
@@ -145,6 +147,13 @@ class Supervisor:
         """Return the current status JSON."""
         feed = self._feed.body if self._feed else None
         return status.merge(self.components(), feed, self.options.ca, self._insecure())
+
+    def status_text(self) -> bytes:
+        """Return the current status as JSON, without decoding what configserv has sent of each address."""
+        feed = self._feed.body if self._feed else None
+        if feed is not None:
+            feed = {**feed, "addresses": feed["addresses"].raw()}
+        return msgspec.json.encode(status.merge(self.components(), feed, self.options.ca, self._insecure()))
 
     def brief(self) -> dict[str, Any]:
         """Return `schema`, `ready` and `config` of the status JSON: with 100,000 addresses at no cost for each."""
@@ -360,7 +369,7 @@ class Supervisor:
                 for line in error_lines(self._feed.body.get("errors", ())):
                     self._say_once(line)
                 if not self.is_ready and self._feed.attached:
-                    self._show_ready(self.status())  # checks every address, so only until the suite is ready
+                    self._show_ready(list(self._feed.body["unready"]))
 
     def _log_configuration(self, body: dict[str, Any]) -> None:
         """Log which files apply with changed content. configserv logs the changes in them."""
@@ -371,15 +380,14 @@ class Supervisor:
                 if name == USERS:
                     self._admits_anonymous = admits_anonymous(self.options.config)
 
-    def _show_ready(self, current: dict[str, Any]) -> None:
-        if not status.started(current):
+    def _show_ready(self, unready: list[dict[str, Any]]) -> None:
+        if not status.started(self.components(), unready):
             return
         self.is_ready = True
-        for address in current["addresses"]:
-            if not address.get("ready"):
-                self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
+        for address in unready:
+            self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
         self._log.info("suite.start.completed")
-        for line in ("EnMasse is ready", *welcome.lines(self.options, current["addresses"])):
+        for line in ("EnMasse is ready", *welcome.lines(self.options, self.status()["addresses"])):
             self._print(line)
 
     async def _show_what_is_missing(self) -> None:

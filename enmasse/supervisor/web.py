@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 OPEN = frozenset({"/livez", "/readyz", "/healthz", "/api/suite"})
 """Paths that are answered without the operator's secret; the last one shows commands where its file is."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+JSON = "application/json; charset=utf-8"
 MAX_NAMES = 10_000
 MAX_SHOWN = 100
 """Names of addresses in an audit event."""
@@ -94,7 +95,7 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         return _json({"ready": ready, "detail": detail}, 200 if ready else 503)
 
     async def status(_: Request) -> Response:
-        return _json(suite.status())
+        return Response(200, JSON, suite.status_text())
 
     async def brief(_: Request) -> Response:
         return _json(suite.brief())  # `enmasse status --wait` requests this ten times a second
@@ -202,7 +203,7 @@ def _is_name(value: object) -> bool:
 
 
 def _json(body: Any, status: int = 200) -> Response:
-    return Response(status, "application/json; charset=utf-8", msgspec.json.encode(body))
+    return Response(status, JSON, msgspec.json.encode(body))
 
 
 def _refused(reason: str, status: int) -> Response:

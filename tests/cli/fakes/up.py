@@ -13,6 +13,7 @@ from typing import Any
 
 from enmasse.supervisor import start
 from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.feed import AddressTexts
 from enmasse.supervisor.plan import Options
 
 SERVICE = str(Path(__file__).with_name("service.py"))
@@ -21,21 +22,30 @@ SERVICE = str(Path(__file__).with_name("service.py"))
 class FileFeed:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.text = ""
         self.body: dict[str, Any] | None = None
         self.attached = False
 
     async def run(self, changed: Callable[[], None]) -> None:
         while True:
             if self.path.exists():
-                body = json.loads(self.path.read_text())
-                if body != self.body:
-                    self.body, self.attached = body, True
+                text = self.path.read_text()
+                if text != self.text:
+                    self.text, body = text, json.loads(text)
+                    unready = [address for address in body["addresses"] if not address["ready"]]
+                    found = {"addresses": body["addresses"], "unready": unready}
+                    self.body = {**body, **{key: texts(addresses) for key, addresses in found.items()}}
+                    self.attached = True
                     changed()
             await asyncio.sleep(0.02)
 
     async def force(self, names: list[str]) -> str | None:
         self.path.with_name("forced.json").write_text(json.dumps(names))
         return None
+
+
+def texts(addresses: list[dict[str, Any]]) -> AddressTexts:
+    return AddressTexts([json.dumps(address).encode() for address in addresses])
 
 
 def command(kind: str, settings: Path) -> list[str]:
