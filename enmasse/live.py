@@ -159,14 +159,16 @@ class Publisher:
         takers: Callable[[], Collection[Taker]],
         clock: Clock,
         flush: Callable[[], None] = lambda: None,
+        every: Callable[[], None] = lambda: None,
     ) -> None:
         """`look` brings the rows up to date in steps of a few microseconds each; `flush` is called after messages were
-        sent."""
+        sent, `every` each INTERVAL, with followers or without."""
         self._rows = rows
         self._look = look
         self._takers = takers
         self._clock = clock
         self._flush = flush
+        self._every = every
         self._places: dict[Taker, _Place] = {}
         self._work: Iterator[None] = iter(())
 
@@ -188,6 +190,7 @@ class Publisher:
         clock.call_later(INTERVAL, self.start)
 
     def _round(self) -> Iterator[None]:
+        self._every()
         takers = list(self._takers())
         self._places = {taker: self._places.get(taker) or _Place() for taker in takers}
         if not takers:

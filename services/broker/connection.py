@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from enmasse.aio.live import LiveLink
 from enmasse.amqp import errors as amqp
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
@@ -19,6 +20,7 @@ from enmasse.amqp.termini import MESSAGE_IDENTITY, capabilities, subscription_ki
 from enmasse.amqp.types import Symbol
 from enmasse.identity.admission import Admission
 from enmasse.identity.roles import Role
+from enmasse.live import NODE as LIVE
 from services.broker.consumers import LinkBrowser, LinkConsumer, second
 from services.broker.core import errors
 from services.broker.core.broker import Broker
@@ -47,6 +49,7 @@ class BrokerConnection(Handler):
         admission: Admission | None = None,
         *,
         manage: Callable[[bytes, ConnectionInfo], None],
+        followers: set[LiveLink],
         later: Callable[[Callable[[], None]], object],
         gone: Callable[[BrokerConnection], None],
     ) -> None:
@@ -68,6 +71,7 @@ class BrokerConnection(Handler):
         self.nodes = Nodes(broker, self.client, admission)
         self._admission = admission
         self._serve_management = manage
+        self._followers = followers
         self._later = later
         self._gone = gone
         if admission is not None:
@@ -98,6 +102,7 @@ class BrokerConnection(Handler):
             c.close(error)
             return
         client.container = opened.container_id
+        client.octets = lambda: (c.bytes_in, c.bytes_out)
         if client.router:
             c.limits = INNER_LIMITS
         if wants_sole(opened) and any(
@@ -124,6 +129,7 @@ class BrokerConnection(Handler):
         if self._admission is not None:
             self._admission.ended(error)
         self.clients.remove(self.client)
+        self.client.octets = lambda: (0, 0)  # it referred to the connection
         self.connection = None  # they refer to each other; without the cycle both are freed at once
         self._gone(self)
 
@@ -236,7 +242,10 @@ class BrokerConnection(Handler):
         if not address:
             raise BrokerError("AMQ119011: source address not set", "amqp:invalid-field")
         self.nodes.check_receive(address)
-        if "::" in address:
+        if address == LIVE:
+            self._accept(link, source=answer(source, filters))
+            link.context = LiveLink(link, self._followers)
+        elif "::" in address:
             self._consume_queue(link, self.nodes.qualified_queue(address), source, filters)
         elif self.nodes.is_subscription(address, kind):
             self._subscribe(link, address, source, wanted, filters)
@@ -288,7 +297,14 @@ class BrokerConnection(Handler):
         priority = given if isinstance(given, int) and not isinstance(given, bool) else 0
         relay = self.client.router and not whole and identity(self.client.container, link.name, True).link == link.name
         consumer = link.context = LinkConsumer(
-            self.broker, link, info, priority=priority, selector=selector, durable=durable, relay=relay
+            self.broker,
+            link,
+            info,
+            priority=priority,
+            selector=selector,
+            durable=durable,
+            relay=relay,
+            container=identity(self.client.container, link.name, self.client.router).container,
         )
         info.delivering = lambda: len(consumer.unsettled)
         consumer.start(queue)

@@ -11,11 +11,12 @@ from enmasse.amqp.endpoint import SECOND
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released
-from enmasse.amqp.termini import MESSAGE_IDENTITY
+from enmasse.amqp.termini import CONSUMER, MESSAGE_IDENTITY
 from services.broker.core.broker import Broker
 from services.broker.core.browser import Browser
 from services.broker.core.connections import ConsumerInfo
 from services.broker.core.consumer import Consumer
+from services.broker.core.death import Death, Reason
 from services.broker.core.persistence import Committed
 from services.broker.core.queue import Queue
 from services.broker.selector import Selector
@@ -120,7 +121,9 @@ class LinkConsumer(Consumer):
         selector: Selector | None,
         durable: bool,
         relay: bool,
+        container: str = "",
     ) -> None:
+        """`container`: the container-id of the client."""
         super().__init__(
             info.id,
             TaggedOutlet(link, broker.when_all_stored) if names_messages(link) else link,
@@ -134,12 +137,14 @@ class LinkConsumer(Consumer):
         self.link = link
         self.info = info
         self.queue: Queue | None = None
+        self.container = container
         self.durable = durable  # of a durable subscription: detaching without closing keeps its queue
 
     def start(self, queue: Queue) -> None:
         """Attach to a queue; messages follow with `flow`."""
         self.queue = queue
         queue.dispatcher.attach(self)
+        queue.touch()
 
     def flow(self) -> None:
         """Pass a change of credit or drain to the queue."""
@@ -168,11 +173,24 @@ class LinkConsumer(Consumer):
                 annotations=state.message_annotations,
             )
         elif isinstance(state, Rejected):
-            queue.outcomes.reject(self, messages)
+            queue.outcomes.reject(self, messages, self._death(state))
         else:
             return
         if not settled:
             self.broker.when_stored(partial(self._stored, messages))
+
+    def _death(self, state: Rejected) -> Death:
+        """Return what the consumer has stated; behind a router's own link the router adds the consumer."""
+        error = state.error
+        if error is None:
+            return Death(Reason.REJECTED, consumer="" if self.relay else self.container)
+        behind = (error.info or {}).get(CONSUMER) if self.relay else self.container
+        return Death(
+            Reason.REJECTED,
+            str(error.condition),
+            error.description or "",
+            behind if isinstance(behind, str) else "",
+        )
 
     def _stored(self, messages: list[Any], error: OSError | None) -> None:
         """A receiver of rcv-settle-mode second takes our settlement for a promise that the message is not delivered

@@ -60,6 +60,7 @@ class AddressProducer:
         self.link.on_run = self.deliver_run
         if owner is not None:
             owner.producers[self] = None
+            owner.touch()
             if owner.blocked:
                 return
         self.link.credit_window = self._window()
@@ -157,6 +158,7 @@ class AddressProducer:
         """The link has ended; a temporary address ends with it."""
         if self.owner is not None:
             self.owner.producers.pop(self, None)
+            self.owner.touch()
         if self.temporary is not None and self.temporary in self.broker.catalogue.addresses:
             self.broker.catalogue.delete_address(self.temporary, force=True)
 

@@ -20,6 +20,7 @@ from enmasse.identity.roles import Listener
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
+from services.broker.live import LiveBroker
 from services.broker.management.calls import VERSION
 from services.broker.management.node import ManagementNode
 
@@ -58,6 +59,7 @@ class BrokerServer:
         self.clients = Connections()
         self.management = ManagementNode(broker, self.clients)
         self.hub = Hub(loop)
+        self.live = LiveBroker(broker, self.clients, loop, self.hub.flush)
         self.connections: set[BrokerConnection] = set()
         self._listener: Any = None
         self._timer: asyncio.TimerHandle | None = None
@@ -129,6 +131,7 @@ class BrokerServer:
     async def listen(self, host: str, port: int) -> int:
         """Listens; the port (another one than asked for only for 0). Raises OSError."""
         tls = self._peers.tls if isinstance(self._peers, CertifiedPeers) else None
+        self.live.publisher.start()
         self._listener = await serve(self.hub, host, port, self._connection, tls, refused=log_handshake)
         return int(self._listener.port)
 
@@ -144,6 +147,7 @@ class BrokerServer:
             remote.address,
             admission,
             manage=self.management.handle,
+            followers=self.live.followers,
             later=self.loop.call_soon,
             gone=self.connections.discard,
         )

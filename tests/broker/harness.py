@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from proton import UNDESCRIBED, Array, Data, Delivery, Described, Message, symbol
+from proton import UNDESCRIBED, Array, Condition, Data, Delivery, Described, Message, symbol
 from proton import Terminus as PTerminus
 from proton.reactor import ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
@@ -205,6 +205,15 @@ def modify(receiver: BlockingReceiver, *, failed: bool = False, elsewhere: bool 
     delivery.local.failed = failed
     delivery.local.undeliverable = elsewhere
     delivery.update(Delivery.MODIFIED)
+    delivery.settle()
+    flush(receiver)
+
+
+def reject(receiver: BlockingReceiver, condition: str, description: str) -> None:
+    """The oldest unsettled message is rejected with this error."""
+    delivery = receiver.fetcher.unsettled.popleft()
+    delivery.local.condition = Condition(condition, description)
+    delivery.update(Delivery.REJECTED)
     delivery.settle()
     flush(receiver)
 

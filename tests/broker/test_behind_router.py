@@ -8,7 +8,7 @@ import pytest
 from proton import Message, symbol
 from proton.utils import BlockingConnection, BlockingReceiver
 
-from tests.broker.harness import BrokerProcess, Management, attach, flush, modify, take, until
+from tests.broker.harness import BrokerProcess, Management, attach, flush, modify, named, reject, take, until
 from tests.router.harness import RouterProcess
 
 QUEUES = ("work", "work.dead", "alone")
@@ -53,6 +53,31 @@ def deliveries(receiver: BlockingReceiver) -> int:
         modify(receiver, elsewhere=True)
         count += 1
     return count
+
+
+def test_a_rejected_message_has_the_reason_and_the_consumer_behind_the_router(
+    router: RouterProcess, m: Management
+) -> None:
+    c = through(router, m)
+    c.create_sender("work").send(Message(body="x", durable=True))
+    billing = router.connect(container=named("billing"))
+    receiver = attach(billing, "work", 1)
+    take(receiver)
+    reject(receiver, "app:bad", "no such customer")
+    dead = c.create_receiver("work.dead", credit=1)
+    annotations = take(dead).annotations
+    dead.accept()
+    flush(dead)
+    death = annotations[symbol("x-opt-death")]
+    assert {key: death.get(key) for key in ("reason", "condition", "description", "consumer", "source")} == {
+        "reason": "rejected",
+        "condition": "app:bad",
+        "description": "no such customer",
+        "consumer": "billing",
+        "source": "work",
+    }
+    billing.close()
+    c.close()
 
 
 def test_what_the_only_consumer_refuses_is_a_dead_letter(router: RouterProcess, m: Management) -> None:

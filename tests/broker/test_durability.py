@@ -10,7 +10,19 @@ import pytest
 from proton import Delivery, Message, symbol
 from proton.utils import BlockingConnection
 
-from tests.broker.harness import DEADLINE, BrokerProcess, Terminus, attach, bodies, flush, modify, take, until
+from tests.broker.harness import (
+    DEADLINE,
+    BrokerProcess,
+    Terminus,
+    attach,
+    bodies,
+    flush,
+    modify,
+    named,
+    reject,
+    take,
+    until,
+)
 from tests.broker.load import Receiver, Sender
 from tests.kit.processes import run, service
 
@@ -231,4 +243,34 @@ def test_annotations_of_modified_survive_a_kill(tmp_path: Path) -> None:
             ("a", {symbol("seen"): "once"}, 1),
             ("b", None, 0),
         ]
+    broker.stop()
+
+
+def test_the_reason_of_a_dead_letter_survives_a_kill(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m:
+        m.queue("q")
+        m.queue("dead")
+        m.settings("q", DLA="dead")
+    connection = BlockingConnection(broker.url, timeout=DEADLINE, container=named("billing"))
+    connection.create_sender("q").send(Message(body="a", durable=True))
+    receiver = attach(connection, "q", 1)
+    take(receiver)
+    reject(receiver, "app:bad", "no such customer")
+    with broker.manage() as m:
+        m.queue("other")  # answered when what was done before is on disk
+    broker.kill()
+    broker.start()
+    with broker.connect() as c:
+        message = take(attach(c, "dead", 1))
+        death = message.annotations[symbol("x-opt-death")]
+        assert (death["reason"], death["condition"], death["description"]) == (
+            "rejected",
+            "app:bad",
+            "no such customer",
+        )
+        assert (death["consumer"], death["source"], death["count"]) == ("billing", "q", 1)
+        assert death["first"] == death["last"] > 0
+    with broker.manage() as m:
+        assert m.count("q") == 0
     broker.stop()

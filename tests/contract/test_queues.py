@@ -180,6 +180,8 @@ def test_rejected_goes_to_the_dead_letter_address_at_once(
     assert dead.annotations[symbol("x-opt-ORIG-QUEUE")] == q
     original = dead.annotations[symbol("x-opt-ORIG-MESSAGE-ID")]
     assert (original == "id-1") is expected(embedded=True, artemis=False), "its message-id, or a number of the broker's"
+    has_reason = symbol("x-opt-death") in dead.annotations
+    assert has_reason is expected(embedded=True, artemis=False), "the reason, and which consumer"
     assert m.rows()[q]["messagesKilled"] == "1"
 
 

@@ -67,10 +67,10 @@ class Broker:
         self.clock = clock
         self.wall = wall or clock
         self.store = store
+        self.ledger = Ledger(global_max_size=global_max_size, capacity=capacity, memory_limit=memory_limit)
         self.catalogue = Catalogue(self, store, defaults, max_subscriptions)
         self.duplicates = DuplicateIds()
         self.pager = pager
-        self.ledger = Ledger(global_max_size=global_max_size, capacity=capacity, memory_limit=memory_limit)
         self.jobs = Jobs(lambda: self.ledger.disk_behind)
         self.payloads = Payloads(self.ledger, store, pager)
         self.admission = Admission(self.ledger, store, pager, capacity_policy, name)
@@ -123,9 +123,11 @@ class Broker:
         self._pending.pop(queue, None)
         self._timers.forget(queue)
         self.stalls.drop(queue)
+        queue.retire()
 
     def forget_address(self, address: BrokerAddress) -> None:
         """Drop the state of an address that was deleted."""
+        address.retire()
         self.admission.forget(address)
         self.duplicates.forget(address)
 

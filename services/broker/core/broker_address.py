@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from services.broker.core.ledger import UNLIMITED, AddressTotals
 from services.broker.core.settings import AddressSettings
@@ -57,8 +57,9 @@ class BrokerAddress(AddressTotals):
         explicit: bool = False,
         root: BrokerAddress | None = None,
         auto_created: bool = False,
+        touched: set[Any] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(touched)
         self.name = name
         self.routing_types = routing_types
         self.id = id  # of its definition in the store, 0 = not stored

@@ -18,6 +18,7 @@ from services.broker.core.definitions import (
     settings_definition,
 )
 from services.broker.core.diverts import Diverts
+from services.broker.core.ledger import Ledger
 from services.broker.core.names import ANYCAST, MULTICAST, check_name
 from services.broker.core.persistence import MessageStore
 from services.broker.core.queue import Queue
@@ -33,6 +34,10 @@ _NO_QUEUES: Mapping[str, Queue] = MappingProxyType({})
 
 class CatalogueHost(Protocol):
     """The part of the broker that the catalogue uses."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Totals of the messages held."""
 
     def next_id(self) -> int:
         """Reserve an id, and return it."""
@@ -65,6 +70,7 @@ class Catalogue:
         self.addresses: dict[str, BrokerAddress] = {}
         self.queues: dict[str, Queue] = {}
         self._broker = broker
+        self._touched = broker.ledger.touched
         self._store = store
         self._max_subscriptions = max_subscriptions
         self._subscriptions: Counter[str] = Counter()  # durable ones by client
@@ -87,7 +93,7 @@ class Catalogue:
         check_name(name)
         if is_pattern(name):
             raise errors.bad_name(name)
-        address = existing or BrokerAddress(name, routing_types, self.settings.get(name))
+        address = existing or BrokerAddress(name, routing_types, self.settings.get(name), touched=self._touched)
         if not routing_types <= address.routing_types:
             address.routing_types |= routing_types
         address.auto_created = auto_created
@@ -197,7 +203,9 @@ class Catalogue:
             raise errors.no_address(name)
         check_name(name)
         settings = self.settings.get(root.name if root is not None else name)
-        address = BrokerAddress(name, _ONLY[routing_type], settings, root=root, auto_created=True)
+        address = BrokerAddress(
+            name, _ONLY[routing_type], settings, root=root, auto_created=True, touched=self._touched
+        )
         self._take_in(address)
         return address
 
@@ -411,7 +419,9 @@ class Catalogue:
 
     def restore_address(self, id: int, name: str, routing_types: frozenset[str], *, auto_created: bool) -> None:
         """Enter an address found in the store at the start."""
-        address = BrokerAddress(name, routing_types, self.settings.get(name), id=id, explicit=True)
+        address = BrokerAddress(
+            name, routing_types, self.settings.get(name), id=id, explicit=True, touched=self._touched
+        )
         address.auto_created = auto_created
         self._take_in(address)
         if self._store is not None:

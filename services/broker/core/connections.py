@@ -45,9 +45,14 @@ class ConnectionInfo:
     close: Callable[[], None]
     router: bool = False
     role: str = ""  # of a process of the suite
+    octets: Callable[[], tuple[int, int]] = lambda: (0, 0)  # bytes received and sent
     sessions: dict[str, int] = field(default_factory=dict)  # id -> creation time
     producers: dict[str, ProducerInfo] = field(default_factory=dict)
     consumers: dict[str, ConsumerInfo] = field(default_factory=dict)
+
+    def traffic(self) -> tuple[int, int, int]:
+        """Return the number of links, and the bytes received and sent."""
+        return len(self.producers) + len(self.consumers), *self.octets()
 
 
 def _nothing() -> None: ...

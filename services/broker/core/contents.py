@@ -40,7 +40,7 @@ class Contents(QueueTotals, ABC):
     def __init__(
         self, broker: ContentsHost, id: int, name: str, address: BrokerAddress, routing_type: str, *, durable: bool
     ) -> None:
-        super().__init__()
+        super().__init__(broker.ledger.touched)
         self.broker = broker
         self.id = id
         self.name = name

@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 from enmasse import log
 from services.broker.core import errors
+from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.catalogue import Catalogue
+from services.broker.core.death import Death, Reason, annotation
 from services.broker.core.dispatcher import Unreadable
-from services.broker.core.front import actual_expiry, moved, original_annotations
+from services.broker.core.front import ORIGINAL_ADDRESS, actual_expiry, moved, original_annotations
 from services.broker.core.names import ANYCAST, MULTICAST
 from services.broker.core.queue import Queue
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
@@ -40,19 +42,20 @@ class DeadLetters:
         target = queue.address.expiry_address
         if target is not None and settings.auto_create_expiry:
             self._make_side_queue(target, queue, settings.expiry_prefix, settings.expiry_suffix)
-        done = self._move(queue, message, target, actual_expiry(self._wall()))
+        now = self._wall()
+        done = self._move(queue, message, target, Death(Reason.EXPIRED), actual_expiry(now))
         if done:
             queue.count_expired()
         return done
 
-    def kill(self, queue: Queue, message: StoredMessage) -> bool:
+    def kill(self, queue: Queue, message: StoredMessage, death: Death) -> bool:
         """Move a message that cannot be delivered, already out of the queue's order, to the dead-letter address, or
         remove it. Return False as `expire` does."""
         settings = queue.address.settings
         target = queue.address.dead_letter_address
         if target is not None and settings.auto_create_dead_letter:
             self._make_side_queue(target, queue, settings.dead_letter_prefix, settings.dead_letter_suffix)
-        done = self._move(queue, message, target, {})
+        done = self._move(queue, message, target, death, {})
         if done:
             queue.count_killed()
         return done
@@ -90,11 +93,24 @@ class DeadLetters:
             return False
         return True
 
-    def _move(self, queue: Queue, message: StoredMessage, target: str | None, annotations: dict[str, Any]) -> bool:
+    def unrouted(self, address: BrokerAddress, payload: bytes, *, durable: bool, priority: int) -> bool:
+        """Put a message that no queue of `address` took at the dead-letter address. Return False without such
+        an address, or if no queue there takes it."""
+        target = address.dead_letter_address
+        if target is None:
+            return False
+        notes = {ORIGINAL_ADDRESS: address.name}
+        notes |= annotation(payload, Death(Reason.NO_ROUTE), address.name, self._wall())
+        return self._put(target, moved(payload, durable, priority, notes), durable=durable, priority=priority)
+
+    def _move(
+        self, queue: Queue, message: StoredMessage, target: str | None, death: Death, annotations: dict[str, Any]
+    ) -> bool:
         if target is not None:
             payload = queue.dispatcher.read(message)
             if isinstance(payload, Unreadable):
                 return payload is Unreadable.LOST
+            annotations |= annotation(payload, death, queue.address.name, self._wall())
             self.move_copy(queue, message, payload, target, annotations)
         queue.finish(message)
         self._removed()

@@ -11,6 +11,7 @@ from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from services.broker.core.consumer import Consumer
 from services.broker.core.contents import C
+from services.broker.core.death import Death, Reason
 from services.broker.core.front import outgoing
 from services.broker.core.order import NORMAL
 from services.broker.core.queue_host import QueueHost
@@ -302,7 +303,7 @@ class Dispatcher(Generic[C]):
                 return
             payload = found
         if self._attempts and self._is_used_up(message):
-            self._broker.dead_letters.kill(self._queue, message)
+            self._broker.dead_letters.kill(self._queue, message, Death(Reason.TOO_OFTEN))
             return
         if message.flags & REWRITE or message.id in self._attempts:
             try:
@@ -339,7 +340,8 @@ class Dispatcher(Generic[C]):
             "broker.message.malformed", queue=queue.name, message=message.id, dead=dead, reason=error.description
         )
         if dead:
-            self._broker.dead_letters.kill(queue, message)
+            death = Death(Reason.UNDELIVERABLE, error.condition, error.description)
+            self._broker.dead_letters.kill(queue, message, death)
         return dead
 
     # -- messages that cannot be read ----------------------------------------------------------------------------------

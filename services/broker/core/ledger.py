@@ -5,18 +5,54 @@ All modules may read these numbers; only this one writes them. Messages that are
 
 from __future__ import annotations
 
+from typing import Any
+
 UNLIMITED = 2**62
 UNCOMMITTED = 32 << 20  # bytes that may wait for a commit before producers have to wait
 
 
-class QueueTotals:
+class Touched:
+    """Totals that a reader looks at after a change. `quiet`: they have not changed since its last look; otherwise they
+    are in the set `touched`."""
+
+    __slots__ = ("_touched", "quiet")
+
+    def __init__(self, touched: set[Any] | None = None) -> None:
+        self.quiet = True
+        self._touched: set[Any] = set() if touched is None else touched
+
+    def touch(self) -> None:
+        """Have the reader look at them."""
+        if self.quiet:
+            self.quiet = False
+            self._touched.add(self)
+
+    def seen(self) -> None:
+        """Note that the reader has looked."""
+        self._touched.discard(self)
+        self.quiet = True
+
+    def retire(self) -> None:
+        """The reader need not look at them again: what they count for is gone."""
+        self._touched.discard(self)
+        self.quiet = False
+
+
+class QueueTotals(Touched):
     """`count` and `bytes`: of the messages held, whether they wait, are scheduled, are being delivered, or are on their
     way (`arriving`, counted from when they are stored). The others count since the start of the broker."""
 
-    __slots__ = ("acknowledged", "added", "arriving", "bytes", "count", "expired", "killed", "lost", "replaced")
+    __slots__ = (
+        "acknowledged", "added", "arriving", "bytes", "bytes_acknowledged", "bytes_added", "count", "expired",
+        "killed", "lost", "redelivered", "rejected", "replaced",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, touched: set[Any] | None = None) -> None:
+        super().__init__(touched)
         self.count = self.bytes = self.arriving = 0
+        self.bytes_added = self.bytes_acknowledged = 0
+        self.redelivered = 0  # deliveries that failed, after which the message was to be delivered again
+        self.rejected = 0  # messages that a consumer has rejected
         self.added = self.acknowledged = self.expired = self.killed = 0
         self.replaced = 0  # messages dropped by a ring, for newer ones
         self.lost = 0  # messages found to be gone from disk, or damaged there
@@ -26,6 +62,9 @@ class QueueTotals:
         self.count += count
         self.bytes += size
         self.added += count
+        self.bytes_added += size
+        if self.quiet:
+            self.touch()
 
     def count_expected(self, count: int, size: int) -> None:
         """Count messages that are being stored and will arrive when that is done."""
@@ -33,6 +72,9 @@ class QueueTotals:
         self.count += count
         self.bytes += size
         self.added += count
+        self.bytes_added += size
+        if self.quiet:
+            self.touch()
 
     def count_arrived(self, count: int) -> None:
         """Expected messages have arrived."""
@@ -44,6 +86,8 @@ class QueueTotals:
         self.count -= count
         self.bytes -= size
         self.added -= count
+        self.bytes_added -= size
+        self.touch()
 
     def count_restored(self, count: int, size: int) -> None:
         """Found at the start."""
@@ -53,17 +97,23 @@ class QueueTotals:
     def count_changed(self, size: int) -> None:
         """Add the growth of a message that is held."""
         self.bytes += size
+        self.touch()
 
     def count_removed(self, count: int, size: int) -> None:
         """Subtract messages that left the queue without being acknowledged."""
         self.count -= count
         self.bytes -= size
+        if self.quiet:
+            self.touch()
 
     def count_acknowledged(self, count: int, size: int) -> None:
         """Subtract messages that consumers have accepted."""
         self.acknowledged += count
+        self.bytes_acknowledged += size
         self.count -= count
         self.bytes -= size
+        if self.quiet:
+            self.touch()
 
     def count_expired(self) -> None:
         """Count a message that has expired."""
@@ -73,9 +123,18 @@ class QueueTotals:
         """Count a message that has become a dead letter."""
         self.killed += 1
 
+    def count_rejected(self) -> None:
+        """Count a message that a consumer has rejected."""
+        self.rejected += 1
+
+    def count_redelivered(self) -> None:
+        """Count a failed delivery of a message that is to be delivered again."""
+        self.redelivered += 1
+
     def count_lost(self, count: int = 1) -> None:
         """Count messages that are gone from disk, or damaged there."""
         self.lost += count
+        self.touch()
 
     def count_replaced(self, count: int) -> None:
         """Count messages that a ring has dropped."""
@@ -90,12 +149,13 @@ class QueueTotals:
         self.lost = 0
 
 
-class AddressTotals:
+class AddressTotals(Touched):
     """`size` and `count`: of the messages held, each counted once whatever the number of queues that hold it."""
 
     __slots__ = ("count", "limit", "limit_count", "routed", "size", "unrouted")
 
-    def __init__(self) -> None:
+    def __init__(self, touched: set[Any] | None = None) -> None:
+        super().__init__(touched)
         self.size = self.count = 0
         self.routed = self.unrouted = 0
         self.limit = self.limit_count = UNLIMITED
@@ -108,6 +168,7 @@ class AddressTotals:
     def count_unrouted(self) -> None:
         """Count a message that no queue took."""
         self.unrouted += 1
+        self.touch()
 
     @property
     def full(self) -> bool:
@@ -135,11 +196,14 @@ class Ledger:
         "resident",
         "size",
         "size_limit",
+        "touched",
     )
 
     def __init__(self, *, global_max_size: int, capacity: int, memory_limit: int) -> None:
         """`global_max_size`, `capacity`: of all messages, -1 = no limit. `memory_limit`: of payloads kept in memory
         although they could be had from disk again."""
+        self.touched: set[Any] = set()
+        """Queues and addresses that have changed since a reader looked at them (`Touched`)."""
         self.size = self.resident = 0
         self.global_max_size = global_max_size
         self.capacity = capacity if capacity >= 0 else UNLIMITED
@@ -157,6 +221,8 @@ class Ledger:
         owner.routed += count
         self.size += size
         self.resident += size
+        if owner.quiet:
+            owner.touch()
 
     def restore(self, owner: AddressTotals, count: int, size: int) -> None:
         """Messages were found at the start; their payloads are on disk."""
@@ -170,6 +236,8 @@ class Ledger:
         owner.count -= count
         self.size -= size
         self.resident -= resident
+        if owner.quiet:
+            owner.touch()
 
     def change(self, owner: AddressTotals, size: int, resident: int) -> None:
         """Add the growth of a message that is held (`size`), and of its part in memory (`resident`)."""

@@ -105,6 +105,14 @@ class MessageOrder:
         return self.levels
 
     # -- contents ------------------------------------------------------------------------------------------------------
+    def first_id(self) -> int | None:
+        """Return the lowest id of the messages that wait, as far as the first of each priority shows; None: none
+        wait."""
+        first = [level[0].id for level in ((self.ready,) if self.levels is None else self.levels) if level]
+        if self.backlog is not None and self.backlog.slices and self.backlog.slices[0].first:
+            first.append(self.backlog.slices[0].first)
+        return min(first, default=None)
+
     @property
     def empty(self) -> bool:
         """Whether no messages of normal priority wait."""

@@ -9,12 +9,14 @@ from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from services.broker.core.consumer import Consumer
 from services.broker.core.contents import C
+from services.broker.core.death import Death, Reason
 from services.broker.core.dispatcher import Dispatcher
 from services.broker.core.front import annotated
 from services.broker.core.queue_host import QueueHost
 from services.broker.core.stored_message import PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 
 _log = log.get()
+_REJECTED = Death(Reason.REJECTED)
 _MAX_ANNOTATIONS = 64 << 10  # bytes of a message's annotations that consumers may fill
 _WARN_EVERY = 60_000  # milliseconds between two warnings of one queue: a client can cause as many as it likes
 
@@ -91,11 +93,12 @@ class Outcomes(Generic[C]):
         if left:
             self._give_up([m for m in mine if m.id in left], failed=failed)
 
-    def reject(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
-        """Move rejected messages to the dead-letter address at once."""
+    def reject(self, consumer: Consumer, messages: list[StoredMessage], death: Death = _REJECTED) -> None:
+        """Move rejected messages to the dead-letter address at once. `death`: with what the consumer has stated."""
         for message in messages:  # one by one: after an exception the others are still the consumer's
             if consumer.unsettled.pop(message.id, None) is not None:
-                self._broker.dead_letters.kill(self._queue, message)
+                self._queue.count_rejected()
+                self._broker.dead_letters.kill(self._queue, message, death)
         self._broker.removed_some()
 
     # -- without a consumer --------------------------------------------------------------------------------------------
@@ -131,8 +134,9 @@ class Outcomes(Generic[C]):
             if failed:
                 queue.attempts[message.id] = attempts = queue.attempts.get(message.id, 0) + 1
                 if 0 <= settings.max_delivery_attempts <= attempts:
-                    self._broker.dead_letters.kill(queue, message)
+                    self._broker.dead_letters.kill(queue, message, Death(Reason.TOO_OFTEN))
                     continue
+                queue.count_redelivered()
                 delay = 0 if lost and settings.redelivery_delay <= 0 else settings.redelivery_after(attempts)
                 due = self._broker.now + delay if delay else 0
                 self._record_attempts(message, attempts, due)
@@ -151,7 +155,7 @@ class Outcomes(Generic[C]):
         failed deliveries."""
         if self._queue.address.dead_letter_address is not None:
             for message in messages:
-                self._broker.dead_letters.kill(self._queue, message)
+                self._broker.dead_letters.kill(self._queue, message, Death(Reason.UNDELIVERABLE))
             self._broker.removed_some()
             return
         again = {message.id for message in messages if self._queue.exclusions.lift_relays(message.id)}

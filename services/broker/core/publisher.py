@@ -158,11 +158,8 @@ def _is_duplicate(broker: Broker, owner: BrokerAddress, key: bytes) -> bool:
 
 def _unrouted(broker: Broker, owner: BrokerAddress, payload: bytes, front: Front) -> Verdict:
     owner.count_unrouted()
-    target = owner.dead_letter_address
-    if (
-        owner.settings.send_to_dla_on_no_route
-        and target is not None
-        and broker.put(target, payload, durable=front.durable, priority=front.priority)
+    if owner.settings.send_to_dla_on_no_route and broker.dead_letters.unrouted(
+        owner, payload, durable=front.durable, priority=front.priority
     ):
         return ACCEPT
     # A topic without subscribers has done its work. A queue's address without its queue has not: the sender keeps it.

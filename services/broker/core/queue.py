@@ -151,12 +151,14 @@ class Queue(Contents):
     # -- consumers -----------------------------------------------------------------------------------------------------
     def flow(self, consumer: Consumer) -> None:
         """Handle a change of credit or drain, or a peer that reads again."""
+        self.touch()
         self.dispatcher.flow(consumer)
         if consumer.relay and self.exclusions:
             self.outcomes.rescue()  # perhaps it has no consumers left
 
     def detach(self, consumer: Consumer) -> None:
         """Remove a consumer whose link has ended: its unsettled messages return, counted as failed deliveries."""
+        self.touch()
         if self.dispatcher.detach(consumer):
             self.outcomes.give_back_unsettled(consumer)
 

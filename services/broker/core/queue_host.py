@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from services.broker.core.death import Death
 from services.broker.core.jobs import Jobs
 from services.broker.core.ledger import Ledger
 from services.broker.core.payloads import Payloads
@@ -22,13 +23,14 @@ class DeadLettering(Protocol[Q]):
     def expire(self, queue: Q, message: StoredMessage) -> bool:
         """See `DeadLetters.expire`."""
 
-    def kill(self, queue: Q, message: StoredMessage) -> bool:
+    def kill(self, queue: Q, message: StoredMessage, death: Death) -> bool:
         """See `DeadLetters.kill`."""
 
 
 class ContentsHost(Protocol):
     """Needs of the messages of a queue."""
 
+    ledger: Ledger
     payloads: Payloads
     store: MessageStore | None
 
@@ -40,7 +42,6 @@ class QueueHost(ContentsHost, Protocol[Q]):
     """Needs of a queue."""
 
     jobs: Jobs
-    ledger: Ledger
 
     @property
     def now(self) -> int:

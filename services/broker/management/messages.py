@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, PROPERTIES
 from services.broker.core import errors
 from services.broker.core.broker import Broker
+from services.broker.core.death import Death, Reason
 from services.broker.core.dispatcher import Unreadable
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import readable
@@ -126,16 +127,20 @@ def _move(c: Context, other: Queue, q: Queue, message: StoredMessage) -> bool:
     return True
 
 
+def _kill(c: Context, q: Queue, message: StoredMessage) -> bool:
+    return c.broker.dead_letters.kill(q, message, Death(Reason.BY_ORDER))
+
+
 @one.add("sendMessagesToDeadLetterAddress", "S")
 def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> Work[int]:
     """Move waiting messages that match to the dead-letter address; return how many."""
-    return _finished(q, q.disposal.dispose(c.broker.dead_letters.kill, _chosen(c.broker, q, filter)))
+    return _finished(q, q.disposal.dispose(partial(_kill, c), _chosen(c.broker, q, filter)))
 
 
 @one.add("sendMessageToDeadLetterAddress", "i")
 def send_one_to_dead_letters(c: Context, q: Queue, id: int) -> bool:
     """Move a waiting message to the dead-letter address; return False if no message has this id."""
-    return _ended(c, q, id, c.broker.dead_letters.kill)
+    return _ended(c, q, id, partial(_kill, c))
 
 
 @one.add("expireMessages", "S")

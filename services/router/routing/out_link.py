@@ -13,6 +13,7 @@ from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.receiver import Partial
+from enmasse.amqp.termini import CONSUMER
 from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import Held, Token, count_outcomes, for_another, is_whole
@@ -321,7 +322,11 @@ class OutLink(LinkRecord):
 
     def _passed_on(self, state: Any) -> Any:
         """Return the state for the sender: a message undeliverable here may go to another consumer of a broker's
-        queue."""
+        queue. A broker gets the name of the consumer that has rejected one."""
+        if type(state) is Rejected and state.error is not None and self.address.feeds:
+            error = state.error  # for the dead letter
+            info = {**(error.info or {}), CONSUMER: self.connection.known_as}
+            return Rejected(error=Error(condition=error.condition, description=error.description, info=info))
         others = len(self.address.outs) > 1 and self.address.feeds
         return for_another(state) if others and type(state) is Modified and state.undeliverable_here else state
 

@@ -1,0 +1,145 @@
+"""Dead letters carry why they died, over moves and restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proton import symbol
+
+from services.broker.core.death import Death, Reason
+from services.broker.core.queue import Queue
+from tests.broker.sansio import Core, decoded, outlet
+
+
+def deaths(core: Core, name: str = "dead") -> list[dict[str, Any]]:
+    """`x-opt-death` of the messages in a queue, which stay there."""
+    found = []
+    consumer = core.consumer(core.broker.catalogue.queues[name], 10)
+    for payload, message in outlet(consumer).take():
+        annotations = decoded(payload).annotations
+        assert annotations is not None
+        found.append(annotations[symbol("x-opt-death")])
+        consumer.queue.outcomes.release(consumer, [message])
+    consumer.queue.detach(consumer)
+    return found
+
+
+def core_with_dead_letters(directory: Path | None = None, **settings: Any) -> tuple[Core, Queue]:
+    core = Core(directory)
+    core.broker.catalogue.put_settings("q", {"DLA": "dead", "expiryAddress": "dead"} | settings)
+    core.queue("dead")
+    return core, core.queue()
+
+
+def take(core: Core, queue: Queue) -> tuple[Any, Any]:
+    consumer = core.consumer(queue, 1)
+    ((_, message),) = outlet(consumer).take()
+    return consumer, message
+
+
+def reject(core: Core, queue: Queue, death: Death = Death(Reason.REJECTED)) -> None:  # noqa: B008 - a tuple
+    consumer, message = take(core, queue)
+    queue.outcomes.reject(consumer, [message], death)
+    queue.detach(consumer)
+
+
+def test_a_rejected_message_has_condition_description_and_consumer() -> None:
+    core, q = core_with_dead_letters()
+    core.send("x")
+    core.now += 5
+    reject(core, q, Death(Reason.REJECTED, "app:bad", "no such customer", "billing"))
+    (death,) = deaths(core)
+    assert death == {
+        "reason": "rejected", "source": "q", "condition": "app:bad", "description": "no such customer",
+        "consumer": "billing", "count": 1, "first": core.now, "last": core.now,
+    }  # fmt: skip
+    assert (q.rejected, q.killed) == (1, 1)
+
+
+@pytest.mark.parametrize("reason", ["expired", "delivered-too-often", "undeliverable", "by-order"])
+def test_each_way_to_die_has_its_reason(reason: str) -> None:
+    core, q = core_with_dead_letters(maxDeliveryAttempts=2)
+    core.send("x", ttl=0.01 if reason == "expired" else 0)
+    if reason == "expired":
+        core.tick(60_000)
+        core.broker.jobs.run(lambda: False)
+    elif reason == "delivered-too-often":
+        for _ in range(2):
+            consumer, message = take(core, q)
+            q.outcomes.modify(consumer, [message], failed=True, elsewhere=False)
+            q.detach(consumer)
+        assert q.redelivered == 1
+    elif reason == "undeliverable":
+        consumer, message = take(core, q)
+        q.outcomes.modify(consumer, [message], failed=False, elsewhere=True)
+    else:
+        assert core.ask(q, "sendMessagesToDeadLetterAddress", None) == 1
+    assert [death["reason"] for death in deaths(core)] == [reason]
+
+
+def test_a_message_without_a_queue_says_so() -> None:
+    core = Core()
+    core.broker.catalogue.put_settings("t", {"DLA": "dead", "sendToDLAOnNoRoute": True})
+    core.broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
+    core.queue("dead")
+    core.send("x", "t")
+    (death,) = deaths(core)
+    assert (death["reason"], death["source"], death["count"]) == ("no-route", "t", 1)
+
+
+def test_a_second_death_is_counted_and_keeps_the_time_of_the_first() -> None:
+    core, q = core_with_dead_letters()
+    core.send("x")
+    reject(core, q, Death(Reason.REJECTED, "app:bad"))
+    first = core.now
+    assert core.ask(core.broker.catalogue.queues["dead"], "retryMessages") == 1
+    core.now += 1000
+    reject(core, q)
+    (death,) = deaths(core)
+    assert (death["count"], death["first"], death["last"]) == (2, first, core.now)
+    assert "condition" not in death  # of the last death
+
+
+def test_moves_keep_it() -> None:
+    core, q = core_with_dead_letters()
+    core.queue("other")
+    core.send("x")
+    reject(core, q)
+    before = deaths(core)
+    assert core.ask(core.broker.catalogue.queues["dead"], "moveMessages", None, "other") == 1
+    assert deaths(core, "other") == before
+
+
+@pytest.mark.parametrize("stated", [7, {"count": "many", "first": []}, {"count": -1}, {"count": 2**80, "first": True}])
+def test_what_a_sender_states_as_an_earlier_death_is_no_harm(stated: Any) -> None:
+    core, q = core_with_dead_letters()
+    try:
+        core.send("x", annotations={symbol("x-opt-death"): stated})
+    except OverflowError:
+        return  # proton cannot encode it
+    reject(core, q)
+    (death,) = deaths(core)
+    assert (death["count"], death["first"]) == (1, core.now)
+
+
+def test_texts_of_a_consumer_are_bounded() -> None:
+    core, q = core_with_dead_letters()
+    core.send("x")
+    reject(core, q, Death(Reason.REJECTED, "c" * 10_000, "d" * 10_000, "e" * 10_000))
+    (death,) = deaths(core)
+    assert [len(death[key]) for key in ("condition", "description", "consumer")] == [500] * 3
+
+
+def test_it_is_in_the_journal(tmp_path: Path) -> None:
+    core, q = core_with_dead_letters(tmp_path)
+    core.send("x", durable=True)
+    core.commit()
+    reject(core, q, Death(Reason.REJECTED, "app:bad", "why"))
+    core.broker.ask_commit(urgent=True)
+    core.commit()
+    before = deaths(core)
+    core.restart()
+    assert deaths(core) == before
+    assert not core.broker.catalogue.queues["q"].count
