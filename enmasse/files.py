@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import fcntl
 import json
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 SPARE = ".spare"
 SPARE_BYTES = 1 << 20
 _SPARE_LEAST = 4096
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o600, durable: bool = False) -> None:
@@ -84,6 +89,86 @@ def _replace(path: Path, text: str, mode: int, durable: bool) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes of EnMasse that change files of this folder waiting. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def edit_file(path: Path, edit: Callable[[bytes | None], bytes], *, mode: int = 0o600) -> None:
+    """Replace a file, that people edit too, by `edit(content)`, durably; None: there is no file, and it gets `mode`.
+
+    The new file changes places with the old one in one step. If that is not the content which was edited, it is put
+    back and the edit begins again: a file that an editor has put there in between is not lost. Raises OSError, and what
+    `edit` raises.
+    """
+    path = path.resolve()
+    while True:
+        try:
+            before = read_file(path)
+            mode = path.stat().st_mode & 0o777
+        except FileNotFoundError:
+            before = None
+        after = edit(before)
+        if after == before or _replaced(path, before, after, mode):
+            return
+
+
+def _replaced(path: Path, before: bytes | None, after: bytes, mode: int) -> bool:
+    """Put a file with the content `after` in the place of one with the content `before`; return False if there was
+    another one. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(after)
+            file.flush()
+            os.fsync(file.fileno())
+        if before is None:
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+        elif read_file(path) != before or not _exchanged(temporary, path, before, after):
+            return False
+        sync_folder(path.parent)
+        return True
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _exchanged(temporary: Path, path: Path, before: bytes, after: bytes) -> bool:
+    if not _exchange(temporary, path):  # the file system cannot: after the look there is a short time without one
+        os.replace(temporary, path)
+        return True
+    if read_file(temporary) == before:
+        return True
+    if _exchange(temporary, path) and read_file(temporary) != after:
+        _exchange(temporary, path)  # an editor has replaced even that: the newest content stays
+    return False
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two files in one step (renameat2(2)). Return False if the system cannot do it. Raises OSError."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    if call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL):
+        return False
+    if number == errno.ENOENT:  # the editor is about to put it there
+        return False
+    raise OSError(number, os.strerror(number), str(other))
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:

@@ -162,8 +162,9 @@ class Permission(Resource, frozen=True, kw_only=True):
 
 
 class User(Resource, frozen=True, kw_only=True):
-    """A user, or a group (its name begins with `@`). Never a hash: `password` says whether there is one. `effective`:
-    the permissions of the user and of its groups."""
+    """A user, or a group (its name begins with `@`). Never a hash: `password` tells whether there is one. `entry`: as
+    in users.json, without hashes, to be changed and sent back; `effective`: the permissions of the user and of its
+    groups."""
 
     name: str
     groups: list[str] = []
@@ -172,6 +173,7 @@ class User(Resource, frozen=True, kw_only=True):
     connections: int | None = None
     connects_per_second: int | None = None
     password: bool = False
+    entry: Entry = {}
     etag: str | None = None
 
 

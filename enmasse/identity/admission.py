@@ -55,7 +55,7 @@ class Admission:
 
     def sasl(self, *, plain: bool = False) -> SaslServer:
         """Return the SASL layer of the connection, which cannot be skipped: EXTERNAL for certificates, or
-        SCRAM-SHA-256, and if asked for PLAIN, for tools that know no other mechanism."""
+        SCRAM-SHA-256, and if asked for PLAIN, for tools of operators that know no other mechanism."""
         if self._peers is None:
             return SaslServer({EXTERNAL: sasl.external(self._certified)})
         mechanisms: dict[str, Callable[[], ServerMechanism]] = {SCRAM: scram(self._find)}
@@ -65,7 +65,8 @@ class Admission:
 
     def _check_plain(self, exchange: Exchange, name: str, secret: str) -> None:
         known = self._find(name)
-        if known is not None and proves(secret, known):
+        is_operator = self._found is not None and self._found.role is roles.Role.OPERATOR
+        if is_operator and known is not None and proves(secret, known):
             exchange.succeed(name)
         else:
             exchange.fail()

@@ -96,7 +96,10 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.LWT: Access(recv=(*_CONTENT, "permissions")),
         Role.AUTHSERV: Access(recv=("users", "permissions")),
         Role.SUPERVISOR: Access(send=("force",), recv=("status", "status/changes")),
-        Role.CONSOLE: Access(send=("force", "configure"), recv=(*_CONTENT, "status", "status/changes", "permissions")),
+        Role.CONSOLE: Access(
+            send=("force", "configure"),
+            recv=(*_CONTENT, "status", "status/changes", "permissions", "configure"),
+        ),
         Role.OPERATOR: Access(send=("force",), recv=(*_CONTENT, "status", "status/changes", "maas", "v1/addresses")),
     },
     Listener.AGENT: {Role.ROUTER: Access(manage=True)},

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from enmasse import settings
+from enmasse.api.types import Change
 from enmasse.control import listen
 from enmasse.health import Health
 from enmasse.identity.credentials import peers_at
 from enmasse.identity.roles import Listener
 from enmasse.model.configuration import Applied
+from enmasse.model.merged import Source
 from enmasse.model.names import AddressName
+from services.configserv import editing
 from services.configserv.drivers import Driver, FilesDriver, KubernetesDriver, KubernetesSettings
 from services.configserv.intake import Intake
 from services.configserv.service import ConfigService, ConfigservSettings
@@ -51,6 +54,7 @@ async def _serve(
     stop: asyncio.Event,
 ) -> None:
     health.metrics = service.metrics
+    service.configuring.change = lambda change: _change(driver, service, change)
     driver.start(intake.configure)
     await intake.settled()  # before any connection is served: the first snapshot is of the present files
     host, port = settings.host_port(config.listen)
@@ -70,6 +74,20 @@ async def _serve(
     intake.close()
     service.close()
     await listener.close()
+
+
+async def _change(driver: Driver, service: ConfigService, change: Change) -> dict[str, str]:
+    """Change entries of the configuration, or only check that. Return name → etag of those that are set. Raises
+    editing.Refused, drivers.NotWritable, OSError."""
+    found: dict[str, str] = {}
+
+    def edit(sources: Sequence[Source], home: str) -> dict[str, bytes]:
+        texts, etags = editing.checked(change, driver.contents, sources, home, service.state)
+        found.update(etags)
+        return {} if change.check else texts
+
+    await driver.edit(editing.FILE[change.kind], edit)
+    return found
 
 
 async def _in_cluster(

@@ -21,6 +21,8 @@ from services.configserv import v1
 from services.configserv.admitting import USERS, admitted
 from services.configserv.applied import AppliedConfiguration
 from services.configserv.changes import MAX_NAMES, log_changes
+from services.configserv.configuring import ADDRESS as CONFIGURE
+from services.configserv.configuring import Configuring
 from services.configserv.drivers import Contents, DriverSettings
 from services.configserv.feeds import ChangeFeed, PublishedFeed
 from services.configserv.forced import Forced
@@ -63,6 +65,7 @@ class ConfigService:
         self._reporters = ReporterLinks("readiness")
         self._placers = ReporterLinks("placements")
         self._placed = PlacementSource()
+        self.configuring = Configuring()
         self._disk_watch = process.spawn(self._watch_disk(), "data directory")
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._address_feed = ChangeFeed("addresses/changes", "enmasse.addresses.changes", self._address_changes)
@@ -107,6 +110,11 @@ class ConfigService:
     def compute(self, contents: Contents) -> Applied:
         """Return the configuration that follows from these files, for `save` and `take`. Any thread may call this."""
         return self._applied.compute(contents)
+
+    @property
+    def state(self) -> AppliedState:
+        """The configuration in force."""
+        return self._applied.state
 
     async def save(self, state: AppliedState) -> None:
         """Save the next configuration, before `take`."""
@@ -154,6 +162,10 @@ class ConfigService:
     # links
 
     def _attach(self, link: ControlLink) -> None:
+        if (link.remote_source if link.is_sender else link.remote_target) == CONFIGURE:
+            if admitted(link, CONFIGURE):
+                self.configuring.attach(link)
+            return
         if isinstance(link, ControlSender):
             feed = self._feeds.get(link.remote_source or "")
             if feed is None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from enmasse.api.types import Address, Change, ChangeResult, Fault, Flavor, Permission, Stats, User
+from enmasse.api.types import Address, Change, ChangeResult, Entry, Fault, Flavor, Permission, Stats, User
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import encode_message, follow
 from enmasse.identity.credentials import AnyCredential
@@ -21,6 +21,7 @@ from enmasse.model.flavors import Flavor as FlavorEntry
 from enmasse.model.names import AddressName
 from enmasse.model.users import GROUP
 from enmasse.settings import host_port
+from services.console.asking import Requester
 from services.console.errors import RequestError
 from services.console.rows import Rows
 
@@ -59,6 +60,7 @@ class Configuration:
         self._seen: set[str] = set()
         self._complete = asyncio.Event()
         self._connection: ControlConnection | None = None
+        self._configuring: Requester | None = None
         self._placements_seen: feeds.Placements | None = None
 
     def users_entry(self, name: str) -> feeds.GrantedUser | None:
@@ -119,7 +121,14 @@ class Configuration:
         connection = self._connection
         if connection is None:
             raise RequestError("console.service.unavailable", "the configuration service is not reached; try again")
-        raise NotImplementedError
+        body = msgspec.to_builtins(change) | {"who": who, "client": client}
+        try:
+            if self._configuring is None or self._configuring.error is not None:
+                self._configuring = Requester(connection, "configure")
+            return msgspec.json.decode(await self._configuring.ask(body, SECONDS), type=ChangeResult)
+        except (ControlError, TimeoutError, msgspec.DecodeError) as error:
+            text = f"it is unknown whether the configuration service has changed it: {error or 'no answer'}"
+            raise RequestError("console.service.failed", text) from None
 
     async def _deliver(self, target: str, message: bytes) -> None:
         connection = self._connection
@@ -161,7 +170,7 @@ class Configuration:
             self.connected = True
             await ended.wait()
         finally:
-            self._connection, self.connected = None, False
+            self._connection, self._configuring, self.connected = None, None, False
 
     def _take_addresses(self, body: feeds.AddressChanges) -> None:
         changed = set(body.addresses) | set(body.removed) | (self._forced ^ frozenset(body.forced))
@@ -275,8 +284,20 @@ class Configuration:
             connections=entry.limits.connections,
             connects_per_second=entry.limits.connects_per_second,
             password=bool(entry.credentials),
+            entry=as_written(entry),
             etag=etag(entry),
         )
+
+
+def as_written(entry: feeds.GrantedUser) -> Entry:
+    """Return an entry in the form of users.json, without hashes."""
+    found: Entry = {"groups": list(entry.groups)} if entry.groups else {}
+    found["permissions"] = [
+        {each.effect: list(each.operations), "addresses": list(each.addresses)} for each in entry.permissions
+    ]
+    if limits := msgspec.to_builtins(entry.limits):
+        found["limits"] = limits
+    return found
 
 
 def permission(rule: Rule) -> Permission:

@@ -20,7 +20,7 @@ from enmasse.api.types import Page
 from services.console.access import Caller
 from services.console.errors import RequestError
 from services.console.operations import Answer, Call, Parameter
-from services.console.rows import Rows
+from services.console.rows import Rows, Watcher
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -137,6 +137,12 @@ class Lists:
         self.watching = Watching()
         self._holds = holds
         self._closing = asyncio.Event()
+        self._open: set[Watcher] = set()
+
+    def recheck(self) -> None:
+        """End the streams of callers whose rights have changed, within a second."""
+        for watcher in self._open:
+            watcher.add(())
 
     def close(self) -> None:
         """End all streams."""
@@ -166,6 +172,7 @@ class Lists:
         sent: set[str] = set()
         with listing.rows.watched() as watcher:
             closing = asyncio.ensure_future(self._closing.wait())
+            self._open.add(watcher)
             try:
                 while self._holds(call.caller):
                     keys = watcher.take()
@@ -193,6 +200,7 @@ class Lists:
                     call.request.transport.abort()
             finally:
                 closing.cancel()
+                self._open.discard(watcher)
         return response
 
 

@@ -27,6 +27,9 @@ class Parameter(NamedTuple):
     required: bool = False
 
 
+IF_MATCH = Parameter("If-Match", "the ETag of the entry that the change is based on, or `*`", str, "header")
+
+
 class Call:
     """A request that has been let in: by whom, and what it brings."""
 

@@ -43,6 +43,7 @@ class Web:
         )  # fmt: skip
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
         self._parts = Parts(configuration, gate, passwords, Lists(gate.holds), supervisor)
+        configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []
         application = web.Application(

@@ -242,9 +242,11 @@ async def test_names_that_a_peer_states_give_no_role(places: Places, suite: Cert
 
 @pytest.mark.parametrize("role", Role)
 @asyncio_test
-async def test_gateways_alone_have_passwords_checked(places: Places, suite: Certified, role: Role) -> None:
+async def test_gateways_and_the_console_alone_have_passwords_checked(
+    places: Places, suite: Certified, role: Role
+) -> None:
     port = places.port(Listener.LOGINS)
-    assert (await refused(port, suite.of(role)) == "") is (role is Role.GATEWAY)
+    assert (await refused(port, suite.of(role)) == "") is (role in (Role.GATEWAY, Role.CONSOLE))
 
 
 @pytest.mark.parametrize("listener", (*PLACES, Listener.AUTHSERV, Listener.LOGINS))

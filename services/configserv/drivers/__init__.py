@@ -8,11 +8,20 @@ the settings that every service has, and what a driver needs; nothing else of co
 from __future__ import annotations
 
 from enmasse.settings import ServiceSettings
-from services.configserv.drivers.driver import Contents, Driver
+from services.configserv.drivers.driver import Contents, Driver, Edit, NotWritable
 from services.configserv.drivers.files import FilesDriver
 from services.configserv.drivers.kubernetes import KubernetesDriver, KubernetesSettings
 
-__all__ = ["Contents", "Driver", "DriverSettings", "FilesDriver", "KubernetesDriver", "KubernetesSettings"]
+__all__ = [
+    "Contents",
+    "Driver",
+    "DriverSettings",
+    "Edit",
+    "FilesDriver",
+    "KubernetesDriver",
+    "KubernetesSettings",
+    "NotWritable",
+]
 
 
 class DriverSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

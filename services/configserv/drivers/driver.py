@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from enmasse.model.configuration import Content
+from enmasse.model.merged import Source
 
 Contents = dict[str, Content]
 """File → its content. The three names are the same for all sources."""
+
+
+Edit = Callable[[Sequence[Source], str], dict[str, bytes]]
+"""(sources of a file, name of the one for new entries) → new contents of the sources that change. It is called in a
+thread, and again if a source was changed meanwhile."""
+
+
+class NotWritable(Exception):
+    """The source cannot be written by this service; the text has the reason, and what to do."""
 
 
 class Driver(Protocol):
@@ -16,6 +26,14 @@ class Driver(Protocol):
 
     def start(self, changed: Callable[[Contents], None]) -> None:
         """Call `changed` as soon as the source can be read, before it returns if possible, and after each change."""
+
+    @property
+    def contents(self) -> Contents:
+        """Return the contents that `changed` was called with last."""
+
+    async def edit(self, file: str, edit: Edit) -> None:
+        """Change a file durably, so that changes that others make at the same time stay. `changed` is called later.
+        Raises NotWritable, OSError, and what `edit` raises."""
 
     def close(self) -> None:
         """Stop calling `changed`."""

@@ -11,9 +11,11 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from enmasse.model.configuration import FILES, Content, Unreadable
+from enmasse.files import edit_file, locked
+from enmasse.model.configuration import FILES, USERS, Content, Unreadable
 from enmasse.model.jsonfile import MAX_BYTES
-from services.configserv.drivers.driver import Contents
+from enmasse.model.merged import Source
+from services.configserv.drivers.driver import Contents, Edit, NotWritable
 
 POLL, POLL_CHANGED = 0.1, 0.05
 """Seconds between looks, and to the next one where a change was seen: it is read then, not while it is being written.
@@ -40,6 +42,25 @@ class FilesDriver:
             self._contents[name] = content(path)
         changed(dict(self._contents))
         self._later(POLL)
+
+    @property
+    def contents(self) -> Contents:
+        return dict(self._contents)
+
+    async def edit(self, file: str, edit: Edit) -> None:
+        await asyncio.to_thread(self._edit, file, edit)
+
+    def _edit(self, file: str, edit: Edit) -> None:
+        path = self._paths[file]
+
+        def change(before: bytes | None) -> bytes:
+            if before is None and file != USERS:
+                raise NotWritable(f"{file} is missing: put it back first, or what it held would be removed")
+            sources = [Source(file, b"{}\n" if before is None else before)]
+            return edit(sources, file).get(file, sources[0].data)
+
+        with locked(path.parent):
+            edit_file(path, change)
 
     def close(self) -> None:
         self._changed = None

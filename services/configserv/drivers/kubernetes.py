@@ -12,12 +12,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from enmasse.kubernetes.api import CONFIG_MAP, Api
-from enmasse.kubernetes.configuration import FILES, SELECTOR, kind_of, merged, of_addresses
+from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError
+from enmasse.kubernetes.configuration import FILES, PREFIX, SELECTOR, kind_of, merged, of_addresses
 from enmasse.kubernetes.forced import Order, order
 from enmasse.kubernetes.watch import View
 from enmasse.model.configuration import ISSUERS, USERS, Content, Unreadable
-from services.configserv.drivers.driver import Contents
+from services.configserv.drivers.driver import Contents, Edit, NotWritable
 from services.configserv.drivers.files import Signature, content, signature
 
 
@@ -34,6 +34,8 @@ class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     users: str | None = None
 
 
+ATTEMPTS = 20
+"""Tries to replace a ConfigMap that others change, too."""
 POLL = 1.0
 """Seconds between two looks at the users. Kubernetes replaces the files of a Secret in one step, within a minute."""
 _NONE = b"{}"
@@ -54,6 +56,7 @@ class KubernetesDriver:
     def __init__(self, settings: KubernetesSettings, api: Api, *, had_users: bool = False) -> None:
         """`had_users`: there has been a users.json, so that a missing one is an error; before, it means no users."""
         self._had_users = had_users
+        self._api = api
         self._made_for = {name: kind for kind, names in settings.config_maps.items() for name in names}
         self._view = View(api, CONFIG_MAP, SELECTOR, self._look)
         self._changed: Callable[[Contents], None] | None = None
@@ -70,6 +73,54 @@ class KubernetesDriver:
         self._view.start()
         if self._users is not None:
             self._look_at_users(self._users)
+
+    @property
+    def contents(self) -> Contents:
+        return dict(self._contents or {})
+
+    async def edit(self, file: str, edit: Edit) -> None:
+        if file not in FILES.values():
+            raise NotWritable("users are in a Secret: change them with `enmasse user` (docs/kubernetes.md, Users)")
+        for _ in range(ATTEMPTS):
+            if await asyncio.to_thread(self._edit, file, edit):
+                return
+        raise NotWritable("the ConfigMap keeps changing; try again")
+
+    def _edit(self, file: str, edit: Edit) -> bool:
+        """Return False on a conflict: the ConfigMap was changed since it was read. Raises NotWritable."""
+        try:
+            listed, _ = self._api.read_all(CONFIG_MAP, SELECTOR)
+        except ApiError as error:
+            raise NotWritable(f"ConfigMaps cannot be read: {error}") from None
+        found = {item["metadata"]["name"]: item for item in listed}
+        sources = merged(found, self._made_for).get(file)
+        if not isinstance(sources, tuple):
+            raise NotWritable(f"there is no ConfigMap for {file}")
+        texts = edit(sources, self._home(file, [source.name for source in sources]))
+        names = {name.removeprefix(PREFIX).partition("/")[0] for name in texts}
+        if len(names) > 1:
+            raise NotWritable(f"these entries are in several ConfigMaps ({', '.join(sorted(names))}): change one first")
+        for name in names:
+            item = found[name]
+            data = dict(item.get("data") or {})
+            for source, text in texts.items():
+                key = source.removeprefix(PREFIX).partition("/")[2]
+                if key in (item.get("binaryData") or {}):
+                    raise NotWritable(f"{source} is not text: correct it first")
+                data[key] = text.decode()
+            meta = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+            try:
+                self._api.replace(CONFIG_MAP, {**item, "metadata": meta, "data": data})
+            except ApiError as error:
+                if error.status == 409:
+                    return False
+                raise NotWritable(f"{PREFIX}{name} cannot be written: {error}") from None
+        return True
+
+    def _home(self, file: str, sources: list[str]) -> str:
+        """Return the source for new entries: of the ConfigMap that the release has made, otherwise the first."""
+        made = [name for name, kind in self._made_for.items() if FILES[kind] == file]
+        return next((each for name in made for each in sources if each.startswith(f"{PREFIX}{name}/")), min(sources))
 
     def close(self) -> None:
         self._changed = None

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from enmasse.api.types import Address, Page
+from typing import Any
+
+from enmasse.api.types import Address, Entry, Page
 from enmasse.model.addresses import AddressType
 from services.console.access import Caller
-from services.console.errors import unknown
+from services.console.errors import RequestError, unknown
 from services.console.listing import Listing
-from services.console.operations import Answer, Answered, Call, Operation, etagged
+from services.console.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 from services.console.parts import Parts
+from services.console.rest import writing
+
+TARGETS = ("deadletter", "expiry")
+"""Keys that name another address, which gets messages of this one."""
 
 
 def operations(parts: Parts) -> list[Operation]:
@@ -50,7 +56,75 @@ def operations(parts: Parts) -> list[Operation]:
         row = seen(call.caller, call.name())
         return etagged(row, row.etag)
 
+    def managed(caller: Caller, name: str) -> Address | None:
+        """Return the address that the caller may manage; None if it can be made. Raises RequestError."""
+        row = rows.get(name) if caller.views(name) else None
+        if not caller.may("manage", name):
+            if row is None:
+                raise unknown(f"address {name[:200]!r}")
+            raise RequestError("console.permission.denied", f"this needs the permission `manage` on {name!r}")
+        if row is None and rows.get(name) is not None:
+            raise unknown(f"address {name[:200]!r}")
+        return row
+
+    def check(caller: Caller, name: str, entry: Any) -> None:
+        """Raise RequestError if the entry would send messages to where the caller may not send."""
+        for key in TARGETS:
+            target = entry.get(key)
+            if isinstance(target, str) and not caller.may("send", target):
+                text = f"{key} of {name!r} needs the permission `send` on {target[:200]!r}"
+                raise RequestError("console.permission.denied", text)
+        if entry.get("mqttDefault") is True:
+            writing.administers(caller)
+
+    async def write(call: Call, name: str, row: Address | None, entry: Entry) -> Answer:
+        check(call.caller, name, entry)
+        exists = row is not None and row.phase != "Terminating"
+        etag = await writing.put(parts, call, "addresses", name, entry, exists=exists)
+        now = rows.get(name)
+        return etagged(now, etag, 200 if exists else 201)
+
+    async def put(call: Call) -> Answer:
+        call.parameters()
+        entry = await call.body(Entry)
+        return await write(call, call.name(), managed(call.caller, call.name()), entry)
+
+    async def patch(call: Call) -> Answer:
+        call.parameters()
+        change = await call.body(Entry)
+        row = managed(call.caller, call.name())
+        if row is None or row.entry is None:
+            raise unknown(f"address {call.name()[:200]!r}")
+        return await write(call, row.name, row, writing.merged(row.entry, change))
+
+    async def delete(call: Call) -> Answer:
+        force = call.parameters().get("force", False)
+        row = managed(call.caller, call.name())
+        if row is None:
+            raise unknown(f"address {call.name()[:200]!r}")
+        if row.phase != "Terminating" or not force:
+            await writing.remove(parts, call, "addresses", row.name)
+        if force:
+            await parts.configuration.force([row.name])
+        return Answer(status=204)
+
     return [
+        Operation(
+            method="PUT", path="/addresses/{name}", id="putAddress", tag="addresses",
+            text="Make an address (201), or change it.",
+            handler=put, body=Entry, answer=Address, parameters=(IF_MATCH,), errors=(409, 412, 422, 428, 502),
+        ),
+        Operation(
+            method="PATCH", path="/addresses/{name}", id="patchAddress", tag="addresses",
+            text="Change keys of the entry of an address (RFC 7396: null removes a key).",
+            handler=patch, body=Entry, answer=Address, parameters=(IF_MATCH,), errors=(412, 422, 428, 502),
+        ),
+        Operation(
+            method="DELETE", path="/addresses/{name}", id="deleteAddress", tag="addresses",
+            text="Remove an address. One that holds messages goes when it is empty, with `force` with its messages.",
+            handler=delete, status=204, errors=(412, 422, 428, 502),
+            parameters=(IF_MATCH, Parameter("force", "delete its messages, too", bool)),
+        ),
         Operation(
             method="GET", path="/addresses", id="listAddresses", tag="addresses", text="The addresses.",
             handler=listed, answer=Page[Address], parameters=listing.parameters, watched=True,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from enmasse.api.types import Flavor, Page
+from enmasse.api.types import Entry, Flavor, Page
 from services.console.errors import unknown
 from services.console.listing import Listing
-from services.console.operations import Answer, Answered, Call, Operation, etagged
+from services.console.operations import IF_MATCH, Answer, Answered, Call, Operation, etagged
 from services.console.parts import Parts
+from services.console.rest import writing
 
 
 def operations(parts: Parts) -> list[Operation]:
@@ -33,7 +34,33 @@ def operations(parts: Parts) -> list[Operation]:
         found = listing.shown(call.caller, row)
         return etagged(found, row.etag)
 
+    async def put(call: Call) -> Answer:
+        call.parameters()
+        writing.administers(call.caller)
+        entry = await call.body(Entry)
+        name, exists = call.name(), rows.get(call.name()) is not None
+        etag = await writing.put(parts, call, "flavors", name, entry, exists=exists)
+        return etagged(rows.get(name), etag, 200 if exists else 201)
+
+    async def delete(call: Call) -> Answer:
+        call.parameters()
+        writing.administers(call.caller)
+        if rows.get(call.name()) is None:
+            raise unknown(f"flavor {call.name()[:200]!r}")
+        await writing.remove(parts, call, "flavors", call.name())
+        return Answer(status=204)
+
     return [
+        Operation(
+            method="PUT", path="/flavors/{name}", id="putFlavor", tag="flavors",
+            text="Make a flavor (201), or change it.",
+            handler=put, body=Entry, answer=Flavor, parameters=(IF_MATCH,), errors=(409, 412, 422, 428, 502),
+        ),
+        Operation(
+            method="DELETE", path="/flavors/{name}", id="deleteFlavor", tag="flavors",
+            text="Remove a flavor that no address uses.",
+            handler=delete, status=204, parameters=(IF_MATCH,), errors=(412, 422, 428, 502),
+        ),
         Operation(
             method="GET", path="/flavors", id="listFlavors", tag="flavors", text="The flavors.",
             handler=listed, answer=Page[Flavor], parameters=listing.parameters, watched=True,

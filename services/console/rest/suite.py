@@ -7,11 +7,12 @@ import itertools
 import msgspec
 
 import enmasse
-from enmasse.api.types import Component, Fault, Overview, Page
+from enmasse.api.types import Change, ChangeResult, Component, Fault, Overview, Page
 from services.console.errors import unknown
 from services.console.listing import Listing
 from services.console.operations import Answer, Answered, Call, Operation
 from services.console.parts import Parts
+from services.console.rest import writing
 from services.console.rows import Rows
 
 SHOWN = 20
@@ -75,7 +76,24 @@ def operations(parts: Parts) -> list[Operation]:
             raise unknown("configuration")
         return Answer(Configured(files=configuration.files, errors=configuration.errors))
 
+    async def checked(call: Call) -> Answer:
+        call.parameters()
+        change = await call.body(Change)
+        if change.kind == "addresses":
+            for name in (*change.set, *change.remove):
+                if not (call.caller.views(name) and call.caller.may("manage", name)):
+                    raise unknown(f"address {name[:200]!r}")
+        else:
+            writing.administers(call.caller)
+        change = msgspec.structs.replace(change, check=True)
+        return Answer(await configuration.configure(change, call.caller.title, call.host))
+
     return [
+        Operation(
+            method="POST", path="/config", id="checkConfig", tag="config",
+            text="Check a change of the configuration, without making it.",
+            handler=checked, body=Change, answer=ChangeResult, errors=(404, 502),
+        ),
         Operation(
             method="GET", path="/overview", id="getOverview", text="The suite at a glance.",
             handler=overview, answer=Overview,

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from typing import Annotated, Any
 
 import msgspec
 
-from enmasse.api.types import Decision, Page, User
+from enmasse.api.types import Decision, Entry, Page, User
 from enmasse.identity.principal import Principal
 from enmasse.model.users import GROUP
 from enmasse.model.users import Operation as Right
 from services.console.access import Caller
 from services.console.configuration import permission
-from services.console.errors import unknown
+from services.console.errors import RequestError, unknown
 from services.console.listing import Listing
-from services.console.operations import Answer, Answered, Call, Operation, Parameter, etagged
+from services.console.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 from services.console.parts import Parts
+from services.console.rest import writing
 
 
 def operations(parts: Parts) -> list[Operation]:
@@ -54,7 +56,32 @@ def operations(parts: Parts) -> list[Operation]:
             Decision(allowed=found.allowed, permission=None if found.rule is None else permission(found.rule))
         )
 
+    async def put(call: Call) -> Answer:
+        call.parameters()
+        writing.administers(call.caller)
+        entry = await _hashed(await call.body(Entry))
+        name, exists = call.name(), rows.get(call.name()) is not None
+        etag = await writing.put(parts, call, "users", name, entry, exists=exists)
+        return etagged(rows.get(name), etag, 200 if exists else 201)
+
+    async def delete(call: Call) -> Answer:
+        call.parameters()
+        writing.administers(call.caller)
+        if rows.get(call.name()) is None:
+            raise unknown(f"user {call.name()[:200]!r}")
+        await writing.remove(parts, call, "users", call.name())
+        return Answer(status=204)
+
     return [
+        Operation(
+            method="PUT", path="/users/{name}", id="putUser", tag="users",
+            text="Make a user or group (201), or change it. `password`: the new one as text; null: none; absent: kept.",
+            handler=put, body=Entry, answer=User, parameters=(IF_MATCH,), errors=(409, 412, 422, 428, 502),
+        ),
+        Operation(
+            method="DELETE", path="/users/{name}", id="deleteUser", tag="users", text="Remove a user or group.",
+            handler=delete, status=204, parameters=(IF_MATCH,), errors=(412, 422, 428, 502),
+        ),
         Operation(
             method="GET", path="/users", id="listUsers", tag="users", text="The users and groups (`@NAME`).",
             handler=listed, answer=Page[User], parameters=listing.parameters, watched=True,
@@ -74,3 +101,24 @@ def operations(parts: Parts) -> list[Operation]:
             ),
         ),
     ]  # fmt: skip
+
+
+async def _hashed(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with the hashes of its password instead of the password. Raises RequestError."""
+    if "scram" in entry:
+        raise RequestError("console.request.invalid", "the body: `scram` is made from the password; leave it out")
+    if "password" not in entry:
+        return entry
+    password = entry["password"]
+    if password is None:
+        return {**entry, "scram": None}
+    if not isinstance(password, str):
+        raise RequestError("console.request.invalid", "the body: `password` must be text or null")
+    from enmasse.identity.passwords import Unsuitable, hashed  # its library takes memory
+
+    try:
+        hashes = await asyncio.to_thread(hashed, password)
+    except Unsuitable as error:
+        raise RequestError("console.request.invalid", f"the body: `password`: {error}") from None
+    found: dict[str, Any] = msgspec.to_builtins({"password": hashes.password, "scram": hashes.scram})
+    return {**entry, **found}

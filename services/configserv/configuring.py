@@ -1,0 +1,133 @@
+"""The target and feed `configure`: changes of the configuration, and their results (docs/contracts.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from enmasse import log, process
+from enmasse.api.types import Change, ChangeResult, Fault
+from enmasse.control import (
+    ControlConnection,
+    ControlError,
+    ControlLink,
+    ControlReceiver,
+    ControlSender,
+    Delivery,
+    jsonmessage,
+)
+from enmasse.control.errors import DECODE_ERROR, NOT_ALLOWED
+from enmasse.decoding import decode
+from services.configserv.changes import MAX_NAMES
+from services.configserv.drivers import NotWritable
+from services.configserv.editing import Refused
+
+ADDRESS = "configure"
+WINDOW = 8
+MAX_ENTRIES = 10_000
+"""Entries of a change."""
+
+
+class Request(Change, frozen=True, kw_only=True):
+    """A change, its number, and for auditors the user and the client's host."""
+
+    id: int
+    who: str = ""
+    client: str = ""
+
+
+class Result(ChangeResult, frozen=True, kw_only=True):
+    """The result of the request with this number."""
+
+    id: int
+
+
+class _Peer:
+    """The two links of a connection, and results that wait for credit."""
+
+    def __init__(self) -> None:
+        self.answers: ControlSender | None = None
+        self.waiting: deque[bytes] = deque()
+
+    def answer(self, body: bytes) -> None:
+        self.waiting.append(body)
+        self.pump()
+
+    def pump(self) -> None:
+        while self.answers is not None and self.waiting and self.answers.credit > 0:
+            self.answers.send(jsonmessage.encode(None, self.waiting.popleft()), settled=True)
+
+
+class Configuring:
+    """Carries out requests in their order. `change`: makes a change, in force soon after; raises Refused, OSError."""
+
+    def __init__(self) -> None:
+        self.change: Callable[[Change], Awaitable[dict[str, str]]] | None = None
+        self._peers: dict[ControlConnection, _Peer] = {}
+        self._turn = asyncio.Lock()
+
+    def attach(self, link: ControlLink) -> None:
+        """Serve a link that has been admitted."""
+        peer = self._peers.setdefault(link.connection, _Peer())
+        if isinstance(link, ControlSender):
+            if peer.answers is not None:
+                link.refuse(NOT_ALLOWED, f"{ADDRESS} has one link of a connection in each direction")
+                return
+            peer.answers = link
+            link.on_credit = peer.pump
+        elif isinstance(link, ControlReceiver):
+            link.on_message = lambda delivery: self._take(peer, delivery)
+            link.window = WINDOW
+        link.on_closed = lambda _: self._forget(link.connection)
+        link.accept()
+        if isinstance(link, ControlReceiver):
+            link.grant(WINDOW)
+
+    def _forget(self, connection: ControlConnection) -> None:
+        self._peers.pop(connection, None)
+
+    def _take(self, peer: _Peer, delivery: Delivery) -> None:
+        try:
+            request = decode(jsonmessage.body(delivery), Request)
+        except (ControlError, ValueError) as error:
+            log.get(peer=delivery.link.connection.peer).warning("configserv.report.rejected", reason=str(error)[:500])
+            delivery.reject(DECODE_ERROR, str(error)[:500])
+            return
+        identity = delivery.link.connection.identity
+        role = None if identity is None else str(identity.role)
+        delivery.accept()
+        process.spawn(self._work(peer, request, role), "change of the configuration")
+
+    async def _work(self, peer: _Peer, request: Request, role: str | None) -> None:
+        async with self._turn:
+            result = await self._result(request)
+        if not request.check:
+            outcome = "done" if result.accepted else "; ".join(error.reason for error in result.errors)[:500]
+            names = " ".join([*request.set, *(f"-{name}" for name in request.remove)][:MAX_NAMES])
+            log.audit(
+                "audit.configuration.ordered",
+                who=request.who or None, role=role, from_=request.client, what=f"{request.kind}: {names}",
+                outcome=outcome,
+            )  # fmt: skip
+        peer.answer(msgspec.json.encode(result))
+
+    async def _result(self, request: Request) -> Result:
+        number = request.id
+        if self.change is None:
+            reason = "the configuration is not read yet; try again"
+            return Result(id=number, accepted=False, errors=[Fault(file=request.kind, reason=reason)])
+        if len(request.set) + len(request.remove) > MAX_ENTRIES:
+            reason = f"a change may have {MAX_ENTRIES} entries at most"
+            return Result(id=number, accepted=False, errors=[Fault(file=request.kind, reason=reason)])
+        try:
+            return Result(id=number, accepted=True, etags=await self.change(request))
+        except Refused as refused:
+            return Result(id=number, accepted=False, errors=refused.errors, conflict=refused.conflict)
+        except NotWritable as error:
+            return Result(id=number, accepted=False, errors=[Fault(file=request.kind, reason=str(error))])
+        except OSError as error:
+            reason = f"cannot be written: {error.strerror or error}; nothing was changed"
+            return Result(id=number, accepted=False, errors=[Fault(file=request.kind, reason=reason)])

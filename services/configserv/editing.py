@@ -1,0 +1,167 @@
+"""Changes of single entries: which bytes of which source change, and what would be wrong then. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from enmasse.api.types import Change, Fault
+from enmasse.model import edits
+from enmasse.model.addresses import Address, parse_address
+from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, AppliedState, Content, apply
+from enmasse.model.etags import etag
+from enmasse.model.feeds import GrantedUser, granted
+from enmasse.model.flavors import Flavor, parse_flavors
+from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
+from enmasse.model.merged import Source
+from enmasse.model.users import parse_users
+from enmasse.model.values import Wrong
+
+FILE = {"addresses": ADDRESSES, "flavors": FLAVORS, "users": USERS}
+"""Kind → file."""
+SECRET = ("password", "scram")
+"""Keys of a user that an entry without them keeps."""
+ANY = "*"
+
+
+class Refused(Exception):
+    """A change that is not made. `conflict`: an entry is not the one that the change is based on."""
+
+    def __init__(self, errors: Sequence[Fault], *, conflict: bool = False) -> None:
+        super().__init__("; ".join(error.reason for error in errors))
+        self.errors = list(errors)
+        self.conflict = conflict
+
+
+def edited(sources: Sequence[Source], home: str, change: Change, flavors: Mapping[str, Flavor]) -> dict[str, bytes]:
+    """Return name of a source → its new content, for the sources that change. `home`: the source for new entries.
+    Raises Refused."""
+    texts: dict[str, str] = {}
+    found: dict[str, tuple[str, Any]] = {}
+    file = FILE[change.kind]
+    for source in sources:
+        try:
+            if source.refused:
+                raise ValueError(source.refused)
+            document = parse(source.name, source.data)
+            texts[source.name] = source.data.decode()
+        except (Unparsable, ValueError) as error:
+            reason = error.problem.reason if isinstance(error, Unparsable) else str(error)
+            raise Refused([Fault(file=source.name, reason=f"{reason}; correct it first")]) from None
+        for path in document.duplicates:
+            if path[0] in change.set or path[0] in change.remove:
+                raise Refused([_fault(document.repeated(*path))])
+        for name, value in document.entries.items():
+            found.setdefault(name, (source.name, value))
+    _check(change, found, file, flavors)
+    for name in change.remove:
+        if name in found:
+            place = found[name][0]
+            texts[place] = edits.remove(texts[place], name)
+    for name, entry in change.set.items():
+        if name not in found:
+            texts[home] = edits.add(texts[home], name, entry)
+            continue
+        place, value = found[name]
+        whole = _with_secrets(entry, value) if file == USERS else entry
+        if whole != value:
+            texts[place] = edits.replace(texts[place], name, whole)
+    before = {source.name: source.data for source in sources}
+    return {name: data for name, text in texts.items() if (data := text.encode()) != before[name]}
+
+
+def checked(
+    change: Change, contents: Mapping[str, Content], sources: Sequence[Source], home: str, state: AppliedState
+) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Return the new contents of the sources that a change alters, and name → etag of the entries that it sets.
+    `contents`: of the other files; `state`: what is in force. Raises Refused if an entry would be invalid."""
+    file = FILE[change.kind]
+    texts = edited(sources, home, change, state.flavors)
+    changed = [Source(each.name, texts.get(each.name, each.data), each.refused) for each in sources]
+    before, after = ({**contents, file: _content(file, found)} for found in (sources, changed))
+    errors = new_problems(before, after, state)
+    if errors:
+        raise Refused(errors)
+    return texts, etags(change, after, state)
+
+
+def _content(file: str, sources: Sequence[Source]) -> Content:
+    """Return the content of a file as its driver gives it: the bytes of the file itself, or its sources."""
+    return sources[0].data if len(sources) == 1 and sources[0].name == file else tuple(sources)
+
+
+def new_problems(before: Mapping[str, Content], after: Mapping[str, Content], state: AppliedState) -> list[Fault]:
+    """Return the problems that the contents `after` have and those `before` do not have. `state`: what is in force."""
+    known = {msgspec.structs.replace(each, line=None) for each in apply(before, state).problems}
+    return [
+        _fault(each)
+        for each in apply(after, state).problems
+        if msgspec.structs.replace(each, line=None) not in known and not each.applies
+    ]
+
+
+def etags(change: Change, contents: Mapping[str, Content], state: AppliedState) -> dict[str, str]:
+    """Return name → etag of the entries that a change sets, with these contents."""
+    applied = apply(contents, state).state
+    entries: dict[str, Any] = {}
+    if change.kind == "users":
+        entries = {name: granted(user) for name, user in (applied.users or {}).items()}
+    else:
+        found: Mapping[Any, Any] = applied.addresses if change.kind == "addresses" else applied.flavors
+        entries.update(found)
+    return {name: etag(entries[name]) for name in change.set if name in entries}
+
+
+def _check(change: Change, found: Mapping[str, tuple[str, Any]], file: str, flavors: Mapping[str, Flavor]) -> None:
+    """Raise Refused unless each entry is the one that the change is based on."""
+    canonical = _canonical(change.kind, flavors)
+    wrong = []
+    for name, expected in change.if_.items():
+        place, value = found.get(name, (file, None))
+        reason = ""
+        if expected is None and name in found:
+            reason = "there is an entry of this name already"
+        elif expected is not None and name not in found:
+            reason = "the entry of this name is gone"
+        elif expected is not None and expected != ANY and canonical(name, value) != expected:
+            reason = "the entry was changed meanwhile; read it again"
+        if reason:
+            wrong.append(Fault(file=place, entry=name, reason=reason))
+    if wrong:
+        raise Refused(wrong, conflict=True)
+
+
+def _canonical(kind: str, flavors: Mapping[str, Flavor]) -> Callable[[str, Any], str]:
+    """Return the function (name, entry as written) → etag; empty for an entry that is not valid."""
+
+    def of(name: str, value: Any) -> str:
+        entry: Address | Flavor | GrantedUser
+        document = Document(FILE[kind], "{}", {name: value}, [])
+        try:
+            if kind == "addresses":
+                entry = parse_address(value, flavors)
+            elif kind == "flavors":
+                entry = parse_flavors(document)[0][name]
+            else:
+                entry = granted(parse_users(document)[0][name])
+        except (Wrong, KeyError):
+            return ""
+        return etag(entry)
+
+    return of
+
+
+def _with_secrets(entry: Any, before: Any) -> Any:
+    """Return an entry of a user with the hashes of the one before, unless it has its own, or null to remove them."""
+    if not isinstance(entry, dict) or not isinstance(before, dict):
+        return entry
+    if any(key in entry for key in SECRET):
+        return {key: value for key, value in entry.items() if not (key in SECRET and value is None)}
+    kept = {key: before[key] for key in SECRET if key in before}
+    return {**kept, **entry}
+
+
+def _fault(problem: Problem) -> Fault:
+    return Fault(file=problem.file, entry=problem.entry, field=problem.field, line=problem.line, reason=problem.reason)

@@ -1,0 +1,90 @@
+"""Changes of the configuration, one entry each, through configserv."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from enmasse.api.types import Change, ChangeResult, Kind
+from services.console.access import Caller
+from services.console.errors import RequestError
+from services.console.operations import Call
+from services.console.parts import Parts
+from services.console.rows import Rows
+
+SEEN_SECONDS = 5.0
+"""For a change to be in force."""
+
+
+async def put(parts: Parts, call: Call, kind: Kind, name: str, entry: dict[str, Any], *, exists: bool) -> str:
+    """Write an entry, and return its etag when the feeds have it. `exists`: there is one, so If-Match is needed.
+    Raises RequestError."""
+    change = Change(kind=kind, set={name: entry}, if_={name: _based(call, exists=exists)})
+    result = await _made(parts, call, change)
+    etag = result.etags.get(name, "")
+    await _seen(_rows(parts, kind), name, etag)
+    return etag
+
+
+async def remove(parts: Parts, call: Call, kind: Kind, name: str) -> None:
+    """Remove an entry. Raises RequestError."""
+    await _made(parts, call, Change(kind=kind, remove=[name], if_={name: _based(call, exists=True)}))
+    await _seen(_rows(parts, kind), name, None)
+
+
+def _rows(parts: Parts, kind: Kind) -> Rows[Any]:
+    configuration = parts.configuration
+    if kind == "addresses":
+        return configuration.addresses
+    return configuration.flavors if kind == "flavors" else configuration.principals
+
+
+def _based(call: Call, *, exists: bool) -> str | None:
+    """Return the etag that the change is based on; None: there must not be an entry. Raises RequestError."""
+    etag = call.if_match()
+    if etag is None and exists:
+        raise RequestError("console.etag.missing", "send If-Match with the ETag of the entry that you have read, or *")
+    return etag
+
+
+async def _made(parts: Parts, call: Call, change: Change) -> ChangeResult:
+    result = await parts.configuration.configure(change, call.caller.title, call.host)
+    if result.accepted:
+        return result
+    reasons = "; ".join(error.reason for error in result.errors)
+    if result.conflict:
+        if any(expected is None for expected in change.if_.values()):
+            raise RequestError("console.name.in-use", reasons, result.errors)
+        raise RequestError("console.etag.differs", reasons, result.errors)
+    raise RequestError("console.change.refused", f"nothing was changed: {reasons}", result.errors)
+
+
+def merged(entry: Any, patch: Any) -> Any:
+    """Return an entry with a merge patch applied (RFC 7396): null removes a key."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(entry) if isinstance(entry, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = merged(found.get(key), value)
+    return found
+
+
+def administers(caller: Caller) -> None:
+    """Raise RequestError unless the caller may manage everything."""
+    if not caller.administrator:
+        raise RequestError("console.permission.denied", "this needs the permission `manage` on `#`")
+
+
+async def _seen(rows: Rows[Any], name: str, etag: str | None) -> None:
+    """Wait until the row has this etag, so that a request that follows finds the change."""
+    try:
+        async with asyncio.timeout(SEEN_SECONDS):
+            with rows.watched() as watcher:
+                while (None if (row := rows.get(name)) is None else row.etag) != etag:
+                    watcher.take()
+                    await watcher.wait()
+    except TimeoutError:
+        pass  # it is in force later, for example because an edit by hand has broken the file meanwhile

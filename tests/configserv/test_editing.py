@@ -1,0 +1,262 @@
+"""Changes of single entries: which bytes change, what is refused, and what happens beside edits by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enmasse.api.types import Change
+from enmasse.files import edit_file, locked
+from enmasse.model import edits
+from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, AppliedState, Content, apply
+from enmasse.model.merged import Source
+from services.configserv.drivers import FilesDriver, NotWritable
+from services.configserv.editing import Refused, checked
+
+FLAVOR = {"type": "queue", "templateName": "queue-persisted"}
+QUEUE = {"type": "queue", "flavor": "f"}
+TEXT = '{\n  "a": {"type": "anycast"},   \n\n  "b":{"flavor":"f" , "type":"queue"}, "c": {"type": "multicast"}\n}\n'
+
+
+def world(addresses: str = TEXT, users: str | None = None) -> tuple[dict[str, Content], AppliedState]:
+    contents: dict[str, Content] = {
+        ADDRESSES: addresses.encode(),
+        FLAVORS: json.dumps({"f": FLAVOR}).encode(),
+        USERS: None if users is None else users.encode(),
+    }
+    return contents, apply(contents, AppliedState()).state
+
+
+def changed(change: Change, addresses: str = TEXT, users: str | None = None) -> tuple[str, dict[str, str]]:
+    """The file after a change, and the etags."""
+    contents, state = world(addresses, users)
+    file = f"{change.kind}.json"
+    data = contents[file]
+    assert isinstance(data, bytes)
+    texts, etags = checked(change, contents, [Source(file, data)], file, state)
+    return texts.get(file, data).decode(), etags
+
+
+def of(name: str, text: str = TEXT) -> str:
+    """The etag of an address."""
+    return changed(Change(kind="addresses", set={name: json.loads(text)[name]}), text)[1][name]
+
+
+def test_only_the_entry_changes_all_other_bytes_stay() -> None:
+    after, _ = changed(Change(kind="addresses", set={"b": {**QUEUE, "maxSize": "1Mi"}}, if_={"b": of("b")}))
+    new = '"b": {"type": "queue", "flavor": "f", "maxSize": "1Mi"}'
+    assert after == TEXT.replace('"b":{"flavor":"f" , "type":"queue"}', new)
+    after, _ = changed(Change(kind="addresses", set={"d": {"type": "anycast"}}, if_={"d": None}))
+    assert json.loads(after)["d"] == {"type": "anycast"} and after.startswith(TEXT[: TEXT.index("\n}")])
+    after, _ = changed(Change(kind="addresses", remove=["a"], if_={"a": of("a")}))
+    assert json.loads(after).keys() == {"b", "c"} and '"b":{"flavor":"f" , "type":"queue"}, "c"' in after
+
+
+def test_the_same_entry_changes_nothing_however_it_is_written() -> None:
+    same = {"type": "queue", "flavor": "f"}
+    assert changed(Change(kind="addresses", set={"b": same}))[0] == TEXT
+    assert of("b") == of("b", '{"b": {"store_and_forward": true, "multicast": false, "flavor": "f"}}')
+    assert of("b") != of("b", '{"b": {"type": "queue", "flavor": "f", "maxSize": "1Mi"}}')
+
+
+@pytest.mark.parametrize(
+    ("conditions", "reason"),
+    [
+        ({"a": None}, "already"),
+        ({"a": "0" * 32}, "changed meanwhile"),
+        ({"d": "0" * 32}, "is gone"),
+        ({"d": "*"}, "is gone"),
+    ],
+)
+def test_an_entry_that_is_another_one_is_not_overwritten(conditions: dict[str, Any], reason: str) -> None:
+    name = next(iter(conditions))
+    with pytest.raises(Refused, match=reason) as refused:
+        changed(Change(kind="addresses", set={name: {"type": "multicast"}}, if_=conditions))
+    assert refused.value.conflict
+
+
+@pytest.mark.parametrize(
+    ("entry", "field"),
+    [
+        ({"type": "queue"}, None),
+        ({"type": "queue", "flavor": "none"}, "flavor"),
+        ({"type": "anycast", "colour": "red"}, "colour"),
+        ({"type": "queue", "flavor": "f", "deadletter": "nowhere"}, "deadletter"),
+    ],
+)
+def test_what_would_be_invalid_is_refused_with_its_place(entry: dict[str, Any], field: str | None) -> None:
+    with pytest.raises(Refused) as refused:
+        changed(Change(kind="addresses", set={"new": entry}))
+    (error, *_) = refused.value.errors
+    assert (error.file, error.entry) == (ADDRESSES, "new") and error.line is not None and not refused.value.conflict
+    assert field is None or error.field == field
+
+
+def test_a_removal_that_breaks_another_entry_is_refused() -> None:
+    text = json.dumps({"dead": QUEUE, "a": {**QUEUE, "deadletter": "dead"}})
+    with pytest.raises(Refused) as refused:
+        changed(Change(kind="addresses", remove=["dead"]), text)
+    assert refused.value.errors[0].entry == "a"
+
+
+def test_other_entries_may_be_invalid_already() -> None:
+    text = '{"bad": {"type": "nonsense"}, "a": {"type": "anycast"}}'
+    after, _ = changed(Change(kind="addresses", set={"a": {"type": "multicast"}}), text)
+    assert json.loads(after) == {"bad": {"type": "nonsense"}, "a": {"type": "multicast"}}
+
+
+def test_a_file_that_does_not_parse_is_left_as_it_is() -> None:
+    contents, state = world()
+    with pytest.raises(Refused, match="correct it first"):
+        change = Change(kind="addresses", set={"n": {"type": "anycast"}})
+        checked(change, contents, [Source(ADDRESSES, b'{"a": ')], ADDRESSES, state)
+    with pytest.raises(Refused, match="occurs twice"):
+        changed(Change(kind="addresses", set={"a": {"type": "anycast"}}), '{"a": {"type": "anycast"}, "a": {}}')
+
+
+def test_hashes_stay_unless_the_entry_has_its_own() -> None:
+    from enmasse.identity.passwords import hashed
+
+    hash = hashed("a long enough password", random=True).password
+    users = json.dumps({"u": {"password": hash, "permissions": []}})
+    groups: dict[str, Any] = {"groups": []}
+    after, _ = changed(Change(kind="users", set={"u": groups}), users=users)
+    assert json.loads(after)["u"] == {"password": hash, "groups": []}
+    after, _ = changed(Change(kind="users", set={"u": {**groups, "password": None, "scram": None}}), users=users)
+    assert json.loads(after)["u"] == groups
+
+
+names = st.text("abcdxyz", min_size=1, max_size=3)
+space = st.sampled_from(["", " ", "\n", "\t", "\n\n  "])
+
+
+@st.composite
+def files(draw: st.DrawFn) -> str:
+    """A file as people write it: entries with any white space between."""
+    found = draw(st.lists(names, unique=True, max_size=5))
+    parts = [
+        f'{draw(space)}"{n}"{draw(space)}:{draw(space)}{{"type":{draw(space)}"anycast"}}{draw(space)}' for n in found
+    ]
+    return "{" + ",".join(parts) + (draw(space) if not parts else "") + "}" + draw(space)
+
+
+@given(files(), names, st.booleans())
+def test_any_change_of_any_file_leaves_every_other_entry_byte_for_byte(text: str, name: str, removes: bool) -> None:
+    before = {each.key: text[each.start : each.end] for each in edits.parse(text)}
+    change = Change(kind="addresses", **({"remove": [name]} if removes else {"set": {name: {"type": "multicast"}}}))
+    after, _ = changed(change, text)
+    found = {each.key: after[each.start : each.end] for each in edits.parse(after)}
+    assert (name in found) != removes
+    assert {k: v for k, v in found.items() if k != name} == {k: v for k, v in before.items() if k != name}
+
+
+def add(file: Path, name: str) -> None:
+    """What the driver does with one new entry."""
+    edit_file(file, lambda before: edits.add((before or b"{}").decode(), name, {"type": "anycast"}).encode())
+
+
+def test_edits_by_hand_and_by_the_service_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    """The hand has the editor's way: a new file over the old one, without any lock, again until its entry is there."""
+    file = tmp_path / "addresses.json"
+    file.write_text("{}\n")
+    rounds, stop = 150, threading.Event()
+    kept: list[str] = []
+
+    def by_hand() -> None:
+        last = ""
+        while not stop.is_set():
+            text = file.read_text()
+            if text == last:  # as fast as the service, not faster
+                continue
+            name = f"hand-{len(kept)}"
+            new = tmp_path / "by-hand"
+            new.write_text(last := edits.add(text, name, {}))
+            if file.read_text() == text:  # as editors that warn of a file that was changed
+                os.replace(new, file)
+                kept.append(name)
+
+    hand = threading.Thread(target=by_hand)
+    hand.start()
+    try:
+        for number in range(rounds):
+            add(file, f"service-{number}")
+    finally:
+        stop.set()
+        hand.join()
+    found = json.loads(file.read_text())
+    # The hand may overwrite what came between its look and its rename: only the service promises to lose nothing.
+    assert kept and [name for name in kept if name not in found] == []
+
+
+def test_commands_and_the_service_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "addresses.json"
+    file.write_text("{}\n")
+
+    def work(who: str) -> None:
+        for number in range(40):
+            with locked(tmp_path):
+                add(file, f"{who}-{number}")
+
+    threads = [threading.Thread(target=work, args=(who,)) for who in ("a", "b", "c")]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(json.loads(file.read_text())) == 120
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from enmasse.files import edit_file
+from enmasse.model import edits
+file, first = Path(sys.argv[1]), int(sys.argv[2])
+print("ready", flush=True)
+for number in range(first, 10**9):
+    edit_file(file, lambda before: edits.add(before.decode(), f"n{number}", {"fill": "x" * 20_000}).encode())
+    print(number, flush=True)
+"""
+
+
+def test_a_kill_in_the_middle_of_a_change_leaves_the_file_before_or_after_it(tmp_path: Path) -> None:
+    file = tmp_path / "addresses.json"
+    file.write_text('{"first": {}}\n')
+    first = 0
+    for after in (1, 3, 2, 5):
+        with subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(file), str(first)], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            done = [int(process.stdout.readline()) for _ in range(after)]
+            process.send_signal(signal.SIGKILL)
+            done += [int(line) for line in process.stdout if line.strip().isdigit()]
+        found = json.loads(file.read_text())
+        numbers = [int(name[1:]) for name in found if name != "first"]
+        assert "first" in found and numbers == list(range(len(numbers)))
+        assert len(numbers) in (done[-1] + 1, done[-1] + 2)
+        first = len(numbers)
+
+
+def test_a_missing_file_is_not_made_anew_with_one_entry(tmp_path: Path) -> None:
+    """It would remove all others; users.json may be made, of the first user."""
+
+    async def work() -> None:
+        driver = FilesDriver(str(tmp_path))
+        with pytest.raises(NotWritable, match="missing"):
+            await driver.edit(ADDRESSES, lambda sources, home: {home: b'{"a": {}}'})
+        await driver.edit(USERS, lambda sources, home: {home: edits.add(sources[0].data.decode(), "u", {}).encode()})
+
+    asyncio.run(work())
+    assert json.loads((tmp_path / USERS).read_text()) == {"u": {}}
+    assert (tmp_path / USERS).stat().st_mode & 0o777 == 0o600 and not (tmp_path / ADDRESSES).exists()
