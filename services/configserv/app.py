@@ -82,7 +82,7 @@ async def _change(driver: Driver, service: ConfigService, change: Change) -> dic
     found: dict[str, str] = {}
 
     def edit(sources: Sequence[Source], home: str) -> dict[str, bytes]:
-        texts, etags = editing.checked(change, driver.contents, sources, home, service.state)
+        texts, etags = editing.checked(change, driver.contents, sources, home, service.applied)
         found.update(etags)
         return {} if change.check else texts
 

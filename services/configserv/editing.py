@@ -10,7 +10,7 @@ import msgspec
 from enmasse.api.types import Change, Fault
 from enmasse.model import edits
 from enmasse.model.addresses import Address, parse_address
-from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, AppliedState, Content, apply
+from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, Content, apply
 from enmasse.model.etags import etag
 from enmasse.model.feeds import GrantedUser, granted
 from enmasse.model.flavors import Flavor, parse_flavors
@@ -73,18 +73,18 @@ def edited(sources: Sequence[Source], home: str, change: Change, flavors: Mappin
 
 
 def checked(
-    change: Change, contents: Mapping[str, Content], sources: Sequence[Source], home: str, state: AppliedState
+    change: Change, contents: Mapping[str, Content], sources: Sequence[Source], home: str, applied: Applied
 ) -> tuple[dict[str, bytes], dict[str, str]]:
     """Return the new contents of the sources that a change alters, and name → etag of the entries that it sets.
-    `contents`: of the other files; `state`: what is in force. Raises Refused if an entry would be invalid."""
+    `contents`: of the other files; `applied`: what is in force. Raises Refused if an entry would be invalid."""
     file = FILE[change.kind]
-    texts = edited(sources, home, change, state.flavors)
+    texts = edited(sources, home, change, applied.state.flavors)
     changed = [Source(each.name, texts.get(each.name, each.data), each.refused) for each in sources]
     before, after = ({**contents, file: _content(file, found)} for found in (sources, changed))
-    errors = new_problems(before, after, state)
+    errors = new_problems(before, after, applied)
     if errors:
         raise Refused(errors)
-    return texts, etags(change, after, state)
+    return texts, etags(change, after, applied)
 
 
 def _content(file: str, sources: Sequence[Source]) -> Content:
@@ -92,24 +92,24 @@ def _content(file: str, sources: Sequence[Source]) -> Content:
     return sources[0].data if len(sources) == 1 and sources[0].name == file else tuple(sources)
 
 
-def new_problems(before: Mapping[str, Content], after: Mapping[str, Content], state: AppliedState) -> list[Fault]:
-    """Return the problems that the contents `after` have and those `before` do not have. `state`: what is in force."""
-    known = {msgspec.structs.replace(each, line=None) for each in apply(before, state).problems}
+def new_problems(before: Mapping[str, Content], after: Mapping[str, Content], applied: Applied) -> list[Fault]:
+    """Return the problems that the contents `after` have and those `before` do not. `applied`: what is in force."""
+    known = {msgspec.structs.replace(each, line=None) for each in apply(before, applied).problems}
     return [
         _fault(each)
-        for each in apply(after, state).problems
+        for each in apply(after, applied).problems
         if msgspec.structs.replace(each, line=None) not in known and not each.applies
     ]
 
 
-def etags(change: Change, contents: Mapping[str, Content], state: AppliedState) -> dict[str, str]:
+def etags(change: Change, contents: Mapping[str, Content], applied: Applied) -> dict[str, str]:
     """Return name → etag of the entries that a change sets, with these contents."""
-    applied = apply(contents, state).state
+    state = apply(contents, applied).state
     entries: dict[str, Any] = {}
     if change.kind == "users":
-        entries = {name: granted(user) for name, user in (applied.users or {}).items()}
+        entries = {name: granted(user) for name, user in (state.users or {}).items()}
     else:
-        found: Mapping[Any, Any] = applied.addresses if change.kind == "addresses" else applied.flavors
+        found: Mapping[Any, Any] = state.addresses if change.kind == "addresses" else state.flavors
         entries.update(found)
     return {name: etag(entries[name]) for name in change.set if name in entries}
 

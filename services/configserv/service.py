@@ -112,9 +112,9 @@ class ConfigService:
         return self._applied.compute(contents)
 
     @property
-    def state(self) -> AppliedState:
+    def applied(self) -> Applied:
         """The configuration in force."""
-        return self._applied.state
+        return self._applied.now
 
     async def save(self, state: AppliedState) -> None:
         """Save the next configuration, before `take`."""

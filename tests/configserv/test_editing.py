@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from enmasse.api.types import Change
 from enmasse.files import edit_file, locked
 from enmasse.model import edits
-from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, AppliedState, Content, apply
+from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, Content, apply
 from enmasse.model.merged import Source
 from services.configserv.drivers import FilesDriver, NotWritable
 from services.configserv.editing import Refused, checked
@@ -29,13 +29,13 @@ QUEUE = {"type": "queue", "flavor": "f"}
 TEXT = '{\n  "a": {"type": "anycast"},   \n\n  "b":{"flavor":"f" , "type":"queue"}, "c": {"type": "multicast"}\n}\n'
 
 
-def world(addresses: str = TEXT, users: str | None = None) -> tuple[dict[str, Content], AppliedState]:
+def world(addresses: str = TEXT, users: str | None = None) -> tuple[dict[str, Content], Applied]:
     contents: dict[str, Content] = {
         ADDRESSES: addresses.encode(),
         FLAVORS: json.dumps({"f": FLAVOR}).encode(),
         USERS: None if users is None else users.encode(),
     }
-    return contents, apply(contents, AppliedState()).state
+    return contents, apply(contents, Applied(state=AppliedState()))
 
 
 def changed(change: Change, addresses: str = TEXT, users: str | None = None) -> tuple[str, dict[str, str]]:
@@ -167,33 +167,33 @@ def add(file: Path, name: str) -> None:
 
 
 def test_edits_by_hand_and_by_the_service_lose_nothing_of_each_other(tmp_path: Path) -> None:
-    """The hand has the editor's way: a new file over the old one, without any lock, again until its entry is there."""
+    """The hand puts a new file over the old one, without any lock, at any moment of a change by the service, once in
+    each: as editors that warn of a file that was changed."""
     file = tmp_path / "addresses.json"
     file.write_text("{}\n")
-    rounds, stop = 150, threading.Event()
+    done: list[int] = []
     kept: list[str] = []
 
     def by_hand() -> None:
-        last = ""
-        while not stop.is_set():
-            text = file.read_text()
-            if text == last:  # as fast as the service, not faster
+        seen = 0
+        while len(done) < 150:
+            if len(done) == seen:
                 continue
+            text = file.read_text()
             name = f"hand-{len(kept)}"
             new = tmp_path / "by-hand"
-            new.write_text(last := edits.add(text, name, {}))
-            if file.read_text() == text:  # as editors that warn of a file that was changed
+            new.write_text(edits.add(text, name, {}))
+            if file.read_text() == text:
                 os.replace(new, file)
                 kept.append(name)
+                seen = len(done)
 
     hand = threading.Thread(target=by_hand)
     hand.start()
-    try:
-        for number in range(rounds):
-            add(file, f"service-{number}")
-    finally:
-        stop.set()
-        hand.join()
+    for number in range(150):
+        add(file, f"service-{number}")
+        done.append(number)
+    hand.join()
     found = json.loads(file.read_text())
     # The hand may overwrite what came between its look and its rename: only the service promises to lose nothing.
     assert kept and [name for name in kept if name not in found] == []
