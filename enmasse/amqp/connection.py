@@ -360,6 +360,12 @@ class Connection:
             if size < 8:
                 self._fail(AmqpError(errors.FRAMING_ERROR, f"a frame of {size} bytes"))
 
+    @property
+    def own_error(self) -> AmqpError | None:
+        """The error for which this side has ended the connection; None if the peer has, or there was none."""
+        error = self._close_error or self.transport_error
+        return None if error is None or error.condition == errors.CONNECTION_FORCED else error
+
     def _fail(self, error: AmqpError) -> None:
         """The peer broke a rule of the connection."""
         self._pending = []

@@ -128,6 +128,8 @@ class BrokerConnection(Handler):
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
         if self._admission is not None:
             self._admission.ended(error)
+        if c.own_error is not None:
+            self._refused("close" if self.client.container else "connect", c.own_error)
         self.clients.remove(self.client)
         self.client.octets = lambda: (0, 0)  # it referred to the connection
         self.connection = None  # they refer to each other; without the cycle both are freed at once
@@ -145,7 +147,24 @@ class BrokerConnection(Handler):
                 assert isinstance(link, Receiver)
                 self._attach_producer(link)
         except BrokerError as error:
-            link.refuse(AmqpError(error.condition, str(error)))
+            self._refuse(link, AmqpError(error.condition, str(error)))
+        except AmqpError as error:
+            self._refuse(link, error)
+
+    def on_failed(self, link: Link, error: AmqpError) -> None:
+        self._refused("close", error, link)
+        link.detach(error)
+
+    def _refuse(self, link: Link, error: AmqpError) -> None:
+        self._refused("receive" if isinstance(link, Sender) else "send", error, link)
+        link.refuse(error)
+
+    def _refused(self, what: str, error: AmqpError, link: Link | None = None) -> None:
+        """Note a refusal, unless that is logged as one of a process."""
+        if error.condition == amqp.UNAUTHORIZED_ACCESS and self._admission is not None:
+            return
+        terminus = None if link is None else link.remote_source if link.is_sender else link.remote_target
+        self.client.note_refused(self.broker.refusals, what, error, address_of(terminus))
 
     def on_flow(self, link: Sender) -> None:
         if link.context is not None:
@@ -218,6 +237,7 @@ class BrokerConnection(Handler):
         else:
             producer = AddressProducer(self.broker, link, address, kind, origin, info)
         producer.temporary = temporary
+        producer.client = self.client
         link.context = producer
         self.client.producers[info.id] = info
         self._accept(link, target=target)

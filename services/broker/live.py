@@ -57,6 +57,7 @@ class LiveBroker:
         self._clients = clients
         self.followers: set[LiveLink] = set()
         self.rows = Rows(broker.name, "broker", self._wall)
+        broker.refusals.seen = self.rows.event
         self.ages = Ages(broker.next_id(0), self._wall())
         self.publisher = Publisher(self.rows, self.look, lambda: self.followers, clock, flush, self._note)
         self._marks: dict[str, tuple[Any, ...]] = {}
@@ -69,6 +70,7 @@ class LiveBroker:
 
     def _note(self) -> None:
         self.ages.note(self._broker.next_id(0), self._wall())
+        self._broker.refusals.tick()
 
     def look(self) -> Iterator[None]:
         """Bring the rows up to date."""

@@ -36,6 +36,7 @@ _QUEUE: tuple[tuple[str, str, Callable[[Queue], int]], ...] = (
 def families(broker: Broker, clients: Connections) -> Iterator[Metric]:
     """Yield the metrics of the broker, then of its queues that are not temporary."""
     label = {"broker": broker.name}
+    yield from broker.refusals.families()
     yield gauge("artemis_connection_count", "Connections now.", [(label, len(clients.all))])
     yield gauge("artemis_total_connection_count", "Connections since the start.", [(label, clients.total)])
     yield gauge("artemis_address_memory_usage", "Bytes of messages in memory.", [(label, broker.ledger.resident)])

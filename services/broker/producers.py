@@ -12,7 +12,7 @@ from enmasse.amqp.types import Symbol
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.connections import ProducerInfo
+from services.broker.core.connections import ConnectionInfo, ProducerInfo
 from services.broker.core.front import destination_type, sections_of
 from services.broker.core.ledger import UNLIMITED
 from services.broker.core.names import ANYCAST, MANAGEMENT, MULTICAST
@@ -51,6 +51,7 @@ class AddressProducer:
         self.info = info
         self.owner: BrokerAddress | None = None
         self.route: Route | None = None
+        self.client: ConnectionInfo | None = None  # for the log of refusals
         self.temporary: str | None = None  # the address of a dynamic target, which goes with the link
 
     def start(self, owner: BrokerAddress | None) -> None:
@@ -94,8 +95,7 @@ class AddressProducer:
                 raise errors.BrokerError(f"message-format {message_format} is not known", "amqp:not-implemented")
             verdict = publish(broker, route, payload, None if settled else self, delivery_id, self.origin)
         except (errors.BrokerError, AmqpError) as error:
-            if not settled:
-                link.session.settle(delivery_id, rejected(error))
+            self._reject(delivery_id, settled, error)
             return
         if verdict is WAIT or settled:
             return
@@ -103,6 +103,13 @@ class AddressProducer:
             link.session.settle(delivery_id, ACCEPTED)
         else:
             link.session.settle(delivery_id, RELEASED)
+
+    def _reject(self, delivery_id: int, settled: bool, error: errors.BrokerError | AmqpError) -> None:
+        if self.client is not None:
+            known = error if isinstance(error, AmqpError) else AmqpError(error.condition, str(error))
+            self.client.note_refused(self.broker.refusals, "message", known, self.name)
+        if not settled:
+            self.link.session.settle(delivery_id, rejected(error))
 
     def deliver_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
         """Unsettled deliveries with consecutive ids."""
@@ -188,8 +195,7 @@ class RelayProducer(AddressProducer):
                 self.route = self._route_of(payload)
             except (errors.BrokerError, AmqpError) as error:
                 self.route = None
-                if not settled:
-                    link.session.settle(delivery_id, rejected(error))
+                self._reject(delivery_id, settled, error)
                 return
         if self.route is not None:
             super().deliver(link, delivery_id, settled, payload, tag, message_format)

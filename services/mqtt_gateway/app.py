@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from enmasse import process
 from enmasse.health import Health
 from enmasse.identity.credentials import AnyCredential, own
 from enmasse.identity.process_certificates import Certificate
+from enmasse.identity.refused import Refusals
 from enmasse.loopback import is_loopback
 from enmasse.settings import host_port
 from services.mqtt_gateway import metrics
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     """Run a gateway. Raises process.Fatal."""
     credential = own(settings)
+    refusals = Refusals(time.monotonic)
     backend = AmqpBackend(
         settings.name,
         host_port(settings.router),
@@ -37,9 +40,10 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         authserv_tls=_tls(settings, credential),
         logins=_logins(settings, credential),
         drops_unauthorized=settings.unauthorized_publish == "drop",
+        refusals=refusals,
     )
     backend.start()
-    await run(settings, backend, stop)
+    await run(settings, backend, stop, refusals)
 
 
 def _tls(settings: GatewaySettings, credential: AnyCredential | None) -> Callable[[], ssl.SSLContext | None]:
@@ -77,10 +81,12 @@ def _logins(settings: GatewaySettings, credential: AnyCredential | None) -> tupl
     return found
 
 
-async def run(settings: GatewaySettings, backend: Backend, stop: asyncio.Event) -> None:
+async def run(
+    settings: GatewaySettings, backend: Backend, stop: asyncio.Event, refusals: Refusals | None = None
+) -> None:
     """Run until `stop` is set. The ports are open from the beginning; clients are refused, and try again, until the
     backend is ready. Raises process.Fatal for a port that cannot be opened."""
-    gateway = Gateway(settings.limits, backend, settings.allowed_origins)
+    gateway = Gateway(settings.limits, backend, settings.allowed_origins, refusals)
 
     def families() -> Iterator[Metric]:
         yield from metrics.families(gateway.front)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from functools import partial
 
 from enmasse import log as logs
+from enmasse.identity.refused import Refusals
 from enmasse.mqtt import reasons
 from enmasse.process import spawn
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
@@ -25,11 +26,17 @@ GOODBYE = 2.0
 class Gateway:
     """`front` has the clients and what was counted."""
 
-    def __init__(self, limits: Limits, backend: Backend, allowed_origins: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        backend: Backend,
+        allowed_origins: Collection[str] = (),
+        refusals: Refusals | None = None,
+    ) -> None:
         self._backend = backend
         self._loop = asyncio.get_running_loop()
         self._openings = asyncio.Semaphore(limits.opening)
-        self.front = Front(limits, self._loop.time(), time.time, self._open)
+        self.front = Front(limits, self._loop.time(), time.time, self._open, refusals)
         self.listeners = Listeners(self.front, allowed_origins)
 
     async def listen(self, listeners: Iterable[ListenerSettings]) -> None:

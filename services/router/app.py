@@ -6,9 +6,10 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
-from enmasse import log, process
+from enmasse import process
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.health import Health
@@ -51,11 +52,6 @@ def open_listeners(sockets: Sockets) -> dict[str, str]:
     }
 
 
-def log_refusal(user: str, peer: str, operation: str, address: str) -> None:
-    """Log that a user was refused something."""
-    log.get().warning("identity.user.refused", user=user, peer=peer, operation=operation, address=address)
-
-
 def readiness(
     sockets: Sockets, client_ports: Sequence[int], trouble: str, users: Users | None = None
 ) -> tuple[bool, str]:
@@ -80,7 +76,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     if peers is not None:
         following.append(process.spawn(peers.follow(), "file of peers"))
     if settings.configserv is not None:
-        users = Users(router, log_refusal, time.time)
+        users = Users(router, time.time)
         permissions = FollowedFeed("permissions", feeds.Permissions, users.replace)
         client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
         following.append(process.spawn(client.run(), "feed of permissions"))
@@ -88,7 +84,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     sockets = Sockets(ConnectionMaker(router, hub, peers, settings.credential, users, credentials.relay_key_of(own)))
     health = Health(
         settings.health,
-        lambda: metrics.families(router),
+        lambda: chain(metrics.families(router), router.refusals.families()),
         endpoints=lambda: open_listeners(sockets),
         metrics_secret=settings.metrics_secret,
     )
@@ -109,6 +105,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     health.set(False, "stopping")
     if users is not None:
         users.audit.write_repeated()
+    router.refusals.write_repeated()
     for task in following:
         task.cancel()
     for connector in list(sockets.connectors):

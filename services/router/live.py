@@ -35,7 +35,8 @@ class LiveRouter:
         self._router = router
         self._node = router.addresses.subscribe(f"M0{NODE}", lambda asking, payload: None)
         self.rows = Rows(router.id, "router", time.time)
-        self.publisher = Publisher(self.rows, self.look, self._takers, router.clock)
+        router.refusals.seen = self.rows.event
+        self.publisher = Publisher(self.rows, self.look, self._takers, router.clock, every=router.refusals.tick)
         self._connections: dict[str, tuple[int, ...]] = {}
         self._links: dict[str, _Mark] = {}
         self._users: dict[str, tuple[int, int]] = {}

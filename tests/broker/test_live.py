@@ -256,3 +256,24 @@ def test_a_consumer_that_rejects_is_named_in_the_dead_letter() -> None:
     dead = world.broker.catalogue.queues["dead"]
     ((payload, _),) = outlet(world.consumer(dead, 1)).take()
     assert Sections(payload).annotations["x-opt-death"]["consumer"] == "billing"
+
+
+def test_refused_links_and_messages_are_events() -> None:
+    world = World()
+    world.broker.catalogue.put_settings("full", {"maxSizeBytes": 10, "addressFullMessagePolicy": "FAIL"})
+    world.broker.catalogue.put_settings("#", {"autoCreateAddresses": False})
+    world.queue("full")
+    session = world.client("c1").begin()
+    session.attach_receiver("r", Source(address="nowhere"), Target())
+    sender = session.attach_sender("s", Source(), Target(address="full"))
+    world.pump()
+    for _ in range(4):
+        sender.send(encoded("x" * 100), object())
+        world.pump()
+    world.second()
+    found = {(each["what"], each["address"], each["condition"], each["client"]) for each in world.merged.events}
+    assert found == {
+        ("receive", "nowhere", "amqp:not-found", "c1"),
+        ("message", "full", "amqp:resource-limit-exceeded", "c1"),
+    }
+    assert world.broker.refusals.counts["message", "amqp:resource-limit-exceeded"] == 3

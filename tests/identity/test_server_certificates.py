@@ -130,7 +130,7 @@ async def test_a_router_verifies_the_certificate_of_the_authentication_service(k
     cert, key = certificate(authority, kind)
     loop, port = asyncio.get_running_loop(), free_port()
     router = Router("r1", LoopClock(loop))
-    users = Users(router, lambda *_: None, time.time)
+    users = Users(router, time.time)
     sockets = Sockets(ConnectionMaker(router, Hub(loop), users=users))
     sockets.set_profile(SslProfile(name="authority", ca_cert_file=str(authority.file)))
     listener = sockets.new_listener(ListenerConfig(name="c", host="127.0.0.1", port=str(port), sasl_plugin="auth"))

@@ -86,7 +86,7 @@ async def secure(folder: Path, service_port: int, mechanisms: tuple[str, ...] = 
     authority = Authority(folder)
     cert, key = map(str, authority.issue("server"))
     router = Router("r1", LoopClock(loop))
-    following = Users(router, lambda *_: None, time.time)
+    following = Users(router, time.time)
     sockets = Sockets(ConnectionMaker(router, Hub(loop), users=following))
     sockets.set_auth_service(AuthService(name="auth", host="127.0.0.1", port=str(service_port)))
     sockets.set_profile(SslProfile(name="tls", cert_file=cert, private_key_file=key, ca_cert_file=str(authority.file)))

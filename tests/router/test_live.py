@@ -335,3 +335,35 @@ def test_a_follower_on_proton_merges_what_a_router_tells_and_sees_a_restart() ->
             process.stop()
 
     asyncio.run(scenario())
+
+
+def test_refusals_of_links_messages_and_connections_are_events() -> None:
+    load = Load()
+    load.router.addresses._default = "unavailable"
+    load.clients[1].session.attach_sender("s", Source(), Target(address="nowhere"))
+    load.clients[1].session.attach_receiver("r", Source(address="nowhere"), Target())
+    relay = load.clients[2].session.attach_sender("x", Source(), Target())
+    load.pump()
+    relay.send(Message(b"x", to="nowhere").encode(), object())
+    relay.send(MESSAGE, object())
+    load.pump()
+    load.clients[2].server.receive(b"\x00\x00\x00\x08\x01\x00\x00\x00")  # a frame whose data offset is too small
+    load.second()
+    load.second()
+    found = {(each["what"], each["address"], each["condition"], each["client"]) for each in load.merged.events}
+    assert found == {
+        ("send", "nowhere", "amqp:not-found", "c1"),
+        ("receive", "nowhere", "amqp:not-found", "c1"),
+        ("message", "", "amqp:not-found", "c2"),
+        ("message", "", "amqp:precondition-failed", "c2"),
+        ("close", "", "amqp:connection:framing-error", "c2"),
+    }
+    assert all(each["id"] == "client.refused" and each["count"] == 1 for each in load.merged.events)
+
+
+def test_a_client_that_just_leaves_is_no_event() -> None:
+    load = Load()
+    load.clients[1].client.close()
+    load.clients[2].server.transport_closed()
+    load.second()
+    assert not load.merged.events

@@ -76,7 +76,7 @@ class Front:
 async def front(service_port: int, today: Callable[[], float] = time.time) -> AsyncIterator[Front]:
     loop = asyncio.get_running_loop()
     router = Router("r1", LoopClock(loop))
-    following = Users(router, lambda *_: None, today)
+    following = Users(router, today)
     sockets = Sockets(ConnectionMaker(router, Hub(loop), users=following))
     sockets.set_auth_service(AuthService(name="auth", host="127.0.0.1", port=str(service_port)))
     port = free_port()

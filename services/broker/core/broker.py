@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse import log
+from enmasse.identity.refused import Refusals
 from services.broker.core import errors
 from services.broker.core.admission import Admission
 from services.broker.core.arrivals import Arrival, Arrivals, Waiting
@@ -71,6 +72,7 @@ class Broker:
         self.catalogue = Catalogue(self, store, defaults, max_subscriptions)
         self.duplicates = DuplicateIds()
         self.pager = pager
+        self.refusals = Refusals(lambda: self.clock() / 1000)
         self.jobs = Jobs(lambda: self.ledger.disk_behind)
         self.payloads = Payloads(self.ledger, store, pager)
         self.admission = Admission(self.ledger, store, pager, capacity_policy, name)

@@ -165,6 +165,7 @@ class Catalogue:
     def _take_in(self, address: BrokerAddress) -> None:
         """Add the address to those that exist."""
         self.addresses[address.name] = address
+        address.touch()
         self._names.add(address.name)
 
     def _implicit(self, pattern: str) -> list[BrokerAddress]:
@@ -286,6 +287,7 @@ class Catalogue:
     def add_queue(self, queue: Queue) -> None:
         """Add the queue to those that exist, bound to its address."""
         self.queues[queue.name] = queue
+        queue.touch()
         if queue.client is not None:
             self._subscriptions[queue.client] += 1
         self._queues_by_address.setdefault(queue.address.name, {})[queue.name] = queue

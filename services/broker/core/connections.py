@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from enmasse.amqp.errors import AmqpError
+from enmasse.identity.refused import Refusals
+
 
 @dataclass(eq=False)
 class ProducerInfo:
@@ -49,6 +52,18 @@ class ConnectionInfo:
     sessions: dict[str, int] = field(default_factory=dict)  # id -> creation time
     producers: dict[str, ProducerInfo] = field(default_factory=dict)
     consumers: dict[str, ConsumerInfo] = field(default_factory=dict)
+
+    def note_refused(self, refusals: Refusals, what: str, error: AmqpError, address: str = "") -> None:
+        """Note that this client was refused something."""
+        refusals.note(
+            what,
+            condition=str(error.condition),
+            reason=error.description,
+            peer=self.remote,
+            user=self.user,
+            client=self.container,
+            address=address,
+        )
 
     def traffic(self) -> tuple[int, int, int]:
         """Return the number of links, and the bytes received and sent."""

@@ -23,6 +23,7 @@ from enmasse.identity.audit import LoginAudit
 from enmasse.identity.credentials import AnyCredential, relay_key_of
 from enmasse.identity.login import LONGEST_WAIT, Certified, Login
 from enmasse.identity.owned import owned
+from enmasse.identity.refused import Refusals
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
 from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged
@@ -75,6 +76,7 @@ class AmqpBackend:
         authserv_tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         logins: tuple[str, int] | None = None,
         drops_unauthorized: bool = False,
+        refusals: Refusals | None = None,
     ) -> None:
         self.name = name
         self.sessions: dict[str, MqttSession] = {}
@@ -82,7 +84,7 @@ class AmqpBackend:
         self.access = Access(authserv is not None)
         self.audit = LoginAudit(time.monotonic)
         """Logins by certificate; the authentication service has the others."""
-        self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized)
+        self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized, refusals=refusals)
         self.wills = Wills()
         self._hub = Hub()
         self._data = Uplink(self._hub, *router, name, self._data_up, credential)
@@ -122,6 +124,7 @@ class AmqpBackend:
                 while self.control.unanswered or self.wills.waiting or self.shared.publishing.busy:
                     await asyncio.sleep(0.02)
         self.audit.write_repeated()
+        self.shared.refusals.write_repeated()
         for task in (*self._running, *self.shared.tasks):
             task.cancel()
         await asyncio.gather(*self._running, *self.shared.tasks, return_exceptions=True)
@@ -189,6 +192,7 @@ class AmqpBackend:
             "Messages of clients of 3.1.1 that were acknowledged and dropped, without permission.",
             single(self.access.dropped),
         )
+        yield from self.shared.refusals.families()
         if self.logins is not None:
             yield gauge("mqtt_logins_waiting", "Logins that have no answer yet.", single(self.logins.waiting))
             outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(self.logins.outcomes.items())]
@@ -198,6 +202,7 @@ class AmqpBackend:
         while True:
             await asyncio.sleep(lanes.TICK)
             self.shared.publishing.tick()
+            self.shared.refusals.tick()
 
     def _on_addresses(self, body: Addresses) -> None:
         self.shared.set_topics(TopicMap(body.addresses))
@@ -247,6 +252,7 @@ class AmqpBackend:
             session.failed(error)
 
     def _revoke(self, session: MqttSession, reason: str) -> None:
+        session.note_refused("session", reasons.NOT_AUTHORIZED, reason)
         self.access.refused["session"] += 1
         log.info("gateway.session.revoked", client=session.client_id, reason=reason)
         if session.client is not None:

@@ -195,7 +195,19 @@ class MqttSession(Publisher):
             payload = route.full(publish, shared.topics, shared.wall(), self._publisher(), further=sealed)
         way.lane.send(self, publish.packet_id, qos, payload)
 
+    def note_refused(self, what: str, reason: int, text: str, topic: str = "") -> None:
+        """Note that the client was refused something."""
+        self._shared.refusals.note(
+            what,
+            condition=reasons.name(reason),
+            reason=text,
+            user=self.login.principal.name,
+            client=self.client_id,
+            address=topic,
+        )
+
     def _refuse(self, publish: Publish, reason: int, text: str) -> None:
+        self.note_refused("publish", reason, text, publish.topic)
         if publish.qos:
             self.sent(publish.packet_id, publish.qos, reason, text)
         elif publish.retain and reason == reasons.RETAIN_NOT_SUPPORTED and self.client is not None:
@@ -204,6 +216,7 @@ class MqttSession(Publisher):
     def _forbid(self, publish: Publish, text: str) -> None:
         access, packet_id, qos = self._shared.access, publish.packet_id, publish.qos
         access.refused["publish"] += 1
+        self.note_refused("publish", reasons.NOT_AUTHORIZED, text, publish.topic)
         if self._shared.drops_unauthorized and not self.v5:
             access.dropped += 1
             if qos:
@@ -330,6 +343,7 @@ class MqttSession(Publisher):
             codes, text, sources = [_suback(failed.reason)] * len(wanted), failed.text, None
         for each, code, old in zip(wanted, codes, before, strict=False):
             if code >= 0x80:
+                self.note_refused("subscribe", code, text, each.filter)
                 if old is None:
                     self.interest.remove(each.filter)
                 else:
@@ -355,6 +369,8 @@ class MqttSession(Publisher):
             return {}
         found = dict.fromkeys(each.filter for each in asked if not may_subscribe(rights, topics, each.filter))
         self._shared.access.refused["subscribe"] += len(found)
+        for filter in found:
+            self.note_refused("subscribe", reasons.NOT_AUTHORIZED, "no permission", filter)
         return found
 
     async def _make_final(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from enmasse import log
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.identity.refused import Refusals
 from enmasse.model.topics import TopicMap
 from services.mqtt_gateway.amqp.access import Access
 from services.mqtt_gateway.amqp.control import Control
@@ -22,10 +23,18 @@ class Shared:
     the subscription service; `access`: permissions; `drops_unauthorized`: messages of clients of 3.1.1 that are
     not allowed are dropped."""
 
-    def __init__(self, control: Control, access: Access, *, drops_unauthorized: bool = False) -> None:
+    def __init__(
+        self,
+        control: Control,
+        access: Access,
+        *,
+        drops_unauthorized: bool = False,
+        refusals: Refusals | None = None,
+    ) -> None:
         self.control = control
         self.access = access
         self.drops_unauthorized = drops_unauthorized
+        self.refusals = refusals or Refusals(time.monotonic)
         self.topics = TopicMap({})
         self.reader = Reader(self.topics)
         self.publishing = Publishing(self.topics)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from enmasse import log as logs
 from enmasse.identity.login import Certified
+from enmasse.identity.owned import owner
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import MqttError, ProtocolError, UnsupportedVersion
 from enmasse.mqtt.packets import (
@@ -331,7 +332,7 @@ class Connection:
         if self.intake.closed:
             return
         self._front.refused[reason] += 1
-        log.debug("mqtt.client.refused", client=self.client_id, peer=self.peer, reason=reasons.name(reason), text=text)
+        self._note_refused("connect", reason, text)
         if self.output.v5:
             code = reason if reason in reasons.CONNACK else reasons.UNSPECIFIED_ERROR
             self.output.explain(2, lambda values: ConnAck(False, code, values), text)
@@ -381,6 +382,7 @@ class Connection:
             self.refused(error.reason, str(error))
         elif isinstance(error, UnsupportedVersion):
             self._front.refused[error.reason] += 1
+            self._note_refused("connect", error.reason, str(error))
             self.output.write(2, encode.VERSION_REFUSED)
             self._close(Ending.LOST, error.reason)
             self._wire.end()
@@ -389,13 +391,23 @@ class Connection:
             self.output.v5 = reader.version == V5 and not reader.started
             self._refuse(error.reason, str(error))
 
+    def _note_refused(self, what: str, reason: int, text: str) -> None:
+        self._front.refusals.note(
+            what,
+            condition=reasons.name(reason),
+            reason=text,
+            peer=self.peer,
+            user=owner(self.client_id).user or "",
+            client=self.client_id,
+        )
+
     def _refuse(self, reason: int, text: str) -> None:
         """Refuse a peer that has not sent a valid CONNECT."""
         if self.output.v5:
             self.refused(reason, text)
             return
         self._front.refused[reason] += 1
-        log.debug("mqtt.connect.missing", peer=self.peer, reason=text)
+        self._note_refused("connect", reason, text)
         self._close(Ending.LOST, reason)
         self._wire.end()
 
@@ -406,6 +418,8 @@ class Connection:
         log.debug(
             "mqtt.connection.closed", client=self.client_id, peer=self.peer, reason=reasons.name(reason), text=text
         )
+        if reason not in _USUAL:
+            self._note_refused("close", reason, text)
         if self.output.v5 and self._session is not None:
             code = reason if reason in reasons.DISCONNECT_OF_SERVER else reasons.UNSPECIFIED_ERROR
             self.output.explain(14, lambda values: Disconnect(code, values), text)
@@ -440,6 +454,8 @@ _ENDINGS: Final = {
     reasons.SESSION_TAKEN_OVER: Ending.TAKEN,
     reasons.SERVER_SHUTTING_DOWN: Ending.STOPPED,
 }
+_USUAL: Final = frozenset((reasons.SUCCESS, reasons.KEEP_ALIVE_TIMEOUT, *_ENDINGS))
+"""Reasons to close a connection that are no refusals."""
 _NOTHING: Any = None  # in place of the parts that are made with the session
 _HANDLERS: Final[Handlers] = {
     Connect: (1, intake.CONNECTION, Connection._connect),

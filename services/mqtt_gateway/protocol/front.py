@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from enmasse.identity.refused import Refusals
 from services.mqtt_gateway.protocol.limits import Limits
 from services.mqtt_gateway.protocol.memory import Memory
 from services.mqtt_gateway.protocol.timetable import Timetable
@@ -54,11 +55,13 @@ class Front:
         now: float,
         wall: Callable[[], float],
         open_session: Callable[[Request, Connection], None],
+        refusals: Refusals | None = None,
     ) -> None:
         self.limits = limits
         self.times = Timetable(now)
         self.unanswered = Unanswered(self.times)
         self.wall = wall
+        self.refusals = refusals or Refusals(lambda: self.times.now)
         self.open = open_session
         self.clients: set[Connection] = set()
         """Clients with an accepted CONNECT."""

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.identity.refused import Refusals
 from services.router.routing.clock import Clock
 from services.router.routing.names import tokens
 from services.router.routing.policy import Policy
@@ -167,6 +168,7 @@ class RouterCore:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.policy = Policy()
+        self.refusals = Refusals(clock.time)
         self._identity = 0
 
     def next_identity(self) -> int:
@@ -200,6 +202,8 @@ class Rights(Protocol):
     """Rights of a connection: those of a process (peers.py) or a user (users.py)."""
 
     max_message_size: int
+    of_process: bool
+    """True for the rights of a process of the suite, or of an operator."""
 
     def check_attach(self, links: int, *, incoming: bool, address: str | None, dynamic: bool, waypoint: bool) -> None:
         """Raise AmqpError unless a further link may be attached; `links` are those of its direction."""
@@ -246,6 +250,7 @@ class RouterConnection:
         self.last_delivery: float | None = None  # set by watch.py
         self.management = True  # True if `$management` may be used
         self.denied = False  # refused because of too many connections
+        self.told = False  # its refusal was noted
         self.links: dict[int, LinkRecord] = {}
         self.waiting: set[Watched] = set()
         self.streams: set[Watched] = set()
@@ -257,6 +262,20 @@ class RouterConnection:
         self._sending: list[Session] = []
         self._receiving: list[Session] = []
         self._turn = 0
+
+    def refused(self, what: str, error: AmqpError, address: str = "") -> None:
+        """Note that the peer was refused something, unless that is logged as a refusal of a process."""
+        if error.condition == UNAUTHORIZED_ACCESS and self.rights is not None and self.rights.of_process:
+            return
+        self.owner.refusals.note(
+            what,
+            condition=str(error.condition),
+            reason=error.description,
+            peer=self.host,
+            user="" if self.amqp.user is None else self.amqp.user,
+            client=self.container,
+            address=address,
+        )
 
     @property
     def known_as(self) -> str:

@@ -47,6 +47,8 @@ class RouterHandler(Handler):
                 if wants_sole(remote) and self.router.is_known(connection.known_as):
                     raise refuse_second(c, remote)
             except AmqpError as error:
+                connection.refused("connect", error)
+                connection.told = True
                 c.close(error)
                 return
         self.router.add_connection(connection)
@@ -62,6 +64,9 @@ class RouterHandler(Handler):
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
         connection: RouterConnection = c.context
+        own = c.own_error
+        if connection.dir == "in" and own is not None and not connection.told:
+            connection.refused("close" if connection.opened_at is not None else "connect", own)
         if not connection.closed:
             self.router.connection_closed(connection)
             if connection.dir == "in" and not connection.denied:
@@ -79,6 +84,7 @@ class RouterHandler(Handler):
         try:
             self._attaches.attach(link)
         except AmqpError as error:
+            _note_refused(link, error)
             link.refuse(error)
 
     def on_attached(self, link: Link) -> None:
@@ -121,6 +127,9 @@ class RouterHandler(Handler):
 
     def on_failed(self, link: Link, error: AmqpError) -> None:
         record: LinkRecord | None = link.context
+        connection: RouterConnection | None = link.session.connection.context
+        if connection is not None:
+            connection.refused("close", error, _address(link))
         if record is not None and record.link is link and link.attached:
             record.detach(error)
         else:
@@ -132,3 +141,14 @@ class RouterHandler(Handler):
         if record is not None:
             lost = link.session.ended or link.session.connection.state == "closed"
             record.detached(error, closed, lost)
+
+
+def _address(link: Link) -> str:
+    """Return the address that the peer has stated in its attach."""
+    terminus = link.remote_source if link.is_sender else link.remote_target
+    return str(getattr(terminus, "address", None) or "")
+
+
+def _note_refused(link: Link, error: AmqpError) -> None:
+    connection: RouterConnection = link.session.connection.context
+    connection.refused("receive" if link.is_sender else "send", error, _address(link))

@@ -211,12 +211,19 @@ class InLink(LinkRecord):
 
     def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None:
         """Refuse a delivery without a destination: release it (or use `state`), or drop it if it is presettled."""
+        if type(state) is Rejected and state.error is not None:
+            self.connection.refused("message", state.error.exception(), self.refused_at)
         if settled:
             self.presettled += 1
             self.dropped += 1
         else:
             self.settle(delivery_id, state)
             self.count(state)
+
+    @property
+    def refused_at(self) -> str:
+        """Return the address of refused messages, for the log."""
+        return "" if self.address is None else self.address.key[2:]
 
     # Source
 

@@ -15,7 +15,7 @@ MANAGEMENT = "$management"
 class PeerRights:
     """Rights of one connection. `max_message_size`: bytes, 0: no limit."""
 
-    """Management itself is a right."""
+    of_process = True
 
     def __init__(self, admission: Admission, router_id: str, max_message_size: int) -> None:
         self.max_message_size = max_message_size

@@ -319,6 +319,7 @@ class RoutedLink:
         client = self.client
         if client.open:
             client.open = False
+            client.connection.refused("send" if client.direction == "in" else "receive", error, self.owning[2:])
             client.link.refuse(error)
             client.link.session.connection.wake()
             self.half_over(client)

@@ -31,15 +31,11 @@ if TYPE_CHECKING:
     from services.router.routing.connection import LinkRecord
     from services.router.routing.router import Router
 
-LOG_SECONDS, MOST_LOGGED, MOST_LOGGED_OF_A_USER = 60.0, 200, 20
-"""Refusals that are logged in this time, in all and of a user; the same one is logged once."""
 _WORDS: dict[Operation, str] = {"send": "send to", "recv": "receive from", "manage": "manage", "view": "view"}
 _SUBSCRIPTIONS = "$sub/"
 _ID = re.compile(r"[A-Za-z0-9_/~%@-]+")
 """Ids in the names of subscriptions' queues: neither wildcards nor `::`."""
 NO_CREDENTIALS = Principal(ANONYMOUS)
-Log = Callable[[str, str, str, str], None]
-"""Logs a refusal: user, host:port of the peer, operation, address."""
 
 
 class _Member:
@@ -56,42 +52,16 @@ class _Member:
         self.timer: Any = None
 
 
-class Refusals:
-    """Log events about refusals, of which there is a bounded number a minute."""
-
-    def __init__(self, now: Callable[[], float], log: Log) -> None:
-        self._now = now
-        self._log = log
-        self._since = self._now()
-        self._logged: dict[str, set[tuple[str, str]]] = {}
-        self._number = 0
-
-    def note(self, user: str, peer: str, operation: str, address: str) -> None:
-        """Log that the user of the connection from `peer` may not do this."""
-        now = self._now()
-        if now - self._since >= LOG_SECONDS:
-            self._since, self._number = now, 0
-            self._logged.clear()
-        seen = self._logged.setdefault(user, set()) if self._number < MOST_LOGGED else None
-        what = operation, address[:200]
-        if seen is None or what in seen or len(seen) >= MOST_LOGGED_OF_A_USER:
-            return
-        seen.add(what)
-        self._number += 1
-        self._log(user, peer, operation, what[1])
-
-
 class Users:
     """Users as the configuration service publishes them, and their open connections."""
 
-    def __init__(self, router: Router, log: Log, today: Callable[[], float]) -> None:
+    def __init__(self, router: Router, today: Callable[[], float]) -> None:
         """`today`: seconds since 1970, for tokens."""
         self.router = router
         self.known = False
         """The configuration service has delivered them."""
         self.anonymous = False
         """There are no users: clients need no credentials, and everything is allowed."""
-        self.refusals = Refusals(router.now, log)
         self.audit = LoginAudit(router.now)
         self._today = today
         self._entries: dict[str, feeds.GrantedUser] = {}
@@ -111,7 +81,6 @@ class Users:
         member = _Member(connection, login, credentials, entry is not None or bool(credentials))
         reason = self._reason_to_end(member)
         if reason is not None:
-            self.refusals.note(name, connection.host, "connect", "")
             raise AmqpError(UNAUTHORIZED_ACCESS, reason)
         self._check_limits(connection, principal)
         connection.principal = principal
@@ -125,7 +94,6 @@ class Users:
         reason = self._quotas.too_many(name, limits, len(self._members.get(name, ())))
         reason = reason or self._quotas.too_often(name, limits)
         if reason:
-            self.refusals.note(name, connection.host, "connect", "")
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, reason)
 
     def by_certificate(self, name: str, asked: str, peer: str) -> Login | None:
@@ -214,6 +182,8 @@ class UserRights:
 
     """Management itself is a right."""
 
+    of_process = False
+
     def __init__(self, users: Users, connection: RouterConnection, principal: Principal, rights: Rights) -> None:
         self.max_message_size = users.router.policy.config.max_message_size
         self._users = users
@@ -280,7 +250,6 @@ class UserRights:
 
     def _refusal(self, operation: str, address: str) -> AmqpError:
         user = self._principal.name
-        self._users.refusals.note(user, self._connection.host, operation, address)
         what = _WORDS.get(operation, operation)  # type: ignore[call-overload]  # other words are their own text
         return AmqpError(UNAUTHORIZED_ACCESS, f"user {user} may not {what} {address}")
 
@@ -301,4 +270,4 @@ def _is_temporary(router: Router, kind: str, name: str) -> bool:
     return kind == MOBILE and (name.startswith("_$temp.") or router.temporaries.broker_of(name) is not None)
 
 
-__all__ = ["NO_CREDENTIALS", "Refusals", "UserRights", "Users"]
+__all__ = ["NO_CREDENTIALS", "UserRights", "Users"]

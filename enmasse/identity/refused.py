@@ -1,0 +1,126 @@
+"""Refusals of clients: lines of the log, events of the live state, and a metric. No clock, no sockets."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from enmasse import log
+from enmasse.audit import INTERVAL, MAX_KEYS, Repeats
+from enmasse.metrics import counter
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+
+class Refusal(NamedTuple):
+    """Something that a client was refused. `what`: connect, send, receive, message, publish, subscribe, session, will,
+    manage, or close for a connection or link that was ended. `peer`: its host; `client`: its container-id or client
+    identifier."""
+
+    what: str
+    peer: str
+    user: str
+    client: str
+    address: str
+    condition: str
+
+
+MOST, MOST_OF_A_PEER = 200, 20
+"""Refusals of which a first line is written in a minute, in all and of one peer."""
+MAX_TEXT = 200
+"""Characters of a text that a client states."""
+MAX_CONDITIONS = 100
+_CONDITION = re.compile(r"[a-z0-9:._ -]{1,80}", re.IGNORECASE)
+
+
+class Refusals:
+    """Refusals of clients: a line at level info for the first of its kind, and another one a minute with the number of
+    those since. `counts`: all of them, by (what, condition). `seen` gets what was written, as an event of the live
+    state. `now`: a clock in seconds."""
+
+    def __init__(self, now: Callable[[], float], seen: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.seen = seen
+        self._now = now
+        self._repeats: Repeats[Refusal] = Repeats(now)
+        self._reasons: dict[Refusal, str] = {}
+        self._since = self._next = now()
+        self._written: Counter[str] = Counter()
+        self._omitted = 0
+
+    def note(
+        self,
+        what: str,
+        *,
+        condition: str,
+        reason: str = "",
+        peer: str = "",
+        user: str = "",
+        client: str = "",
+        address: str = "",
+    ) -> None:
+        """Count a refusal, and write a line if it is time for one. `peer`: host:port; `condition` a condition of AMQP
+        or the name of a reason code of MQTT; `reason` a sentence."""
+        known = condition if _CONDITION.fullmatch(condition) else "other"
+        if (what, known) not in self.counts and len(self.counts) >= MAX_CONDITIONS:
+            known = "other"
+        self.counts[what, known] += 1
+        host = peer.rpartition(":")[0] or peer
+        refusal = Refusal(what, host, user[:MAX_TEXT], client[:MAX_TEXT], address[:MAX_TEXT], condition[:MAX_TEXT])
+        count = self._repeats.count(refusal)
+        if not count:
+            return
+        now = self._now()
+        if now - self._since >= INTERVAL:
+            self._window(now)
+        if self._written.total() >= MOST or self._written[host or refusal.client] >= MOST_OF_A_PEER:
+            self._omitted += count
+            return
+        self._written[host or refusal.client] += 1
+        self._reasons[refusal] = reason[:MAX_TEXT]
+        self._write(refusal, count)
+
+    def tick(self) -> None:
+        """Write the lines that are due; called about once a second."""
+        now = self._now()
+        if now >= self._next:
+            self._next = now + INTERVAL / 6
+            self.write_repeated()
+            if now - self._since >= INTERVAL:
+                self._window(now)
+
+    def write_repeated(self) -> None:
+        """Write how many there were since the last line of each kind, without those of which there was none."""
+        for refusal, count in self._repeats.due():
+            if refusal in self._reasons:
+                self._write(refusal, count)
+            else:
+                self._omitted += count
+
+    def _window(self, now: float) -> None:
+        self._since = now
+        self._written.clear()
+        if len(self._reasons) > MAX_KEYS:
+            self._reasons.clear()
+        if self._omitted:
+            log.get().info("client.refusals.omitted", count=self._omitted)
+            if self.seen is not None:
+                self.seen({"id": "client.refusals.omitted", "count": self._omitted})
+            self._omitted = 0
+
+    def _write(self, refusal: Refusal, count: int) -> None:
+        facts: dict[str, Any] = {**refusal._asdict(), "reason": self._reasons.get(refusal, ""), "count": count}
+        log.get().info("client.refused", **facts)
+        if self.seen is not None:
+            self.seen({"id": "client.refused", **facts})
+
+    def families(self) -> Iterator[Metric]:
+        """Yield the metric."""
+        yield counter(
+            "enmasse_refusals_total",
+            "Refusals of clients, by what was refused and why.",
+            [({"what": what, "condition": condition}, n) for (what, condition), n in sorted(self.counts.items())],
+        )

@@ -1,0 +1,109 @@
+"""Refusals of clients are logged once at once, then counted, in bounded memory and a bounded number of lines."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enmasse import log, metrics
+from enmasse.identity.refused import MAX_CONDITIONS, MOST, MOST_OF_A_PEER, Refusals
+
+
+class World:
+    """Refusals with a clock of the test's own, and what was logged and shown of them."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.shown: list[dict[str, Any]] = []
+        self.refusals = Refusals(lambda: self.now, self.shown.append)
+
+    def note(self, address: str = "a", peer: str = "10.0.0.1:999", **more: str) -> None:
+        facts = {"condition": "amqp:not-found", "reason": "no such address", "client": "c1", "user": "alice"} | more
+        self.refusals.note(facts.pop("what", "send"), peer=peer, address=address, **facts)
+
+    def second(self, seconds: float = 1.0) -> None:
+        self.now += seconds
+        self.refusals.tick()
+
+    def total(self) -> int:
+        return sum(each["count"] for each in self.shown)
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    level, stream = log.level(), io.StringIO()
+    log.setup("info", stream)
+    yield stream
+    log.setup(level)
+
+
+def test_the_first_of_a_kind_is_logged_at_once_and_the_others_are_counted_a_minute_later(lines: io.StringIO) -> None:
+    world = World()
+    for n in range(5):
+        world.note(peer=f"10.0.0.1:{n}")  # the port does not matter
+    world.note(address="b")
+    assert [(each["address"], each["count"]) for each in world.shown] == [("a", 1), ("b", 1)]
+    world.second(61)
+    assert [(each["address"], each["count"]) for each in world.shown[2:]] == [("a", 4)]
+    world.second(61)
+    assert len(world.shown) == 3
+    found = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [(each["event"], each["level"], each["count"]) for each in found] == [
+        ("client.refused", "info", count) for count in (1, 1, 4)
+    ]
+    assert {key: found[0][key] for key in ("what", "peer", "user", "client", "address", "condition", "reason")} == {
+        "what": "send", "peer": "10.0.0.1", "user": "alice", "client": "c1", "address": "a",
+        "condition": "amqp:not-found", "reason": "no such address",
+    }  # fmt: skip
+
+
+def test_a_peer_that_tries_many_addresses_gets_a_bounded_number_of_lines() -> None:
+    world = World()
+    for n in range(1000):
+        world.note(address=f"a{n}")
+    world.note(peer="10.0.0.2:1")
+    assert len(world.shown) == MOST_OF_A_PEER + 1
+    world.second(61)
+    assert world.shown[-1] == {"id": "client.refusals.omitted", "count": 1000 - MOST_OF_A_PEER}
+
+
+def test_many_peers_get_a_bounded_number_of_lines_together() -> None:
+    world = World()
+    for n in range(3 * MOST):
+        world.note(peer=f"10.0.{n // 250}.{n % 250}:1")
+    assert len(world.shown) == MOST
+
+
+@given(st.lists(st.one_of(st.integers(0, 30), st.none()), max_size=200))
+def test_none_is_lost_whatever_comes_when(steps: list[int | None]) -> None:
+    world = World()
+    sent = 0
+    for step in steps:
+        if step is None:
+            world.second(13)
+        else:
+            world.note(address=str(step))
+            sent += 1
+    for _ in range(20):
+        world.second(13)
+    assert world.total() == sent
+    assert world.refusals.counts.total() == sent
+
+
+def test_texts_of_clients_are_bounded_and_so_are_the_labels_of_the_metric() -> None:
+    world = World()
+    world.note("a" * 5000, condition="x" * 5000, reason="y" * 5000, client="z" * 5000, user="u" * 5000)
+    assert max(len(str(value)) for value in world.shown[0].values()) <= 200
+    for n in range(10 * MAX_CONDITIONS):
+        world.note(condition=f"app:{n}")
+    world.note(condition='evil"}\n')
+    assert len(world.refusals.counts) <= MAX_CONDITIONS + 1
+    text = metrics.text(world.refusals.families()).decode()
+    assert 'enmasse_refusals_total{condition="other",what="send"}' in text
+    assert "evil" not in text
