@@ -9,7 +9,7 @@ WORKERS ?= 6
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words check-advisories
 .PHONY: test clients
 .PHONY: compiled-tests all-tests coverage soak demo bench lock images chart-docs event-docs clean
-.PHONY: prepare-kubernetes prepare-node test-cluster test-kubernetes test-node test-images
+.PHONY: pictures prepare-kubernetes prepare-node test-cluster test-kubernetes test-node test-images
 
 install: $(STAMP) $(COMPILED)
 
@@ -90,6 +90,10 @@ test-node: prepare-node install
 # Each image alone, in podman; as root.
 test-images: prepare-node install
 	$(BIN)/pytest tests/images --durations 10
+
+# Pictures of docs/console.md, made by the tests of the page.
+pictures: prepare-test install
+	ENMASSE_PICTURES=1 $(BIN)/pytest tests/console/test_page.py
 
 soak: install
 	$(BIN)/python -m tests.soak

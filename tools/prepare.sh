@@ -43,6 +43,7 @@ test)
   rust=cargo
   if grep -qs '^VERSION_ID="12"' /etc/os-release; then rust=cargo-web; fi # the plain one of Debian 12 is too old
   need $rust rust_1_85
+  need "chromium fonts-dejavu-core" has chromium
   need redis-server has redis-server
   need mosquitto has_server mosquitto
   need mosquitto-clients has mosquitto_pub

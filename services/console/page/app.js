@@ -1,0 +1,104 @@
+// The frame of the page: login, navigation, and the view that the place names.
+import { html, render, useEffect, useState } from "./lib.js";
+import { ApiError, call, get, keepToken, onLogout } from "./api.js";
+import { Notices, notice } from "./parts/dialog.js";
+import { Link, useRoute } from "./parts/route.js";
+import { Login } from "./views/login.js";
+import { Overview } from "./views/overview.js";
+import { Addresses } from "./views/addresses.js";
+import { Address } from "./views/address.js";
+import { Connection, Connections } from "./views/connections.js";
+import { Sessions } from "./views/sessions.js";
+import { Subscriptions } from "./views/subscriptions.js";
+import { RetainedTopics } from "./views/retained.js";
+import { Wills } from "./views/wills.js";
+import { Network } from "./views/network.js";
+import { User, Users } from "./views/users.js";
+import { Flavors } from "./views/flavors.js";
+import { Events } from "./views/events.js";
+
+const PLACES = [
+  ["", "Overview", Overview],
+  ["addresses", "Addresses", Addresses, Address],
+  ["connections", "Connections", Connections, Connection],
+  ["sessions", "MQTT sessions", Sessions],
+  ["subscriptions", "Subscriptions", Subscriptions],
+  ["retained", "Retained topics", RetainedTopics],
+  ["wills", "Wills", Wills],
+  ["network", "Network", Network],
+  ["flavors", "Flavors", Flavors],
+  ["users", "Users", Users, User],
+  ["events", "Events", Events],
+];
+const THEMES = { light: "dark", dark: "light" };
+
+function Frame({ me, leave }) {
+  const { parts, query } = useRoute();
+  const [name = "", ...rest] = parts;
+  const found = PLACES.find(([key]) => key === name) || PLACES[0];
+  const [open, setOpen] = useState(false);
+  const View = rest.length && found[3] ? found[3] : found[2];
+  useEffect(() => {
+    document.title = `${rest[0] ? `${rest[0]} · ` : ""}${found[1]} · EnMasse`;
+    setOpen(false);
+    document.getElementById("main")?.focus({ preventScroll: true });
+  }, [name, rest.join("/")]);
+  const theme = document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  const [, setTheme] = useState(theme);
+  const turn = () => {
+    document.documentElement.dataset.theme = THEMES[theme];
+    localStorage.setItem("theme", THEMES[theme]);
+    setTheme(THEMES[theme]);
+  };
+  return html`
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to content</a>
+    <header class="bar">
+      <button type="button" class="menu plain" aria-expanded=${open} aria-controls="places" onClick=${() => setOpen(!open)}>☰<span class="hidden"> menu</span></button>
+      <a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" /> EnMasse</a>
+      <span class="spring"></span>
+      <button type="button" class="plain" onClick=${turn} aria-label=${`switch to ${THEMES[theme]} colours`}>${theme === "dark" ? "☀" : "☾"}</button>
+      <span class="who">${me.user || (me.how === "operator" ? "operator" : "everyone on this machine")}</span>
+      ${me.how === "session" && html`<button type="button" onClick=${leave}>Log out</button>`}
+    </header>
+    <nav id="places" class=${open ? "open" : ""} aria-label="Places">
+      ${PLACES.map(([key, title]) => html`<${Link} key=${key} to=${key ? [key] : []} aria-current=${found[0] === key ? "page" : undefined}>${title}<//>`)}
+      <a href="api/v1/openapi.json" target="_blank" rel="noopener">API document</a>
+    </nav>
+    <main id="main" tabindex="-1"><${View} key=${`${name}/${rest.join("/")}`} me=${me} name=${rest[0]} query=${query} /></main>`;
+}
+
+function App() {
+  const [me, setMe] = useState(null), [problem, setProblem] = useState(null);
+  const ask = async () => {
+    try {
+      const answer = await get("me", { quiet: true });
+      keepToken(answer.csrf);
+      setProblem(null);
+      setMe(answer);
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 401) { setProblem(null); setMe({ how: "none" }); }
+      else { setProblem(error); setTimeout(ask, 2000); }
+    }
+  };
+  useEffect(() => {
+    onLogout(() => setMe((before) => {
+      if (before && before.how !== "none") notice("Your session has ended. Log in again.", true);
+      return { how: "none" };
+    }));
+    ask();
+  }, []);
+  const leave = async () => {
+    try { await call("POST", "logout", { body: {} }); } catch { /* the session is gone already */ }
+    keepToken(null);
+    setMe({ how: "none" });
+  };
+  let content = html`<p class="empty" role="status">Loading …</p>`;
+  if (problem) content = html`<p class="failure" role="alert">${problem.message}</p>`;
+  else if (me && me.how === "none") content = html`<${Login} onDone=${ask} />`;
+  else if (me) content = html`<${Frame} me=${me} leave=${leave} />`;
+  return html`${content}<${Notices} />`;
+}
+
+const kept = localStorage.getItem("theme");
+if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
+render(html`<${App} />`, document.getElementById("app"));

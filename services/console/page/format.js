@@ -1,0 +1,43 @@
+// Numbers, sizes and times for people.
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+export const count = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));
+
+/** A rate per second: exact when small, rounded when large; nothing for none. */
+export function rate(value) {
+  if (!value) return "0";
+  if (value < 10) return value.toFixed(1);
+  return count(value);
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  let unit = 0;
+  while (value >= 1024 && unit < UNITS.length - 1) { value /= 1024; unit += 1; }
+  return `${unit && value < 100 ? value.toFixed(1) : Math.round(value)} ${UNITS[unit]}`;
+}
+
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 60) return `${Math.round(value)} s`;
+  if (value < 3600) return `${Math.floor(value / 60)} min`;
+  if (value < 86400) return `${Math.floor(value / 3600)} h ${Math.floor((value % 3600) / 60)} min`;
+  return `${Math.floor(value / 86400)} d ${Math.floor((value % 86400) / 3600)} h`;
+}
+
+export function time(value) {
+  if (!value) return "–";
+  const at = new Date(value);
+  return Number.isNaN(at.getTime()) ? String(value) : at.toLocaleString();
+}
+
+export const ago = (value) => (value ? seconds(Math.max(0, (Date.now() - new Date(value).getTime()) / 1000)) : "–");
+
+/** A pattern with * and ? as a regular expression; without either it is looked for anywhere in a name. */
+export function matcher(pattern) {
+  const text = pattern.trim();
+  if (!text) return () => true;
+  const escaped = text.replace(/[.+^${}()|[\]\\]/g, "\\$&").replace(/\*/g, ".*").replace(/\?/g, ".");
+  const expression = new RegExp(/[*?]/.test(text) ? `^${escaped}$` : escaped, "i");
+  return (name) => expression.test(name);
+}

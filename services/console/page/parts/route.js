@@ -1,0 +1,42 @@
+// Places in the page: #/addresses/orders?type=queue. They can be kept and shared.
+import { html, useEffect, useState } from "../lib.js";
+
+export function parse(hash) {
+  const [where, query = ""] = hash.replace(/^#\/?/, "").split("?");
+  const parts = where.split("/").filter(Boolean).map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
+  return { parts, query: new URLSearchParams(query) };
+}
+
+export function useRoute() {
+  const [route, set] = useState(() => parse(location.hash));
+  useEffect(() => {
+    const changed = () => set(parse(location.hash));
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return route;
+}
+
+export const place = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");
+export const go = (...parts) => { location.hash = place(...parts); };
+
+/** State that is kept in the address of the page: [value, set]. */
+export function useQuery(key, initial = "") {
+  const read = () => parse(location.hash).query.get(key) ?? initial;
+  const [value, set] = useState(read);
+  useEffect(() => {
+    const changed = () => set(read());
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  const keep = (next) => {
+    set(next);
+    const { parts, query } = parse(location.hash);
+    if (next === initial) query.delete(key); else query.set(key, next);
+    const text = query.toString();
+    history.replaceState(null, "", place(...parts) + (text ? `?${text}` : ""));
+  };
+  return [value, keep];
+}
+
+export const Link = ({ to, children, ...rest }) => html`<a href=${place(...to)} ...${rest}>${children}</a>`;

@@ -1,0 +1,97 @@
+// One address: its traffic, links, consumers and messages.
+import { html, useEffect, useMemo, useState } from "../lib.js";
+import { call, get, path, useFetch, useWatch } from "../api.js";
+import { bytes, count, rate, seconds } from "../format.js";
+import { Chart } from "../parts/chart.js";
+import { Confirm, Failure, notice } from "../parts/dialog.js";
+import { go } from "../parts/route.js";
+import { Facts, Loaded, State } from "../parts/state.js";
+import { Links } from "./connections.js";
+import { Messages } from "./messages.js";
+import { AddressWizard } from "./wizard.js";
+
+export function Address({ name, me }) {
+  const watched = useWatch(`addresses?name=${encodeURIComponent(literal(name))}`);
+  const address = watched.items.get(name);
+  const past = useFetch(path("addresses", name, "stats"));
+  const [dialog, setDialog] = useState(null);
+  const close = () => setDialog(null);
+  const stored = address && (address.type === "queue" || address.type === "topic");
+  const samples = useSamples(past.data, address);
+  if (watched.ready && !address) return html`<h1>${name}</h1><p class="failure" role="alert">This address does not exist, or you may not see it.</p>`;
+  return html`<${Loaded} of=${watched}>${address && html`
+    <h1>${name} <${State} text=${address.phase} detail=${address.message} /></h1>
+    ${address.message && html`<p class="lost">${address.message}</p>`}
+    <div class="tools"><span class="spring"></span>
+      <button type="button" disabled=${!address.entry} onClick=${() => setDialog("edit")}>Edit</button>
+      <button type="button" class="danger" disabled=${!address.entry} onClick=${() => setDialog("delete")}>Delete</button></div>
+    <${Facts} of=${{ Type: address.type, Flavor: address.flavor, Brokers: address.brokers.join(", "), Depth: count(address.stats.messages),
+      Size: stored ? bytes(address.stats.size) : null, Oldest: stored ? seconds(address.stats.oldest) : null,
+      Consumers: count(address.stats.consumers), Producers: count(address.stats.producers), "In": `${rate(address.stats.rates.in)}/s`,
+      Out: `${rate(address.stats.rates.out)}/s`, Accepted: count(address.stats.totals.accepted), Rejected: count(address.stats.totals.rejected),
+      Released: count(address.stats.totals.released), Expired: count(address.stats.totals.expired), "Dead-lettered": count(address.stats.totals.deadLettered) }} />
+    <div class="two">
+      <${Chart} title="Messages a second" times=${samples.map((it) => it.at)} unit="/s" series=${[
+        { label: "in", values: samples.map((it) => it.in), color: "--blue" }, { label: "out", values: samples.map((it) => it.out), color: "--green" }]} />
+      ${stored && html`<${Chart} title="Depth" times=${samples.map((it) => it.at)} series=${[{ label: "messages", values: samples.map((it) => it.messages), color: "--orange" }]} />`}
+    </div>
+    <section><h2>Links</h2><${Links} where=${`connections?address=${encodeURIComponent(name)}`} address=${name} /></section>
+    ${address.type === "queue" && html`<section><h2>Messages</h2><${Messages} name=${name} me=${me} depth=${address.stats.messages} /></section>`}
+    ${address.type !== "queue" && html`<${SendOnly} name=${name} />`}
+    ${dialog === "edit" && html`<${AddressWizard} address=${address} known=${new Map()} onClose=${close} onDone=${close} />`}
+    ${dialog === "delete" && html`<${Delete} address=${address} onClose=${close} />`}`}<//>`;
+}
+
+const literal = (name) => name; // names of addresses hold neither * nor ?
+
+/** Samples of the server's history, then one for each update that is watched. */
+function useSamples(history, address) {
+  const [own] = useState([]);
+  useEffect(() => {
+    if (address) own.push({ at: Date.now() / 1000, in: address.stats.rates.in, out: address.stats.rates.out, messages: address.stats.messages });
+    if (own.length > 600) own.shift();
+  }, [address]);
+  return useMemo(() => {
+    const before = (history?.samples || []).map((it) => ({ at: new Date(it.time).getTime() / 1000, in: it.rates.in, out: it.rates.out, messages: it.messages }));
+    const first = own[0]?.at ?? Infinity;
+    return [...before.filter((it) => it.at < first), ...own];
+  }, [history, address, own.length]);
+}
+
+function Delete({ address, onClose }) {
+  const [force, setForce] = useState(false);
+  const holds = address.stats.messages > 0;
+  return html`<${Confirm} title="Delete" name=${address.name} onClose=${onClose}
+    text=${holds ? `${address.name} holds ${count(address.stats.messages)} messages.` : "Clients that use it are refused from then on."}
+    action=${() => call("DELETE", path("addresses", address.name) + (force ? "?force=true" : ""), { etag: address.etag })}
+    onDone=${() => { notice(`${address.name} is deleted${holds && !force ? " once its messages have been received" : ""}.`); go("addresses"); }}>
+    ${holds && html`<label class="check"><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.currentTarget.checked)} /> Delete its messages too. Otherwise it goes when they have been received.</label>`}
+  <//>`;
+}
+
+function SendOnly({ name }) {
+  return html`<section><h2>Send</h2><${Send} name=${name} onSent=${() => {}} /></section>`;
+}
+
+/** A form that sends one message. */
+export function Send({ name, onSent }) {
+  const [message, set] = useState({ body: "", contentType: "text/plain", subject: "", durable: true });
+  const [error, setError] = useState(null);
+  const field = (key) => (event) => set({ ...message, [key]: event.currentTarget.value });
+  const go = async (event) => {
+    event.preventDefault();
+    setError(null);
+    try {
+      const { subject, ...others } = message;
+      await call("POST", path("addresses", name, "messages"), { body: subject ? message : others });
+      notice("The message is sent, and accepted.");
+      onSent();
+    } catch (problem) { setError(problem); }
+  };
+  return html`<form class="send" onSubmit=${go}>
+    <label>Body <textarea rows="3" value=${message.body} onInput=${field("body")}></textarea></label>
+    <label>Subject <input value=${message.subject} onInput=${field("subject")} /></label>
+    <label>Content type <input value=${message.contentType} onInput=${field("contentType")} /></label>
+    <label class="check"><input type="checkbox" checked=${message.durable} onChange=${(event) => set({ ...message, durable: event.currentTarget.checked })} /> durable</label>
+    <${Failure} error=${error} /><footer><button class="main">Send</button></footer></form>`;
+}

@@ -1,0 +1,26 @@
+// A watched resource as one filtered table, with something that can be done to a row.
+import { html, useMemo, useState } from "../lib.js";
+import { keyOf, useWatch } from "../api.js";
+import { matcher } from "../format.js";
+import { Confirm, notice } from "../parts/dialog.js";
+import { useQuery } from "../parts/route.js";
+import { Loaded } from "../parts/state.js";
+import { Table } from "../parts/table.js";
+
+/**
+ * `title`; `where`: the resource; `columns` as in Table; `texts(row)`: what the filter looks at;
+ * `action`: {title, text(row), run(row), done} for a button in each row.
+ */
+export function List({ title, where, columns, texts, action = null, empty, before = null, onOpen = null, sort = null }) {
+  const watched = useWatch(where);
+  const [filter, setFilter] = useQuery("name"), [asked, setAsked] = useState(null);
+  const rows = useMemo(() => {
+    const matches = matcher(filter);
+    return [...watched.items.values()].filter((row) => texts(row).some((it) => matches(it || "")));
+  }, [watched.version, filter]);
+  const all = action === null ? columns : [...columns, { key: "_", title: "", spoken: action.title,
+    render: (row) => html`<button type="button" class="small" aria-label=${`${action.title} ${keyOf(row)}`} onClick=${() => setAsked(row)}>${action.title}</button>` }];
+  return html`<h1>${title}</h1><div class="tools"><label>Filter <input type="search" value=${filter} onInput=${(event) => setFilter(event.currentTarget.value)} /></label>${before}</div>
+    <${Loaded} of=${watched}><${Table} label=${title} columns=${all} rows=${rows} keyOf=${keyOf} empty=${empty} onOpen=${onOpen} sort=${sort} /><//>
+    ${asked && html`<${Confirm} title=${action.title} text=${action.text(asked)} onClose=${() => setAsked(null)} action=${() => action.run(asked)} onDone=${() => { setAsked(null); notice(action.done); }} />`}`;
+}

@@ -1,0 +1,196 @@
+"""The page in headless Chromium, on a running suite with AMQP and MQTT clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from playwright.sync_api import Browser, expect
+
+from enmasse.testing import Suite, running
+from tests.console.browser import SECONDS, Console, chromium
+from tests.kit.waiting import wait_for
+
+MARKUP = "<img/src=x/onerror=alert(1)>"
+"""Runs a script where a name or body is taken for HTML."""
+PLACES = {
+    "": "Overview", "addresses": "Addresses", "connections": "Connections", "sessions": "MQTT sessions",
+    "subscriptions": "Subscriptions", "retained": "Retained topics", "wills": "Wills", "network": "Network",
+    "flavors": "Flavors", "users": "Users", "events": "Events",
+}  # fmt: skip
+QUEUE = {"type": "queue", "flavor": "small-persisted-queue"}
+ADDRESSES: dict[str, Any] = {
+    "orders": {**QUEUE, "deadLetter": "failed"},
+    "failed": QUEUE,
+    "plain": QUEUE,
+    "sensors": {"type": "topic", "flavor": "small-persisted-topic"},
+    MARKUP: {"type": "anycast"},
+}
+expect.set_options(timeout=SECONDS * 1000)
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running(tmp_path_factory.mktemp("page"), ADDRESSES, options=()) as suite:
+        suite.up()
+        yield suite
+        assert suite.down() == 0
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def console(suite: Suite, browser: Browser) -> Iterator[Console]:
+    console = Console(browser, 8080 + suite.offset)
+    yield console
+    console.close()
+
+
+def send(suite: Suite, address: str, *bodies: str, options: tuple[str, ...] = ()) -> None:
+    for body in bodies:
+        done = suite.command("send", address, body, "--port-offset", str(suite.offset), *options)
+        assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def device(suite: Suite, name: str) -> Iterator[mqtt.Client]:
+    """An MQTT device with a will, a subscription, and retained messages."""
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5)
+    client.will_set(f"sensors/{name}/lost", MARKUP, 1, retain=True)
+    client.connect("127.0.0.1", suite.mqtt_port)
+    client.loop_start()
+    try:
+        wait_for(client.is_connected, "the device's connection")
+        client.subscribe(f"sensors/{name}/#", 1)
+        client.publish(f"sensors/{name}/temperature", MARKUP, 1, retain=True).wait_for_publish(SECONDS)
+        yield client
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+def test_each_place_has_its_heading_no_script_error_and_no_finding_of_axe_in_both_themes_and_on_a_phone(
+    suite: Suite, browser: Browser
+) -> None:
+    send(suite, "plain", MARKUP)
+    with device(suite, "<b>device</b>"):
+        for options in (
+            {"color_scheme": "light"},
+            {"color_scheme": "dark"},
+            {"viewport": {"width": 390, "height": 800}},
+        ):
+            console = Console(browser, 8080 + suite.offset, **options)
+            for place, heading in {**PLACES, "addresses/plain": "plain"}.items():
+                page = console.open(place, heading)
+                expect(page.get_by_text("Loading …")).to_have_count(0)
+                assert console.findings() == [], (place, options)
+                width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+                assert width[0] <= width[1], f"{place} is wider than the window of {options}"
+                if options.get("color_scheme") == "light" and place in ("", "addresses", "network"):
+                    console.picture(f"console-{heading.lower()}")
+            console.close()
+
+
+def test_a_second_browser_sees_a_change_and_the_depth_at_once(suite: Suite, browser: Browser, console: Console) -> None:
+    other = Console(browser, 8080 + suite.offset)
+    page = other.open("addresses", "Addresses")
+    suite.edit("addresses.json", {"seen/by/both": QUEUE})
+    for one in (page, console.open("addresses", "Addresses")):
+        row = one.get_by_role("region", name="Addresses").locator("tbody tr", has_text="seen/by/both")
+        expect(row).to_contain_text("Active")
+    send(suite, "seen/by/both", "hello")
+    row = page.get_by_role("region", name="Addresses").locator("tbody tr", has_text="seen/by/both")
+    expect(row.locator("td").nth(3)).to_have_text("1")
+    other.close()
+
+
+def test_a_lost_console_is_said_and_its_return_noticed(suite: Suite, console: Console) -> None:
+    page = console.open("addresses", "Addresses")
+    expect(page.get_by_role("region", name="Addresses").locator("tbody")).to_contain_text("plain")
+    suite.kill(suite.component("console"))
+    expect(page.get_by_text("The connection to the console is lost")).to_be_visible()
+    expect(page.get_by_text("The connection to the console is lost")).to_have_count(0)
+    suite.edit("addresses.json", {"after/the/kill": {"type": "anycast"}})
+    expect(page.get_by_role("region", name="Addresses").locator("tbody")).to_contain_text("after/the/kill")
+
+
+def test_the_table_of_addresses_is_used_by_keyboard_alone(suite: Suite, console: Console) -> None:
+    page = console.open("addresses?type=queue", "Addresses")
+    first = page.get_by_role("region", name="Addresses").locator("tbody tr[data-index='0']")
+    first.wait_for()
+    page.keyboard.press("Tab")  # from the heading: into the tools, the table, its first row
+    for _ in range(30):
+        if page.evaluate("document.activeElement.dataset.index") == "0":
+            break
+        page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    second = page.locator("tbody tr[data-index='1'] a").inner_text()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(second)
+
+
+def _names(suite: Suite) -> set[str]:
+    return {each["name"] for each in suite.status()["addresses"]}
+
+
+def test_ten_thousand_addresses_are_scrolled_filtered_and_sorted_with_few_rows_drawn(
+    browser: Browser, tmp_path: Path
+) -> None:
+    many = {f"many/{number}": {"type": "anycast"} for number in range(10_000)}
+    with running(tmp_path, many) as suite:
+        suite.up()
+        console = Console(browser, 8080 + suite.offset)
+        page = console.open("addresses", "Addresses")
+        expect(page.get_by_role("status").filter(has_text="rows")).to_contain_text("10,0")
+        rows = page.locator("tbody tr[data-index]")
+        assert rows.count() < 100
+        page.get_by_role("region", name="Addresses").evaluate("box => box.scrollTop = box.scrollHeight")
+        expect(page.locator("tbody tr[aria-rowindex='10001']")).to_be_visible()
+        page.get_by_label("Name", exact=True).fill("many/77?")
+        expect(page.get_by_role("status").filter(has_text="rows")).to_have_text("10 rows")
+        console.close()
+        assert suite.down() == 0
+
+
+def test_a_user_logs_in_sees_only_what_it_may_and_is_sent_back_when_the_session_ends(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with running(tmp_path, {"orders": QUEUE, "secret": QUEUE}) as suite:
+        (tmp_path / "password").write_text("secret words\n")
+        done = suite.command(
+            "user", "add", "alice", "--password-file", str(tmp_path / "password"), "--config", str(suite.config)
+        )
+        assert done.returncode == 0, done.stderr
+        users = json.loads((suite.config / "users.json").read_text())
+        users["alice"]["permissions"] = [{"allow": ["view", "send", "recv"], "addresses": ["orders"]}]
+        suite.edit("users.json", users)
+        suite.up()
+        console = Console(browser, 8080 + suite.offset)
+        page = console.open()
+        page.get_by_label("User").fill("alice")
+        page.get_by_label("Password").fill("wrong")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("alert")).to_be_visible()
+        assert console.findings() == []
+        page.get_by_label("Password").fill("secret words")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()
+        page = console.open("addresses", "Addresses")
+        body = page.get_by_role("region", name="Addresses").locator("tbody")
+        expect(body).to_contain_text("orders")
+        expect(body).not_to_contain_text("secret")
+        console.open("addresses/secret", "secret")
+        expect(page.get_by_text("does not exist, or you may not see it")).to_be_visible()
+        suite.kill(suite.component("console"))  # sessions of browsers are in its memory
+        expect(page.get_by_label("Password")).to_be_visible()
+        console.close()
+        assert suite.down() == 0
