@@ -154,9 +154,11 @@ class Suite:
         return subprocess.run([str(program), *arguments], capture_output=True, text=True)
 
     def init(self) -> None:
-        """Write the configuration files, as `enmasse init` does. Raises OSError."""
+        """Write the configuration files, as `enmasse init` does, but without an address for all other MQTT topics, as
+        one at most may be that. Raises OSError."""
         write(self.config)
-        for name, entries in (("addresses.json", self.addresses), ("flavors.json", self.flavors)):
+        plain = {"mytopic": {"type": "topic", "flavor": "small-persisted-topic"}}
+        for name, entries in (("addresses.json", plain | self.addresses), ("flavors.json", self.flavors)):
             if entries:  # otherwise the file is not rewritten
                 self.edit(name, entries)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number and its noun: `1 queue`, `2 queues`. The plural ends in s unless one is given."""
@@ -11,6 +13,14 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 def endpoint(host: str, port: int | str) -> str:
     """Return host:port as in URLs, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a sentence with the known word that is most like `word`, after a space; empty if none is like it."""
+    from difflib import get_close_matches  # 5 ms, at errors only
+
+    found = get_close_matches(word, known, 1)
+    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def offset_option(offset: int) -> str:

@@ -1,26 +1,27 @@
-"""`enmasse address list|show|add|remove`: the addresses in a configuration."""
+"""`enmasse address list|show|add|set|remove`: the addresses in a configuration."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from enmasse.cli import cluster, configfile
+from enmasse.cli import cluster, configfile, entries
 from enmasse.cli.common import UNREACHABLE, end, port_offset, report
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.folders import edited_folder
-from enmasse.text import offset_option
+from enmasse.text import did_you_mean, offset_option
 
 FILE = "addresses.json"
 TYPES = ("queue", "topic", "anycast", "multicast")
 
 
-@click.group(name="address", short_help="List, show, add and remove addresses.")
+@click.group(name="address", short_help="List, show, add, change and remove addresses.")
 def command() -> None:
-    """List, show, add and remove addresses.
+    """List, show, add, change and remove addresses.
 
     Works on the files in --config. Without it: on those of the running suite (at --port-offset), else on those in
     this directory, else on those in the default folder of `enmasse up`. With --namespace on the ConfigMaps of an
@@ -71,10 +72,18 @@ def _described(name: str, entry: Any, in_memory: set[str], phase: str = "not run
 
 
 @command.command("list")
+@click.argument("patterns", metavar="[PATTERN]...", nargs=-1, shell_complete=addresses)
+@click.option("--not-ready", is_flag=True, help="Only addresses that are not ready.")
+@click.option("--sort", type=click.Choice(("name", "depth")),
+              help="By name, or by the messages they hold, most first. Otherwise as in the file.")  # fmt: skip
 @_options
 @click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"addresses": [...]}.')
-def list_(config: Path | None, offset: int, place: cluster.Place | None, as_json: bool) -> None:
-    """List the addresses in the file, with their state if the suite runs."""
+def list_(
+    patterns: tuple[str, ...], not_ready: bool, sort: str | None, config: Path | None, offset: int,
+    place: cluster.Place | None, as_json: bool,
+) -> None:  # fmt: skip
+    """List the addresses in the file, with their state if the suite runs: all, or those whose names match a PATTERN
+    such as 'orders*' (with * and ?, as names of files in a shell)."""
     from enmasse.cli import validate
 
     if place is not None:
@@ -87,12 +96,29 @@ def list_(config: Path | None, offset: int, place: cluster.Place | None, as_json
         in_memory = validate.in_memory(folder)
     rows = [running.get(name) or _described(name, entry, in_memory, phase) for name, entry in wanted.items()]
     rows += [entry for name, entry in running.items() if name not in wanted]  # on their way out
+    rows = _chosen(rows, patterns, not_ready, sort)
     if as_json:
         click.echo(json.dumps({"addresses": rows}))
         return
     from enmasse.cli.tables import print_addresses
 
     print_addresses(rows)
+
+
+def _chosen(rows: list[dict[str, Any]], patterns: tuple[str, ...], not_ready: bool, sort: str | None) -> Any:
+    from fnmatch import fnmatchcase
+
+    found = [
+        row
+        for row in rows
+        if (not patterns or any(fnmatchcase(row["name"], pattern) for pattern in patterns))
+        and not (not_ready and row["ready"])
+    ]
+    if sort is not None:
+        found.sort(key=lambda row: row["name"])
+    if sort == "depth":
+        found.sort(key=lambda row: -(row["messages"] or 0))
+    return found
 
 
 @command.command("show")
@@ -112,10 +138,10 @@ def show(name: str, config: Path | None, offset: int, place: cluster.Place | Non
     else:
         folder = edited_folder(config, offset)
         wanted, found = _entries(folder, _read(folder)), _running(offset, folder)
-        where, in_memory = str(folder / "addresses.json"), validate.in_memory(folder)
+        where, in_memory = str(folder / FILE), validate.in_memory(folder)
     running = found.get(name)
     if name not in wanted and running is None:
-        end("address.name.unknown", f"{where}: there is no address {name!r}; `enmasse address list` shows them.")
+        _unknown(where, name, {**wanted, **found})
     shown = {"name": name, "configured": wanted.get(name), "status": running}
     if as_json:
         click.echo(json.dumps(shown))
@@ -150,34 +176,51 @@ def add(
 ) -> None:
     """Add an address to the file."""
     from enmasse.cli import jsonfile
-    from enmasse.cli.validate import new_problems
-    from enmasse.model.jsonfile import Unparsable
 
-    entry: dict[str, Any] = {"type": type_, **({"flavor": flavor} if flavor is not None else {})}
-    entry.update(_property(text) for text in properties)
+    entry = entries.with_keys({"type": type_, **({"flavor": flavor} if flavor is not None else {})}, properties)
     if place is not None:
         click.echo(f"added {name} to {cluster.add(name, entry, place, config_map)}")
         return
     folder = edited_folder(config, offset)
-    with configfile.locked(folder):
-        text = _read(folder)
-        if name in _entries(folder, text):
+
+    def edit(text: str, present: dict[str, Any]) -> str:
+        if name in present:
             end(
                 "address.name.in-use",
-                f"{folder / 'addresses.json'}: there is an address {name!r} already; nothing was changed. "
+                f"{folder / FILE}: there is an address {name!r} already; nothing was changed. "
                 "Choose another name, or remove it first.",
             )
-        changed = jsonfile.add(text, name, entry)
-        try:
-            problems = new_problems(folder, text, changed)
-        except Unparsable as error:
-            end("configuration.file.not-json", f"{error}. Correct it first; nothing was changed.")
-        except OSError as error:
-            end("configuration.file.not-readable", f"{folder / 'flavors.json'}: cannot be read: {error.strerror}.")
-        if problems:
-            end("configuration.entry.invalid", "\n".join([*problems, "nothing was changed."]))
-        configfile.write(folder / FILE, changed)
-    click.echo(f"added {name} to {folder / 'addresses.json'}")
+        return jsonfile.add(text, name, entry)
+
+    entries.change(folder, FILE, edit)
+    click.echo(f"added {name} to {folder / FILE}")
+
+
+@command.command("set")
+@click.argument("name", shell_complete=addresses)
+@click.argument("properties", metavar="KEY=VALUE...", nargs=-1, required=True)
+@_options
+def set_(name: str, properties: tuple[str, ...], config: Path | None, offset: int, place: cluster.Place | None) -> None:
+    """Change keys of an address in the file: VALUE is JSON or a string; KEY= removes the key."""
+    from enmasse.cli import jsonfile
+
+    def changed(entry: Any, where: str) -> dict[str, Any]:
+        if not isinstance(entry, dict):
+            end("configuration.entry.invalid", f"{where}: {name}: is not an object; correct it first.")
+        return entries.with_keys(entry, properties)
+
+    if place is not None:
+        click.echo(f"changed {name} in {cluster.change(name, changed, place)}")
+        return
+    folder = edited_folder(config, offset)
+
+    def edit(text: str, present: dict[str, Any]) -> str:
+        if name not in present:
+            _unknown(f"{folder / FILE}", name, present, "nothing was changed. ")
+        return jsonfile.replace(text, name, changed(present[name], f"{folder / FILE}"))
+
+    entries.change(folder, FILE, edit)
+    click.echo(f"changed {name} in {folder / FILE}")
 
 
 @command.command("remove")
@@ -191,8 +234,6 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
     --force; that works also after it was removed from the file.
     """
     from enmasse.cli import jsonfile
-    from enmasse.cli.validate import new_problems
-    from enmasse.model.jsonfile import Unparsable
 
     if place is not None:
         where = cluster.remove(name, place, lambda problem: report(f"warning: {problem}"), force=force)
@@ -201,26 +242,18 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
             click.echo(f"what {name} holds is thrown away")
         return
     folder = edited_folder(config, offset)
-    with configfile.locked(folder):
-        text = _read(folder)
-        found = name in _entries(folder, text)
-        if found:
-            changed = jsonfile.remove(text, name)
-            try:
-                problems = new_problems(folder, text, changed)  # such as a dead-letter queue that others name
-            except (Unparsable, OSError) as error:
-                problems = [str(error)]
-            for problem in problems:
-                report(f"warning: {problem}")
-            configfile.write(folder / FILE, changed)
-    if not found and not (force and name in _running(offset, folder)):
-        end(
-            "address.name.unknown",
-            f"{folder / 'addresses.json'}: there is no address {name!r}; nothing was changed. "
-            "`enmasse address list` shows them.",
-        )
+    found = True
+
+    def edit(text: str, present: dict[str, Any]) -> str:
+        nonlocal found
+        found = name in present
+        if not found and not (force and name in _running(offset, folder)):
+            _unknown(f"{folder / FILE}", name, present, "nothing was changed. ")
+        return jsonfile.remove(text, name)
+
+    entries.change(folder, FILE, edit, warn=True)  # such as a dead-letter queue that others name
     if found:
-        click.echo(f"removed {name} from {folder / 'addresses.json'}")
+        click.echo(f"removed {name} from {folder / FILE}")
     if force:
         _force(name, offset)
 
@@ -242,11 +275,6 @@ def _force(name: str, offset: int) -> None:
     click.echo(f"what {name} holds is thrown away")
 
 
-def _property(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise click.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--set")
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
+def _unknown(where: str, name: str, known: Iterable[str], outcome: str = "") -> NoReturn:
+    shown = f"{outcome}`enmasse address list` shows them.{did_you_mean(name, known)}"
+    end("address.name.unknown", f"{where}: there is no address {name!r}; {shown}")

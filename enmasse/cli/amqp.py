@@ -16,7 +16,7 @@ from enmasse.cli.remedy import cause, remedy
 from enmasse.cli.remote import RemoteAddress
 from enmasse.errors import marked
 from enmasse.identity.credentials import Credential
-from enmasse.text import offset_option
+from enmasse.text import did_you_mean, offset_option
 
 CONNECT_SECONDS = 15.0
 """Longer than the 10 s after which the server answers a login that cannot be checked."""
@@ -84,12 +84,23 @@ def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
     return None
 
 
+def _meant(remote: RemoteAddress) -> str:
+    """Return a sentence with the address of the suite that may be meant; empty if none is like it."""
+    from enmasse.cli.http import NotRunning, get_status
+
+    try:
+        known = [entry["name"] for entry in get_status(remote.offset or 0)["addresses"]]
+    except NotRunning:
+        return ""
+    return did_you_mean(remote.address, known)
+
+
 def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:
     """Return the error, the address, and a remedy."""
     if isinstance(error, AmqpError):
         known = error.condition == NOT_FOUND and remote.offset is not None
         which = f"`enmasse address list{offset_option(remote.offset or 0)}` shows which addresses there are."
-        return f"{remote}: {error}. {which}" if known else f"{remote}: {error}"
+        return f"{remote}: {error}. {which}{_meant(remote)}" if known else f"{remote}: {error}"
     if isinstance(error, TimeoutError) and error.errno is None:
         return f"{remote}: {error}"
     tip = remedy(error, remote.offset, "Is this an AMQPS port? AMQP without TLS is amqp://…")

@@ -12,6 +12,7 @@ import click
 
 from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.remote import is_from_environment
+from enmasse.text import did_you_mean
 
 CONFLICTS = 10
 """Tries to write a ConfigMap that others write too."""
@@ -305,6 +306,33 @@ def add(name: str, entry: dict[str, Any], place: Place, config_map: str | None) 
     return _edit(place, change)
 
 
+def change(name: str, changed: Callable[[Any, str], dict[str, Any]], place: Place) -> str:
+    """Replace the entry of an address by what `changed` makes of it and its place; return the name of the ConfigMap and
+    its key. Ends the command if it is refused."""
+    from enmasse.cli import jsonfile
+
+    def edit(there: Installation) -> tuple[Part, str]:
+        known: list[str] = []
+        for part in there.parts():
+            found = entries(part)
+            if name in found:
+                text = jsonfile.replace(part.text, name, changed(found[name], str(part)))
+                if problems := _new_problems(there, part, text):
+                    end("configuration.entry.invalid", "\n".join([*problems, "nothing was changed."]))
+                return part, text
+            known += found
+        _unknown(name, place, known)
+
+    return _edit(place, edit)
+
+
+def _unknown(name: str, place: Place, known: list[str]) -> NoReturn:
+    end(
+        "address.name.unknown",
+        f"namespace {place.namespace}: there is no address {name!r}; nothing was changed.{did_you_mean(name, known)}",
+    )
+
+
 def remove(name: str, place: Place, warn: Callable[[str], None], *, force: bool) -> str:
     """Remove an address; return the name of its ConfigMap and key. Ends the command if it does not exist.
 
@@ -322,7 +350,7 @@ def remove(name: str, place: Place, warn: Callable[[str], None], *, force: bool)
         if force and any(entry["name"] == name for entry in there.status()["addresses"]):
             part = there.home(None)
             return part, part.text
-        end("address.name.unknown", f"namespace {place.namespace}: there is no address {name!r}; nothing was changed.")
+        _unknown(name, place, [known for part in there.parts() for known in entries(part)])
 
     return _edit(place, change, name if force else None)
 

@@ -12,23 +12,32 @@ import click
 
 from enmasse.cli.common import FAILED, INTERRUPTED, NOBODY_READS, OK, report, shows_colors
 from enmasse.errors import marked
+from enmasse.text import did_you_mean
 
 COMMANDS = {
     "init": "Write a starting point for a configuration.",
     "up": "Run everything in the foreground.",
+    "down": "Stop the running suite.",
     "status": "Show whether the running suite is ready.",
+    "logs": "Show the logs of the suite.",
     "scale": "Set the number of processes of a service.",
-    "address": "List, show, add and remove addresses.",
+    "address": "List, show, add, change and remove addresses.",
+    "flavor": "List, show, add, change and remove flavors.",
+    "config": "Check the files of a configuration.",
     "user": "Add, remove and check users and their permissions.",
     "subscription": "List, show and delete subscriptions and MQTT sessions.",
     "retained": "List and clear retained messages.",
     "mqtt": "List and disconnect MQTT clients.",
     "send": "Send messages to an address.",
     "receive": "Receive messages from an address.",
+    "request": "Send a request to an address and print the reply.",
+    "reply": "Answer the requests that arrive at an address.",
     "publish": "Publish messages to an MQTT topic.",
     "subscribe": "Print the messages of MQTT topics.",
     "deploy": "Install or upgrade EnMasse in a Kubernetes cluster.",
     "bench": "Measure rate and latency of an address.",
+    "version": "Show the version of the command and of the running suite.",
+    "help": "Show options and examples of a command.",
 }
 
 
@@ -48,6 +57,13 @@ class _Lazy(click.Group):
         assert isinstance(command, click.Command)
         _name_variables(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}.{did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):  # without importing them all

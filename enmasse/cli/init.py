@@ -13,7 +13,7 @@ from enmasse.cli.common import end
 ADDRESSES = """\
 {
   "myqueue": {"type": "queue", "flavor": "small-persisted-queue"},
-  "mytopic": {"type": "topic", "flavor": "small-persisted-topic"},
+  "mytopic": {"type": "topic", "flavor": "small-persisted-topic", "mqttDefault": true},
   "anycast": {"type": "anycast"},
   "broadcast": {"type": "multicast"}
 }
@@ -62,11 +62,14 @@ An object: the name of an address, and what it is.
 (both true: a topic; both false: anycast; only `multicast`: multicast).
 
 Here are `myqueue`, `mytopic`, `anycast` and `broadcast` (of type multicast). Both stored ones are persistent: what
-was accepted survives the death of any process.
+was accepted survives the death of any process. `mytopic` has `"mqttDefault": true`: it takes all MQTT topics that no
+other address takes, so a device may publish to any (`sensors/temp` is `mytopic/sensors/temp` for AMQP clients). Without
+an address so marked, other topics are refused.
 
     enmasse address add telemetry --type topic --flavor small-persisted-topic
     enmasse send myqueue "hello"
     enmasse receive myqueue --count 1
+    mosquitto_pub -t sensors/temp -m 21
 
 ## flavors.json: what administrators offer
 

@@ -117,7 +117,7 @@ class ReceiveLoop:
         """Return the exit status. Raises AmqpError or OSError if it cannot receive, Unprinted."""
         from enmasse.amqp.errors import AmqpError
 
-        return await self._attempts.run(self._once, (AmqpError, OSError), _is_final)
+        return await self._attempts.run(self._once, (AmqpError, OSError), is_final)
 
     async def _once(self) -> int:
         from enmasse.cli.amqp import connected
@@ -258,7 +258,7 @@ class ReceiveLoop:
             await delivery.accept()
 
 
-def _is_final(error: AmqpError | OSError) -> bool:
+def is_final(error: AmqpError | OSError) -> bool:
     """Return whether to connect again would not help."""
     from enmasse.amqp import errors
 

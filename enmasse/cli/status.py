@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -15,6 +15,8 @@ from enmasse.cli import cluster
 from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, end, port_offset
 
 POLL_SECONDS, CLUSTER_POLL_SECONDS = 0.05, 1.0
+WATCH_SECONDS = 1.0
+"""Between two looks of --watch."""
 BROKERS = "brokers.json"
 FILES = ("addresses.json", "flavors.json", BROKERS, "users.json", "issuers.json")
 MOST = 20
@@ -35,20 +37,20 @@ EMPTY: dict[str, Any] = {
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, also if no suite is running.")
 @click.option("--wait", "wait", type=Seconds(), metavar="SECONDS",
               help="Wait until the current files are applied and everything is ready, at most SECONDS.")  # fmt: skip
+@click.option("--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 @port_offset
 @cluster.options
-def command(as_json: bool, wait: float | None, offset: int, place: cluster.Place | None) -> None:
+def command(as_json: bool, wait: float | None, watch: bool, offset: int, place: cluster.Place | None) -> None:
     """Show whether the running suite is ready; with --namespace, an installation in a Kubernetes cluster.
 
     Exit status 0: ready. 1: not ready. 4: no suite is running.
     """
+    if watch:
+        if wait is not None:
+            raise click.UsageError("--watch does not end: leave out --wait")
+        _watch(offset, place, as_json=as_json)
     status, problem = fetch(offset, wait) if place is None else _fetch_cluster(place, wait)
-    if as_json:
-        click.echo(json.dumps(status if status is not None else EMPTY))
-    elif status is not None:
-        from enmasse.cli.tables import print_status
-
-        print_status(status, offset if place is None else None, problem[1:])
+    _show(status, problem, offset if place is None else None, as_json=as_json)
     if status is None and place is None:
         end("suite.http.unreachable", problem[0], UNREACHABLE)
     if status is None:
@@ -56,6 +58,33 @@ def command(as_json: bool, wait: float | None, offset: int, place: cluster.Place
     if problem:
         end("suite.status.not-ready", "\n".join([*problem[1:], problem[0]]))
     sys.exit(OK if status["ready"] else FAILED)
+
+
+def _show(status: dict[str, Any] | None, problem: list[str], offset: int | None, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(status if status is not None else EMPTY))
+    elif status is not None:
+        from enmasse.cli.tables import print_status
+
+        print_status(status, offset, problem[1:])
+
+
+def _watch(offset: int, place: cluster.Place | None, *, as_json: bool) -> NoReturn:
+    """Show the status whenever it changes: on a terminal in place of the one before, otherwise below it."""
+    shown: Any = None
+    in_place = not as_json and sys.stdout.isatty()
+    while True:
+        status, problem = fetch(offset, None) if place is None else _fetch_cluster(place, None)
+        if (status, problem) != shown or in_place:  # ages change
+            if in_place:
+                click.clear()
+            elif shown is not None and not as_json:
+                click.echo()
+            _show(status, problem, offset if place is None else None, as_json=as_json)
+            if status is None and not as_json:
+                click.echo(problem[0])
+            shown = status, problem
+        time.sleep(WATCH_SECONDS)
 
 
 def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:

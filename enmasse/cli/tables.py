@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,6 +26,8 @@ CLIENT_SCHEMES = {
 """Kind of component → scheme of its listeners for clients → path."""
 COLORS = {"yes": "green", "no": "red"}
 
+LEAST = 6
+"""Characters that a column keeps on a narrow terminal."""
 LONGEST = 120
 """Characters of a cell; --json has all of them."""
 
@@ -32,8 +36,11 @@ Rows = Sequence[Sequence[Any]]
 
 
 def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[str] = ()) -> None:
-    """The status JSON as tables on stdout. `offset` None: of a cluster, whose entry points others know. `missing`: what
-    --wait waited for in vain."""
+    """The status JSON as a line that sums it up, and tables, on stdout. `offset` None: of a cluster, whose entry points
+    others know. `missing`: what --wait waited for in vain."""
+    verdict, color = _verdict(status, missing)
+    first, *more = wrapped(f"{verdict}: {summary(status)}").splitlines()
+    click.echo("\n".join([first.replace(verdict, click.style(verdict, fg=color), 1), *more, ""]))
     if offset is not None:
         _print_entry_points(status["components"], offset, status.get("ca"))
     for word in status.get("insecure", ()):
@@ -52,18 +59,39 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
     if lines:
         click.echo()
     for line in lines:
-        click.secho(printable(line), fg="red")
+        click.secho(wrapped(printable(line)), fg="red")
     for line in status.get("omitted", ()):
-        click.echo(f"\nleft out, because a ConfigMap has no room for it: {line}")
+        click.echo("\n" + wrapped(f"left out, because a ConfigMap has no room for it: {line}"))
     click.echo()
+    if missing and status["ready"]:
+        verdict += f": {missing[0]}"
+    click.secho(verdict, fg=color)
+
+
+def _verdict(status: dict[str, Any], missing: Sequence[str]) -> tuple[str, str]:
+    """Return whether the suite is ready, in words, and the colour of that."""
     if not status["ready"]:
-        click.secho("not ready", fg="red")
-    elif missing:
-        click.secho(f"not ready with the present files: {missing[0]}", fg="red")
-    elif exceptions := _exceptions(status):
-        click.secho(f"ready, but {exceptions}", fg="yellow")
-    else:
-        click.secho("ready", fg="green")
+        return "not ready", "red"
+    if missing:
+        return "not ready with the present files", "red"
+    if exceptions := _exceptions(status):
+        return f"ready, but {exceptions}", "yellow"
+    return "ready", "green"
+
+
+def summary(status: dict[str, Any]) -> str:
+    """Return how many components and addresses are ready, and what these hold."""
+    components, addresses = status["components"], status["addresses"]
+    ready = [sum(1 for each in found if each["ready"]) for found in (components, addresses)]
+    held = [a["messages"] for a in addresses if a["messages"] is not None]
+    consumers = [a["consumers"] for a in addresses if a["consumers"] is not None]
+    parts = [
+        f"{ready[0]} of {counted(len(components), 'component')}",
+        f"{ready[1]} of {counted(len(addresses), 'address', 'addresses')}",
+        *([counted(sum(held), "message")] if held else []),
+        *([counted(sum(consumers), "consumer")] if consumers else []),
+    ]
+    return ", ".join(parts)
 
 
 def _exceptions(status: dict[str, Any]) -> str:
@@ -112,10 +140,38 @@ def print_table(titles: Titles, rows: Rows, none: str = "") -> None:
     cells = [[_cell(row[i]) for i in shown] for row in rows]
     if not heads:
         return
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    widths = fitting([max(map(len, column)) for column in zip(heads, *cells, strict=True)], width())
     _print_line(heads, widths)
     for line in cells:
         _print_line(line, widths)
+
+
+def width() -> int | None:
+    """Return the columns of the terminal that stdout is; None for a file or a program, which get whole lines."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
+
+
+def fitting(widths: list[int], room: int | None) -> list[int]:
+    """Return the widths of columns that fit into `room`, with two spaces between them: the widest are cut first."""
+    widths = list(widths)
+    while room is not None and (excess := sum(widths) + 2 * (len(widths) - 1) - room) > 0:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        next_one = max((each for i, each in enumerate(widths) if i != widest), default=LEAST)
+        least = max(LEAST, min(next_one, widths[widest] - 1))
+        if widths[widest] <= LEAST:
+            return widths
+        widths[widest] = max(least, widths[widest] - excess)
+    return widths
+
+
+def wrapped(text: str) -> str:
+    """Return a text in lines that are not wider than the terminal."""
+    import textwrap
+
+    room = width()
+    return text if room is None or len(text) <= room else textwrap.fill(text, max(room, 20), subsequent_indent="  ")
 
 
 def user_of(client: str) -> str:
@@ -138,7 +194,8 @@ def _print_line(cells: list[str], widths: list[int]) -> None:
     last = max((i for i, cell in enumerate(cells) if cell), default=0)
     shown = []
     for i in range(last + 1):
-        text = cells[i].ljust(widths[i]) if i < last else cells[i]
+        text = cells[i] if len(cells[i]) <= widths[i] else cells[i][: widths[i] - 1] + "…"
+        text = text.ljust(widths[i]) if i < last else text
         shown.append(click.style(text, fg=COLORS[cells[i]]) if cells[i] in COLORS else text)
     click.echo("  ".join(shown))
 
@@ -153,7 +210,7 @@ def _print_notes(notes: Any) -> None:
         click.echo()
     for text, names in found.items():
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        click.echo(f"{', '.join(map(_cell, names[:MAX_NAMED]))}{more}: {printable(text)}")
+        click.echo(wrapped(f"{', '.join(map(_cell, names[:MAX_NAMED]))}{more}: {printable(text)}"))
 
 
 def _cell(value: Any) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from enmasse.model.flavors import Flavor
     from enmasse.model.jsonfile import Problem
+
+ADDRESSES, FLAVORS = "addresses.json", "flavors.json"
 
 
 def type_of(entry: Any) -> str:
@@ -29,31 +30,31 @@ def in_memory(folder: Path) -> set[str]:
     from enmasse.model.jsonfile import Unparsable, parse
 
     try:
-        flavors, _ = parse_flavors(parse("flavors.json", read_file(folder / "flavors.json")))
+        flavors, _ = parse_flavors(parse(FLAVORS, read_file(folder / FLAVORS)))
     except (OSError, Unparsable):
         return set()
     return {name for name, flavor in flavors.items() if flavor.in_memory}
 
 
-def new_problems(folder: Path, before: str, after: str) -> list[str]:
-    """Return one line for each thing wrong with `after` as content of addresses.json that was not wrong with `before`.
+def new_problems(folder: Path, file: str, before: str, after: str) -> list[str]:
+    """Return one line for each thing wrong with addresses.json and flavors.json that was not wrong while `file`, one of
+    them, had the content `before`, and is with `after`.
 
-    Raises Unparsable if one of the files does not parse, OSError if flavors.json cannot be read.
+    Raises Unparsable if a file does not parse, OSError if it cannot be read.
     """
     from enmasse.files import read_file
+
+    texts = {name: read_file(folder / name) for name in (FLAVORS, ADDRESSES) if name != file}
+    known = _problems(folder, {**texts, file: before.encode()})
+    return [str(problem) for problem in _problems(folder, {**texts, file: after.encode()}) if problem not in known]
+
+
+def _problems(folder: Path, texts: dict[str, bytes]) -> list[Problem]:
+    """Without their lines: those are of no file that is there."""
+    from enmasse.model.addresses import parse_addresses
     from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import parse
 
-    path = folder / "flavors.json"
-    flavors, _ = parse_flavors(parse(str(path), read_file(path)))
-    known = _problems(before, flavors)
-    return [str(problem) for problem in _problems(after, flavors) if problem not in known]
-
-
-def _problems(text: str, flavors: dict[str, Flavor]) -> list[Problem]:
-    """Without their lines: those are of no file that is there."""
-    from enmasse.model.addresses import parse_addresses
-    from enmasse.model.jsonfile import parse
-
-    _, problems = parse_addresses(parse("addresses.json", text.encode()), flavors)
+    flavors, problems = parse_flavors(parse(str(folder / FLAVORS), texts[FLAVORS]))
+    problems = problems + parse_addresses(parse(ADDRESSES, texts[ADDRESSES]), flavors)[1]
     return [replace(problem, line=None) for problem in problems]

@@ -110,7 +110,7 @@ def _object(value: Any, keys: Mapping[str, Callable[[Any], Any]]) -> dict[str, A
     found = {}
     for key, given in value.items():
         if key not in keys:
-            raise Wrong(f"unknown key; known are {', '.join(keys)}", key)
+            raise values.unknown_key(key, keys)
         try:
             found[key] = keys[key](given)
         except Wrong as wrong:
@@ -231,7 +231,7 @@ def parse_address(entry: Any, flavors: Mapping[str, Flavor]) -> Address:
         if key in _BASIC:
             continue
         if key not in _STORED_ONLY:
-            raise Wrong(f"unknown key; known are {', '.join(KEYS)}", key)
+            raise values.unknown_key(key, KEYS)
         if kind not in STORED:
             raise Wrong(
                 f"does not apply to {kind}, which stores nothing; remove it, or make the address a queue or topic", key

@@ -98,7 +98,7 @@ def _broker(entry: Any) -> HandMade:
         raise Wrong(f"must be an object such as {_EXAMPLE}, not {values.kind(entry)}")
     for key in entry:
         if key not in ("host", "port", "addresses", "flavors"):
-            raise Wrong("unknown key; known are host, port, addresses, flavors", key)
+            raise values.unknown_key(key, ("host", "port", "addresses", "flavors"))
     for key in ("host", "port"):
         if key not in entry:
             raise Wrong(f"is missing; write an object such as {_EXAMPLE}", key)

@@ -112,7 +112,7 @@ def _flavor(entry: Any) -> Flavor:
         )
     for key in entry:
         if key not in ("type", "templateName", "templateParameters"):
-            raise Wrong("unknown key; known are type, templateName, templateParameters", key)
+            raise values.unknown_key(key, ("type", "templateName", "templateParameters"))
     template = entry.get("templateName")
     if not isinstance(template, str) or template not in TEMPLATES:
         reason = "is missing" if template is None else "is unknown" if isinstance(template, str) else "must be a string"

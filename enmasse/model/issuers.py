@@ -94,7 +94,7 @@ def _issuer(entry: Any) -> Issuer:
     for key, value in entry.items():
         check = _CHECKS.get(key)
         if check is None:
-            raise Wrong(f"unknown key; known are {', '.join(_CHECKS)}", key)
+            raise values.unknown_key(key, _CHECKS)
         try:
             found[key] = check(value)
         except Wrong as wrong:

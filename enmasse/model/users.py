@@ -221,7 +221,7 @@ def _entry(name: str, entry: Any) -> User:
             raise Wrong(_HASHES_ONLY.format(name), key)
         if key not in known:
             of = "a group has" if name.startswith(GROUP) else "known are"
-            raise Wrong(f"unknown key; {of} {', '.join(known)}", key)
+            raise values.unknown_key(key, known, of)
         if name == ANONYMOUS and key in ("password", "scram"):
             raise Wrong("clients without credentials have no password; remove this, or rename the user", key)
     checks: dict[str, Callable[[Any], Any]] = {
@@ -318,7 +318,7 @@ def _limits(value: Any) -> ConnectionLimits:
         raise Wrong(f"must be an object with {', '.join(known)}, not {values.kind(value)}")
     for key, limit in value.items():
         if key not in known:
-            raise Wrong(f"unknown key; known are {', '.join(known)}", key)
+            raise values.unknown_key(key, known)
         try:
             values.whole(limit, 1, MAX_LIMIT)
         except Wrong as wrong:
@@ -345,7 +345,7 @@ def _permission(value: Any) -> Permission:
         raise Wrong(f"must be an object with allow or deny, and addresses, not {values.kind(value)}")
     for key in value:
         if key not in ("allow", "deny", "addresses"):
-            raise Wrong("unknown key; known are allow, deny, addresses", key)
+            raise values.unknown_key(key, ("allow", "deny", "addresses"))
     if ("allow" in value) == ("deny" in value):
         raise Wrong("must have allow or deny, and not both")
     effect: Effect = "allow" if "allow" in value else "deny"

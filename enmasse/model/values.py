@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
+
+from enmasse.text import did_you_mean
 
 _SIZE = re.compile(r"([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _UNITS = {None: 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -17,6 +21,17 @@ class Wrong(ValueError):
     def __init__(self, reason: str, *path: str) -> None:
         super().__init__(reason)
         self.path = path
+
+
+def unknown_key(key: str, known: Iterable[str], of: str = "known are") -> Wrong:
+    """Return the error of a key that is not in `known`, with the one that may be meant."""
+    return Wrong(_unknown_key(key[:60], tuple(known), of), key)
+
+
+@lru_cache
+def _unknown_key(key: str, known: tuple[str, ...], of: str) -> str:
+    hint = did_you_mean(key, known)
+    return f"unknown key; {of} {', '.join(known)}" + (f" ({hint[1].lower()}{hint[2:]})" if hint else "")
 
 
 def kind(value: Any) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +20,7 @@ from enmasse.testing import free_offset, operator_headers
 from tests.kit import processes
 from tests.kit.waiting import wait_for
 
-__all__ = ["ENMASSE", "FAKE_UP", "Up", "address", "alive", "enmasse", "free_offset", "wait_for"]
+__all__ = ["ENMASSE", "FAKE_UP", "Up", "address", "alive", "enmasse", "free_offset", "on_a_terminal", "wait_for"]
 
 FAKE_UP = processes.Program((str(Path(__file__).with_name("fakes") / "up.py"),), ("enmasse.supervisor.start",))
 ENMASSE = str(Path(sys.executable).with_name("enmasse"))
@@ -49,6 +54,25 @@ def enmasse(
         timeout=seconds,
         env={**os.environ, **(env or {})},
     )
+
+
+def on_a_terminal(*arguments: object, env: dict[str, str], columns: int = 80) -> str:
+    """What a command writes on a terminal."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [ENMASSE, *map(str, arguments)]
+    environment = {**os.environ, **env}
+    for name in ("COLUMNS", "LINES"):  # these would win over the terminal's size
+        environment.pop(name, None)
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
+        os.close(slave)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: nobody has the terminal any more
+            while data := os.read(master, 65536):
+                shown += data
+    os.close(master)
+    assert process.returncode in (0, 1)
+    return shown.decode().replace("\r\n", "\n")
 
 
 class Up:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import proton
 import pytest
 
 from enmasse.cli.common import OPERATORS_PORT
@@ -29,6 +30,14 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "status": ("--json", "--port-offset", "{offset}"),
     "scale": ("router=1", "--port-offset", "{offset}"),
     "address": ("list", "--config", "{config}", "--json"),
+    "down": ("--port-offset", "{offset}"),
+    "logs": ("--data", "{folder}", "--port-offset", "{offset}"),
+    "flavor": ("list", "--config", "{config}", "--json"),
+    "config": ("check", "{config}", "--port-offset", "{offset}"),
+    "version": ("--port-offset", "{offset}"),
+    "help": ("send",),
+    "request": ("-a", "127.0.0.1:{port}/q", "--subject", "sessions", "--timeout", "60"),
+    "reply": ("-a", "127.0.0.1:{port}/q", "--count", "1", "--timeout", "60"),
     "user": ("list", "--config", "{config}", "--json"),
     "subscription": ("list", "--json", "--port-offset", "{operators}"),
     "retained": ("list", "--json", "--port-offset", "{operators}"),
@@ -88,6 +97,8 @@ def configuration(folder: Path) -> Path:
     (config / "addresses.json").write_text('{"a": {"type": "anycast"}}')
     (config / "flavors.json").write_text("{}")
     (config / "users.json").write_text('{"alice": {}}')
+    (folder / "logs").mkdir()
+    (folder / "logs" / "a.log").write_text("line\n")
     return config
 
 
@@ -214,6 +225,117 @@ def not_scaled(folder: Path) -> int:
 @case("scale", 4)
 def scale_of_nothing(folder: Path) -> int:
     return of("scale", "router=1", "--port-offset", free_offset())
+
+
+@case("down", 0)
+def ended(folder: Path) -> int:
+    with running(folder) as up:
+        return of("down", "--port-offset", up.offset)
+
+
+@case("down", 3)
+def not_waited_for(folder: Path) -> int:
+    with running(folder) as up:
+        return of("down", "--timeout", 0, "--port-offset", up.offset)
+
+
+@case("down", 4)
+def end_of_nothing(folder: Path) -> int:
+    return of("down", "--port-offset", free_offset())
+
+
+@case("logs", 0)
+def logs_shown(folder: Path) -> int:
+    configuration(folder)
+    return of("logs", "--data", folder)
+
+
+@case("logs", 1)
+def no_such_log(folder: Path) -> int:
+    configuration(folder)
+    return of("logs", "none", "--data", folder)
+
+
+@case("flavor", 0)
+def flavor_added(folder: Path) -> int:
+    return of("flavor", "add", "f", "--template", "queue-inmemory", "--config", configuration(folder))
+
+
+@case("flavor", 1)
+def no_such_flavor(folder: Path) -> int:
+    return of("flavor", "show", "f", "--config", configuration(folder))
+
+
+@case("config", 0)
+def valid_configuration(folder: Path) -> int:
+    return of("config", "check", configuration(folder))
+
+
+@case("config", 1)
+def invalid_configuration(folder: Path) -> int:
+    config = configuration(folder)
+    (config / "flavors.json").write_text("{")
+    return of("config", "check", config)
+
+
+@case("version", 0)
+def version_shown(folder: Path) -> int:
+    return of("version", "--port-offset", free_offset())
+
+
+@case("help", 0)
+def help_shown(folder: Path) -> int:
+    return of("help", "send")
+
+
+def asking(link: ControlLink) -> None:
+    """A peer that has one request, and accepts its reply."""
+    if isinstance(link, ControlSender):
+        link.accept()
+        link.send(proton.Message(body="?", reply_to="replies", correlation_id="1"))
+        return
+    assert isinstance(link, ControlReceiver)
+    link.on_message = Delivery.accept
+    link.accept()
+    link.window = 1
+    link.grant(1)
+
+
+@case("request", 0)
+def request_answered(folder: Path) -> int:
+    with peer(answering(ANSWERS)) as port:
+        return of("request", "-a", f"127.0.0.1:{port}/q", "--subject", "sessions", "--timeout", 60)
+
+
+@case("request", 1)
+def request_rejected(folder: Path) -> int:
+    with peer(answering({})) as port:
+        return of("request", "-a", f"127.0.0.1:{port}/q", "--timeout", 60)
+
+
+@case("request", 3)
+def request_without_reply(folder: Path) -> int:
+    def taken(link: ControlLink) -> None:
+        if isinstance(link, ControlSender):
+            link.proton_link.source.address = "replies"
+            link.accept()
+        else:
+            taking(lambda delivery, _: delivery.accept())(link)
+
+    with peer(taken) as port:
+        return of("request", "-a", f"127.0.0.1:{port}/q", "--timeout", PASSES)
+
+
+@case("reply", 0)
+def reply_accepted(folder: Path) -> int:
+    with peer(asking) as port:
+        return of("reply", "-a", f"127.0.0.1:{port}/q", "--count", 1, "--timeout", 60)
+
+
+@case("reply", 3)
+def no_request(folder: Path) -> int:
+    with peer(giving()) as port:
+        return of("reply", "-a", f"127.0.0.1:{port}/q", "--count", 1, "--timeout", 0.5)
 
 
 @case("address", 0)
@@ -484,7 +606,7 @@ def answered(command: str) -> Case:
     return run
 
 
-def request_refused(command: str) -> Case:
+def not_done(command: str) -> Case:
     def run(folder: Path) -> int:
         with peer(answering({})) as port:
             return of(command, *ASKS[command], "--port-offset", port - OPERATORS_PORT)
@@ -503,7 +625,7 @@ def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess
         arguments = [option.format(folder=folder, **given) for option in OPTIONS[command]]
         return processes.run(processes.COMMAND, command, *arguments, stdout=stdout)
 
-    if command == "scale":
+    if command in ("scale", "down"):
         with running(folder) as up:
             return run(offset=up.offset)
     if command in ASKS:
@@ -512,8 +634,10 @@ def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess
     if command in ("publish", "subscribe"):
         with mqtt_peer(Broker(*["x" * 1000] * 100)) as port:
             return run(port=port)
-    if command in ("send", "receive", "bench"):
+    if command in ("send", "receive", "request", "reply", "bench"):
         peers = {
+            "request": answering(ANSWERS),
+            "reply": asking,
             "send": taking(lambda delivery, _: delivery.accept()),
             "receive": giving(*["x" * 1000] * 100),
             "bench": passing_on(),
@@ -552,10 +676,12 @@ def interrupted(command: str) -> Case:
 
     def run(folder: Path) -> int:
         arguments: tuple[str, ...] = OPTIONS[command]
-        if command == "init":  # waits for nobody
-            return interrupted_at_an_import(["init", str(folder / "new")])
-        if command in ("address", "user"):
+        if command in ("init", "help"):  # waits for nobody
+            return interrupted_at_an_import([command, str(folder / "new")])
+        if command in ("address", "flavor", "user"):
             arguments = ("list", "--port-offset", "{offset}")
+        if command in ("config", "logs"):  # which ask where the suite has its files
+            arguments = (*(["check"] if command == "config" else []), "--port-offset", "{offset}")
         with socket.socket() as silent:
             offset = free_offset()
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -613,7 +739,10 @@ def waiting_for_a_suite(folder: Path) -> int:
     return process.returncode
 
 
-_EACH = ("init", "up", "status", "scale", "address", "user", *ASKS, "send", "receive", "publish", "subscribe", "bench")
+_EACH = (
+    "init", "up", "down", "status", "logs", "scale", "address", "flavor", "config", "user", *ASKS, "send", "receive",
+    "request", "reply", "publish", "subscribe", "bench", "version", "help",
+)  # fmt: skip
 for name in _EACH:
     case(name, 2)(wrong_usage(name))
     if name != "up":
@@ -623,9 +752,9 @@ for name in _EACH:
 case("deploy", 2)(wrong_usage("deploy"))
 for name in ASKS:
     case(name, 0)(answered(name))
-    case(name, 1)(request_refused(name))
+    case(name, 1)(not_done(name))
     case(name, 4)(nobody_to_ask(name))
-for name in ("send", "receive", "bench"):
+for name in ("send", "receive", "request", "reply", "bench"):
     case(name, 4)(no_connection(name))
     case(name, 4)(address_refused(name))
 for name in ("publish", "subscribe"):

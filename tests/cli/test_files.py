@@ -183,7 +183,8 @@ def test_list_and_show_without_a_suite(folder: Path) -> None:
     ]
     assert re.search(r"myqueue +queue +small-persisted-queue", edit(folder, "list").stdout)
     shown = json.loads(edit(folder, "show", "mytopic", "--json").stdout)
-    assert shown["configured"] == {"type": "topic", "flavor": "small-persisted-topic"} and shown["status"] is None
+    wanted = {"type": "topic", "flavor": "small-persisted-topic", "mqttDefault": True}
+    assert shown["configured"] == wanted and shown["status"] is None
     assert edit(folder, "show", "mytopic").returncode == 0
     assert "memory" not in edit(folder, "show", "mytopic").stdout
     assert edit(folder, "add", "quick", "--type", "queue", "--flavor", "vanilla-queue").returncode == 0

@@ -110,7 +110,8 @@ def test_only_the_entry_points_are_shown(up: Up) -> None:
     welcome(up)
     internal = set(json.loads((up.data / "run" / "ports.json").read_text()).values()) | {5673 + up.offset}
     shown = enmasse("status", env={"ENMASSE_PORT_OFFSET": str(up.offset)}).stdout
-    assert shown.splitlines()[:4] == [
+    assert re.match("ready: [0-9]+ of [0-9]+ components, ([0-9]+) of \\1 addresses, ", shown)
+    assert shown.splitlines()[2:6] == [
         f"AMQP   amqp://127.0.0.1:{5672 + up.offset}",
         f"MQTT   mqtt://127.0.0.1:{1883 + up.offset}",
         f"WS     ws://127.0.0.1:{8083 + up.offset}/mqtt",
@@ -133,6 +134,14 @@ def test_other_commands_find_the_suite_by_its_variable(up: Up) -> None:
     there = {"ENMASSE_ADDRESS": f"127.0.0.1:{5672 + up.offset}/myqueue"}
     assert enmasse("send", "a body", env=there).returncode == 0
     assert enmasse("receive", env={**there, "ENMASSE_COUNT": "1", "ENMASSE_TIMEOUT": "60"}).stdout == "a body\n"
+
+
+def test_devices_may_publish_to_any_topic_without_any_configuration(up: Up) -> None:
+    here = {"ENMASSE_PORT_OFFSET": str(up.offset)}
+    told = enmasse("publish", "sensors/temp", "21", "--retain", env=here)
+    assert told.returncode == 0, told.stderr
+    assert enmasse("subscribe", "sensors/#", "--count", "1", "--timeout", "60", env=here).stdout == "21\n"
+    assert enmasse("publish", "sensors/temp", "", "--retain", env=here).returncode == 0
 
 
 def test_existing_files_are_left_alone(tmp_path: Path) -> None:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -14,9 +23,11 @@ from hypothesis import strategies as st
 from enmasse.aio.client import connect
 from enmasse.amqp.message import Message, Sections
 from enmasse.amqp.performatives import ACCEPTED
+from enmasse.cli.commands import COMMANDS, group
+from enmasse.cli.examples import EXAMPLES
 from tests.amqp.codec_values import same
 from tests.amqp.messages import identical, messages
-from tests.cli.running import Up, enmasse
+from tests.cli.running import ENMASSE, Up, enmasse, on_a_terminal, wait_for
 from tests.kit.running import run
 
 QUEUE, TOPIC = "small-persisted-queue", "small-persisted-topic"
@@ -219,3 +230,194 @@ def test_unsubscribe_prints_all_that_a_durable_subscription_holds(tool: Tool) ->
     assert tool("receive", *durable, "--unsubscribe", "--count", "1") == "b\n"
     tool("receive", *durable, "--unsubscribe", "--count", "1", status=1)
     assert "[subscription.name.unknown]" in tool.stderr
+
+
+def test_a_request_gets_the_reply_of_a_program_that_answers(tool: Tool) -> None:
+    with ThreadPoolExecutor() as pool:
+        answering = pool.submit(Tool(tool.up), "reply", "direct", "--count", "2", "--subject", "re", "--timeout", "60")
+        assert tool("request", "direct", "what?", "--timeout", "60") == "what?\n"
+        found = json.loads(tool("request", "direct", "--json", "--file", "-", "--correlation-id", "7", input="x"))
+        assert (found["body"], found["subject"], found["correlation_id"]) == ("x", "re", "7")
+        assert answering.result() == "what?\nx\n"
+    tool("request", "two", "x", "--timeout", "0.5", status=3)
+    assert "[messages.reply.missing]" in tool.stderr
+    assert tool("reply", "two", "late", "--count", "1") == "x\n"  # the queue kept it; the client is gone
+    assert "was not accepted" in tool.stderr
+    tool("send", "two", "no address for replies")
+    tool("reply", "two", "--timeout", "0.5")
+    assert "without reply-to was rejected" in tool.stderr
+    tool("request", "two", "x", "--reply-to", "one", status=2)
+
+
+def test_addresses_are_listed_by_pattern_state_and_depth(tool: Tool) -> None:
+    tool("send", "two", "--count", "3")
+    tool("send", "one", "x")
+
+    def names(*words: str) -> list[str]:
+        return [row["name"] for row in json.loads(tool("address", "list", "--json", *words))["addresses"]]
+
+    wait_for(lambda: names("--sort", "depth")[:2] == ["two", "one"], what="the depths")
+    assert names("t*", "d?ad") == ["two", "dead"]
+    assert names("--sort", "name") == sorted(ADDRESSES)
+    assert names("--not-ready") == names("x*") == []
+
+
+def test_a_changed_address_applies_and_wrong_keys_change_nothing(tool: Tool) -> None:
+    file = tool.up.config / "addresses.json"
+    before = file.read_text()
+    assert tool("address", "set", "two", "maxSize=1Mi", 'messageTtl={"maximum": 60000}') == f"changed two in {file}\n"
+    tool("status", "--wait", "60")
+    assert json.loads(file.read_text())["two"] == ADDRESSES["two"] | {
+        "maxSize": "1Mi", "messageTtl": {"maximum": 60000}
+    }  # fmt: skip
+    tool("address", "set", "two", "maxSise=1", status=1)
+    assert "did you mean 'maxSize'?" in tool.stderr
+    tool("address", "set", "tow", "maxSize=1", status=1)
+    assert "Did you mean 'two'?" in tool.stderr
+    tool("address", "set", "two", "maxSize", status=2)
+    tool("address", "set", "two", "maxSize=", "messageTtl=")
+    assert json.loads(file.read_text()) == json.loads(before)
+    tool("status", "--wait", "60")
+
+
+def test_an_address_that_is_not_there_names_the_one_that_may_be_meant(tool: Tool) -> None:
+    for words in (("send", "onne", "x"), ("receive", "onne"), ("request", "onne")):
+        tool(*words, status=4)
+        assert "Did you mean 'one'?" in tool.stderr
+    tool("address", "show", "onne", status=1)
+    assert "Did you mean 'one'?" in tool.stderr
+
+
+def test_flavors_of_the_running_suite(tool: Tool) -> None:
+    tool("flavor", "add", "more", "--template", "queue-inmemory", "MEMORY=64Mi")
+    tool("flavor", "set", "more", "MEMORY=128Mi", "BROKERS=2")
+    assert json.loads(tool("flavor", "show", "more", "--json")) == {
+        "name": "more", "type": "queue", "templateName": "queue-inmemory",
+        "templateParameters": {"MEMORY": "128Mi", "BROKERS": 2}, "addresses": [],
+    }  # fmt: skip
+    tool("flavor", "set", "more", "MEMROY=1", status=1)
+    tool("flavor", "set", "mroe", "MEMORY=1Mi", status=1)
+    assert "Did you mean 'more'?" in tool.stderr
+    tool("flavor", "add", "more", "--template", "queue-inmemory", status=1)
+    tool("flavor", "remove", QUEUE, status=1)
+    assert "3 addresses use" in tool.stderr
+    assert QUEUE in tool("flavor", "list")
+    tool("flavor", "set", "more", "MEMORY=", "BROKERS=")
+    assert "templateParameters" not in json.loads((tool.up.config / "flavors.json").read_text())["more"]
+    tool("flavor", "remove", "more")
+    tool("status", "--wait", "60")
+
+
+def test_the_configuration_of_the_running_suite_is_checked(tool: Tool, tmp_path: Path) -> None:
+    assert json.loads(tool("config", "check", "--json")) == {
+        "valid": {"addresses": 5, "flavors": 6, "brokers": 0, "users": 0, "issuers": 0}, "errors": [],
+    }  # fmt: skip
+    for name in ("addresses.json", "flavors.json"):
+        (tmp_path / name).write_text((tool.up.config / name).read_text())
+    (tmp_path / "addresses.json").write_text('{"a": {"type": "queue", "flavour": "x"}, "b": {"type": "anycast"}}')
+    tool("config", "check", str(tmp_path), status=1)
+    assert "addresses.json:1: a.flavour: unknown key" in tool.stderr
+    (tmp_path / "flavors.json").write_text("{")
+    tool("config", "check", str(tmp_path), status=1)
+    tool("config", "check", str(tmp_path / "none"), status=1)
+
+
+def test_logs_of_components_in_the_order_of_time(tool: Tool) -> None:
+    shown = tool("logs", "--lines", "1000").splitlines()
+    assert len({line.split()[1] for line in shown} & {"enmasse", "configserv", "storage_controller", "subserv"}) > 1
+    assert [line[:12] for line in shown] == sorted(line[:12] for line in shown)
+    assert all(" configserv " in line for line in tool("logs", "configserv").splitlines())
+    assert len(tool("logs", "enmasse", "--lines", "2", "--json").splitlines()) == 2
+    assert all(json.loads(line)["event"] for line in tool("logs", "--data", str(tool.up.data), "--json").splitlines())
+    tool("logs", "rooter", status=1)
+    assert "Did you mean 'router-0'?" in tool.stderr
+
+
+def test_logs_follow(tool: Tool) -> None:
+    command = [ENMASSE, "logs", "-f", "audit", "--lines", "0", *tool.here]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        lines: list[str] = []
+        assert process.stdout is not None
+        reader = threading.Thread(target=lambda: lines.extend(iter(process.stdout.readline, "")))  # type: ignore[union-attr]  # a pipe
+        reader.start()
+
+        def told() -> bool:
+            tool.up.http("/api/force", {"addresses": ["scratch"]})
+            return bool(lines)
+
+        wait_for(told, "a line of the audit log")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        reader.join(60)
+
+
+def test_status_begins_with_a_sum_and_fits_the_terminal(tool: Tool) -> None:
+    lines = on_a_terminal("status", *tool.here, env={"NO_COLOR": "1"}, columns=60).splitlines()
+    assert re.match(r"ready: (\d+) of \1 components, 5 of 5 addresses, ", lines[0])
+    assert max(map(len, lines)) <= 60
+    assert "small-persisted-queue" in tool("status")  # whole to a program
+
+
+def test_status_is_shown_again_when_it_changes(tool: Tool) -> None:
+    with subprocess.Popen([ENMASSE, "status", "--watch", "--json", *tool.here], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        tool("send", "two", "x")
+        while json.loads(process.stdout.readline()) == first:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    tool("status", "--watch", "--wait", "1", status=2)
+
+
+def test_a_terminal_gets_a_hint_before_input_is_read(tool: Tool) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([ENMASSE, "send", "one", *tool.here], stdin=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        assert b"Type a message a line. Ctrl-D" in process.stderr.readline()
+        os.write(ours, b"typed\n\x04")
+        assert process.wait(60) == 0
+    os.close(ours)
+    assert [row["body"] for row in tool.rows("one")] == ["typed"]
+
+
+def test_versions(tool: Tool) -> None:
+    found = json.loads(tool("version", "--json"))
+    assert found["version"] == found["suite"]
+    assert f"the running suite is {found['suite']}" in tool("version")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_are_valid_and_shown(name: str) -> None:
+    shown = enmasse("help", name).stdout
+    assert "Examples:" in shown and "Usage: enmasse" in shown
+    for line, _ in EXAMPLES[name]:
+        for part in line.split(" | "):
+            words = shlex.split(part)
+            if words[0] != "enmasse":
+                continue
+            assert part in shown.replace("\n", "")
+            found: Any = group
+            context = click.Context(group, info_name="enmasse")
+            rest = words[1:]
+            while isinstance(found, click.Group):
+                _, found, rest = found.resolve_command(context, rest)
+            found.make_parser(context).parse_args(rest)
+
+
+def test_examples_of_a_command_of_a_group() -> None:
+    assert "address add orders" in enmasse("help", "address", "add").stdout
+    assert "Did you mean 'address'?" in enmasse("help", "adres").stderr
+    assert "Did you mean 'send'?" in enmasse("sned").stderr
+
+
+def test_down_ends_the_suite_and_says_when_there_is_none(empty_config: Path, tmp_path: Path) -> None:
+    with Up(empty_config, tmp_path / "data", fake=True) as up:
+        up.feed()
+        up.until_ready()
+        here = ("--port-offset", str(up.offset))
+        assert enmasse("down", *here).stdout == "stopped\n"
+        assert up.process.wait(60) == 0
+        again = enmasse("down", *here)
+        assert again.returncode == 4 and "[suite.http.unreachable]" in again.stderr

@@ -1,0 +1,78 @@
+"""`enmasse config check [DIR]`: the files of a configuration, without applying them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from enmasse.cli.common import FAILED, end, port_offset, report
+from enmasse.cli.folders import edited_folder
+from enmasse.errors import marked
+
+if TYPE_CHECKING:
+    from enmasse.model.configuration import Content
+
+
+@click.group(name="config", short_help="Check the files of a configuration.")
+def command() -> None:
+    """Check the files of a configuration."""
+
+
+@command.command("check")
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@port_offset
+def check(folder: Path | None, as_json: bool, offset: int) -> None:
+    """Check all files in DIR as the suite reads them, without applying them. Without DIR: those that `enmasse address`
+    works on.
+
+    Exit status 0: all entries would apply. 1: errors, each on a line of stderr with file, line, entry and field.
+    """
+    import msgspec
+
+    from enmasse.model.configuration import Applied, apply
+    from enmasse.text import counted
+
+    folder = edited_folder(folder, offset)
+    if not folder.is_dir():
+        end(
+            "configuration.folder.missing",
+            f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.",
+        )
+    applied = apply(_contents(folder), Applied())
+    problems = sorted(set(applied.problems))
+    state = applied.state
+    found = {
+        "addresses": len(state.addresses), "flavors": len(state.flavors), "brokers": len(state.brokers or ()),
+        "users": len(state.users or ()), "issuers": len(state.issuers or ()),
+    }  # fmt: skip
+    if as_json:
+        click.echo(json.dumps({"valid": found, "errors": [msgspec.to_builtins(problem) for problem in problems]}))
+    else:
+        names = {"addresses": "address"}
+        shown = [counted(number, names.get(key, key[:-1]), key) for key, number in found.items() if number]
+        click.echo(f"{folder}: {', '.join(shown) or 'nothing'} valid, {counted(len(problems), 'error')}")
+    if problems and not as_json:
+        for problem in problems[:-1]:
+            report(str(problem))
+        report(marked("configuration.file.invalid", str(problems[-1])))
+    sys.exit(FAILED if problems else 0)
+
+
+def _contents(folder: Path) -> dict[str, Content]:
+    from enmasse.files import read_file
+    from enmasse.model.configuration import FILES, Unreadable
+
+    found: dict[str, Content] = {}
+    for name in FILES:
+        try:
+            found[name] = read_file(folder / name)
+        except FileNotFoundError:
+            found[name] = None
+        except OSError as error:
+            found[name] = Unreadable(error.strerror or str(error))
+    return found

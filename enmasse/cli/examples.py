@@ -1,0 +1,87 @@
+"""Examples of commands, which `enmasse help COMMAND` shows: line and remark. Tests check that each is valid."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, list[tuple[str, str]]] = {
+    "": [
+        ("enmasse up", "run the suite"),
+        ("enmasse status --wait 60", "wait until it is ready"),
+        ("enmasse send myqueue hello", "send a message"),
+        ("enmasse receive myqueue --count 1", "receive it"),
+    ],
+    "init": [("enmasse init ./config", "then: enmasse up --config ./config --data ./data")],
+    "up": [
+        ("enmasse up", "the configuration is in ~/.config/enmasse"),
+        ("enmasse up --config ./config --data ./data --port-offset 100", ""),
+        ("enmasse up --tls auto --listen 0.0.0.0", "clients of other machines, with users and TLS"),
+    ],
+    "down": [("enmasse down", "")],
+    "status": [
+        ("enmasse status", ""),
+        ("enmasse status --wait 60", "until the files are applied and everything is ready"),
+        ("enmasse status --watch", "until Ctrl-C"),
+        ("enmasse status --json", ""),
+    ],
+    "logs": [
+        ("enmasse logs", "the last lines of all components"),
+        ("enmasse logs -f router", ""),
+        ("enmasse logs audit --lines 20", ""),
+    ],
+    "scale": [("enmasse scale mqtt_gateway=2", "")],
+    "address": [
+        ("enmasse address list 'orders*' --sort depth", ""),
+        ("enmasse address list --not-ready", ""),
+        ("enmasse address show orders", ""),
+        ("enmasse address add orders --type queue --flavor small-persisted-queue --set deadletter=dead", ""),
+        ("enmasse address set orders maxSize=1Gi fullPolicy=FAIL", ""),
+        ("enmasse address set orders deadletter=", "removes the key"),
+        ("enmasse address remove orders", "kept until it is empty"),
+        ("enmasse address remove orders --force", "deletes its messages"),
+    ],
+    "flavor": [
+        ("enmasse flavor list", ""),
+        ("enmasse flavor show small-persisted-queue", ""),
+        ("enmasse flavor add big --template queue-persisted STORAGE_CAPACITY=50Gi BROKERS=2", ""),
+        ("enmasse flavor set big BROKERS=3", ""),
+        ("enmasse flavor remove big", ""),
+    ],
+    "config": [("enmasse config check ./config", "without applying it")],
+    "user": [
+        ("enmasse user add alice", "asks for a password"),
+        ("enmasse user allow alice send,recv 'orders/#'", ""),
+        ("enmasse user check alice send orders/eu", ""),
+    ],
+    "subscription": [
+        ("enmasse subscription list", ""),
+        ("enmasse subscription delete mqtt.thermo --force", "with its messages"),
+    ],
+    "retained": [("enmasse retained list 'home/#'", ""), ("enmasse retained clear home/kitchen", "")],
+    "mqtt": [("enmasse mqtt clients --all", ""), ("enmasse mqtt disconnect thermo", "")],
+    "send": [
+        ("enmasse send orders '{\"id\": 7}' --content-type application/json", ""),
+        ("enmasse send orders --file picture.png", ""),
+        ("tail -f file | enmasse send orders", "a message a line"),
+        ("enmasse receive one --json --timeout 1 | enmasse send other --json", "the same messages"),
+    ],
+    "receive": [
+        ("enmasse receive orders --count 10 --timeout 5", ""),
+        ("enmasse receive orders --browse --json", "look, and leave them there"),
+        ("enmasse receive orders --reject --count 1", "to the dead-letter queue"),
+        ("enmasse receive news --durable mine --container me", "a durable subscription"),
+    ],
+    "request": [("enmasse request prices apples --timeout 5", "")],
+    "reply": [("enmasse reply prices '1.20'", "the same to each request"), ("enmasse reply prices", "an echo")],
+    "publish": [
+        ("enmasse publish home/kitchen 21.5 --retain", ""),
+        ("tail -f file | enmasse publish home/log --qos 0", "a message a line"),
+    ],
+    "subscribe": [
+        ("enmasse subscribe 'home/#' -v", "with topics"),
+        ("enmasse subscribe orders -i shop-1 --session-expiry 3600", "continues later with what arrived meanwhile"),
+        ("enmasse subscribe orders -i shop-1 --unsubscribe", "prints what waits, then deletes the session"),
+    ],
+    "deploy": [("enmasse deploy --namespace messaging --set image.repository=registry.example.com/team", "")],
+    "bench": [("enmasse bench orders --seconds 5", "the address must be empty")],
+    "version": [("enmasse version", "")],
+    "help": [("enmasse help address add", "")],
+}
