@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import hmac
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from enmasse import metrics, settings
+from enmasse import __version__, metrics, settings, tls
 from enmasse.identity.operator import BEARER, read_line
 from enmasse.process import cannot_listen
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
@@ -24,6 +26,7 @@ from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer,
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+LAGS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 HEARTBEAT = 1.0
 """Seconds between two beats of the event loop."""
 BLOCKED = 10.0
@@ -48,6 +51,8 @@ class Heartbeat:
         self._blocked_seconds = blocked_seconds
         self._timer: asyncio.TimerHandle | None = None
         self._last = 0.0
+        self.lag = metrics.Histogram(LAGS)
+        """How late the beats were."""
         self._beat()
 
     def stop(self) -> None:
@@ -63,7 +68,10 @@ class Heartbeat:
         return plain(503, f"the event loop has been blocked for {still:.0f} s")
 
     def _beat(self) -> None:
-        self._last = time.monotonic()
+        now = time.monotonic()
+        if self._last:
+            self.lag.observe(max(0.0, now - self._last - HEARTBEAT))
+        self._last = now
         self._timer = self._loop.call_later(HEARTBEAT, self._beat)
 
 
@@ -159,7 +167,22 @@ class Health:
     async def _families(self, names: frozenset[str]) -> list[Metric]:
         """Return all families of metrics, or those of these names; a service that yields its families does not make the
         rest."""
-        return metrics.select(self.metrics(), names) if names else list(self.metrics())
+        families = chain(self.metrics(), common(self._heartbeat.lag))
+        return metrics.select(families, names) if names else list(families)
+
+
+def common(lag: metrics.Histogram) -> Iterator[Metric]:
+    """Yield the metrics that every process has. `lag`: of its event loop."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"
+    yield metrics.gauge(
+        "enmasse_build_info", "1; the release and the Python that runs it.",
+        [({"version": __version__, "python": version}, 1)],
+    )  # fmt: skip
+    yield lag.family("enmasse_loop_lag_seconds", "How late the event loop was, once a second.")
+    yield metrics.gauge(
+        "enmasse_certificate_expiry_timestamp_seconds", "When the first certificate of a file expires.",
+        [({"file": file}, at) for file, at in tls.expiries()],
+    )  # fmt: skip
 
 
 def _state(ready: bool, detail: str, endpoints: Mapping[str, str], counts: Mapping[str, int]) -> Response:

@@ -6,12 +6,16 @@ each start 16 ms, and many a suite is never scraped. docs/metrics.md has the mea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+T = TypeVar("T")
+OTHERS: Final = "(others)"
+"""Label of what has no series of its own."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Samples = Iterable[tuple[dict[str, str], float]]
@@ -29,6 +33,42 @@ def counter(name: str, help_text: str, samples: Samples) -> Metric:
     if not name.endswith("_total"):
         raise ValueError(f"the counter {name} must be named {name}_total")
     return _family(name.removesuffix("_total"), name, help_text, "counter", samples)
+
+
+class Histogram:
+    """Counts of observations in buckets. `bounds`: their upper bounds, ascending. One observation is a bisection."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def family(self, name: str, help_text: str) -> Metric:
+        """Return the family, a histogram of Prometheus."""
+        from prometheus_client.core import Metric
+
+        family, count = Metric(name, help_text, "histogram"), 0
+        for bound, more in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+            count += more
+            family.add_sample(f"{name}_bucket", {"le": bound}, count)
+        family.add_sample(f"{name}_count", {}, count)
+        family.add_sample(f"{name}_sum", {}, self._sum)
+        return family
+
+
+def largest(values: Mapping[str, T], most: int, size: Callable[[T], float]) -> list[tuple[str, list[T]]]:
+    """Return the `most` largest values with their names, and OTHERS with the rest of them, if there are more: series
+    are bounded, and their sums stay right."""
+    if len(values) <= most:
+        return [(name, [value]) for name, value in values.items()]
+    names = sorted(values, key=lambda name: (-size(values[name]), name))
+    found = [(name, [values[name]]) for name in names[:most]]
+    return [*found, (OTHERS, [values[name] for name in names[most:]])]
 
 
 def single(value: float) -> Samples:

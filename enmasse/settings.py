@@ -31,6 +31,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """File with the process's own credential (enmasse/identity/credentials.py); None: it authenticates nowhere."""
     metrics_secret: str | None = None
     """File with the line that requests for /metrics must have as a bearer token; None: every peer may read them."""
+    metrics_addresses: Annotated[int, msgspec.Meta(ge=0)] = 1000
+    """Addresses with metrics of their own; the others are counted together."""
     audit: str | None = None
     """File to which audit events are appended; None: they are in the log."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from enmasse import log as logs
 
@@ -14,6 +16,7 @@ CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20"
 """Ciphers of TLS 1.2: forward secrecy and authenticated encryption. Those of TLS 1.3 all have both."""
 
 Stamp = tuple[int, int, int] | None
+_followed: weakref.WeakSet[Followed] = weakref.WeakSet()
 
 
 def listener_context() -> ssl.SSLContext:
@@ -57,17 +60,18 @@ class Followed:
     """
 
     def __init__(self, files: Iterable[str], make: Callable[[], ssl.SSLContext]) -> None:
-        self._files = tuple(files)
+        self.files = tuple(files)
         self._make = make
         self._seen = self._stamps()
         self._context = make()
+        _followed.add(self)
 
     def current(self) -> ssl.SSLContext:
         """Return the context for the next connection."""
         stamps = self._stamps()
         if stamps != self._seen:
             changed = ", ".join(
-                file for file, *both in zip(self._files, self._seen, stamps, strict=True) if len(set(both)) > 1
+                file for file, *both in zip(self.files, self._seen, stamps, strict=True) if len(set(both)) > 1
             )
             self._seen = stamps
             try:
@@ -90,7 +94,20 @@ class Followed:
         return listener
 
     def _stamps(self) -> tuple[Stamp, ...]:
-        return tuple(map(stamp, self._files))
+        return tuple(map(stamp, self.files))
+
+
+def expiries() -> Iterator[tuple[str, float]]:
+    """Yield the files with certificates that this process uses, and when the first of each expires (seconds since
+    1970). Files that have none, such as those of keys, are left out."""
+    from cryptography import x509
+
+    for file in sorted({file for each in _followed for file in each.files}):
+        try:
+            found = x509.load_pem_x509_certificates(Path(file).read_bytes())
+        except (OSError, ValueError):
+            continue
+        yield file, min(each.not_valid_after_utc.timestamp() for each in found)
 
 
 def server(cert: str, key: str | None, *, ca: str | None = None, required: bool = True) -> Followed:

@@ -1,17 +1,17 @@
-"""/metrics of the suite: the status JSON, the memory of the processes, and losses of the brokers."""
+"""/metrics of the suite: the status JSON, the memory of the processes, and families of its components."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from enmasse.identity.operator import BEARER
-from enmasse.metrics import counter, gauge, parse, single
+from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import PHASES
 from enmasse.supervisor.lines import INSECURE
 from enmasse.supervisor.status import Status
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 MAX_ADDRESSES = 1000
 """Number of addresses with series of their own; further ones count only in the sums."""
 LOSSES = ("artemis_lost_message_count", "artemis_damaged_places")
-"""Families that are taken over from the brokers."""
+PREFIXES = ("enmasse_", "mqtt_packets_")
+"""Families that are taken over from components: of these names, and those that begin so. What a component counts for
+itself (`enmasse_addresses` of the configuration service) is in the suite's own families."""
 COUNTS = {
     "clients": "MQTT clients connected.",
     "sessions": "MQTT sessions, those of clients that are away included.",
@@ -31,8 +33,9 @@ COUNTS = {
     "wills": "Wills that are kept.",
 }
 """Counts of the status → help of their families."""
-BROKER_SECONDS = 2.0
-MAX_ANSWER = 64 << 10
+SECONDS = 2.0
+"""Seconds for a component to answer."""
+MAX_ANSWER = 64 << 20
 
 
 def families(status: Status) -> Iterator[Metric]:
@@ -76,25 +79,52 @@ def families(status: Status) -> Iterator[Metric]:
     )  # fmt: skip
 
 
-def losses(brokers: Iterable[tuple[str, int]], secret: str) -> list[Metric]:
-    """Return the losses of the brokers at these (host, health port); blocks during the requests. Brokers that do not
-    answer in time are left out. `secret`: the operator's."""
-    found: dict[str, Metric] = {}
-    for host, port in brokers:
-        with contextlib.suppress(OSError, HTTPException, ValueError):
-            for family in parse(_get(host, port, "&".join(f"name[]={name}" for name in LOSSES), secret)):
-                if family.name in found:
-                    found[family.name].samples += family.samples
-                elif family.name in LOSSES:
-                    found[family.name] = family
-    return list(found.values())
+def of_components(components: Iterable[tuple[str, str, int]], own: Iterable[Metric], secret: str) -> bytes:
+    """Return families of the components, given by name, host and health port, in Prometheus' text format, each series
+    with the label `process`; blocks during the requests, which run side by side. Components that do not answer in time
+    are left out, and so are families that are among the suite's `own`. `secret`: the operator's."""
+    taken = {family.name for family in own}
+    families: dict[str, list[bytes]] = {}
+    targets = list(components)
+    with ThreadPoolExecutor(max_workers=max(1, min(8, len(targets)))) as pool:
+        answers = pool.map(lambda target: _get(target[1], target[2], secret), targets)
+        for (name, _, _), answer in zip(targets, answers, strict=True):
+            _merge(families, answer, name, taken)
+    return b"".join(line + b"\n" for lines in families.values() for line in lines)
 
 
-def _get(host: str, port: int, query: str, secret: str) -> bytes:
-    connection = HTTPConnection(host, port, timeout=BROKER_SECONDS)
+def _merge(families: dict[str, list[bytes]], answer: bytes, process: str, taken: Collection[str]) -> None:
+    """Add the wanted lines of an answer: text, which is not parsed, because there may be tens of thousands of them."""
+    label = b'process="%s"' % process.encode()
+    lines: list[bytes] | None = None
+    new = False
+    for line in answer.split(b"\n"):
+        if line.startswith(b"# HELP "):
+            name = line.split(b" ", 3)[2].decode()
+            new = name not in families
+            wanted = name in LOSSES or (name.startswith(PREFIXES) and name.removesuffix("_total") not in taken)
+            lines = families.setdefault(name, [line]) if wanted else None
+        elif line.startswith(b"# TYPE "):
+            if lines is not None and new:
+                lines.append(line)
+        elif line and lines is not None and not line.startswith(b"#"):
+            head, brace, rest = line.partition(b"{")
+            if brace:
+                lines.append(b"%b{%b,%b" % (head, label, rest))
+            else:
+                head, _, value = line.partition(b" ")
+                lines.append(b"%b{%b} %b" % (head, label, value))
+
+
+def _get(host: str, port: int, secret: str) -> bytes:
+    """Return what a component answers; empty if it does not."""
+    connection = HTTPConnection(host, port, timeout=SECONDS)
     try:
-        connection.request("GET", f"/metrics?{query}", headers={"Authorization": f"{BEARER}{secret}"})
-        return connection.getresponse().read(MAX_ANSWER)
+        connection.request("GET", "/metrics", headers={"Authorization": f"{BEARER}{secret}"})
+        response = connection.getresponse()
+        return response.read(MAX_ANSWER) if response.status == 200 else b""
+    except (OSError, HTTPException, ValueError):
+        return b""
     finally:
         connection.close()
 

@@ -172,10 +172,12 @@ class Supervisor:
             return self._routers.scale(count)
         return status.scale(self.components(), service, count)
 
-    def brokers(self) -> list[tuple[str, int]]:
-        """Return host and health port of each broker that serves HTTP."""
-        specs = [child.spec for child in self._brokers.children]
-        return [(LOOPBACK, spec.health_port) for spec in specs if BROKERS[spec.engine].serves_http]
+    def scraped(self) -> list[tuple[str, str, int]]:
+        """Return name, host and health port of each component that serves metrics."""
+        specs = [child.spec for child in self._children() if child.ready]
+        engines = [spec for spec in specs if spec.engine]
+        silent = {spec.name for spec in engines if spec.engine in BROKERS and not BROKERS[spec.engine].serves_http}
+        return [(spec.name, LOOPBACK, spec.health_port) for spec in specs if spec.name not in silent]
 
     async def force(self, names: list[str]) -> str | None:
         """Discard the messages of these addresses. Return the reason if that was refused."""

@@ -58,8 +58,8 @@ def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) 
     heartbeat = Heartbeat(loop)
     routes = _routes(suite)
 
-    async def collect() -> tuple[list[Metric], list[tuple[str, int]]]:
-        return list(metrics.families(suite.status())), suite.brokers()
+    async def collect() -> tuple[list[Metric], list[tuple[str, str, int]]]:
+        return list(metrics.families(suite.status())), suite.scraped()
 
     def answer(request: Request) -> Response:
         refusal = _refusal(request, suite.operator_secret)
@@ -69,8 +69,9 @@ def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) 
             return heartbeat.liveness()
         try:
             if (request.path, request.method) in (("/metrics", "GET"), ("/metrics", "HEAD")):
-                families, brokers = in_loop(loop, collect, LOOP_SECONDS)
-                return Response(200, CONTENT_TYPE, text([*families, *metrics.losses(brokers, suite.operator_secret)]))
+                families, scraped = in_loop(loop, collect, LOOP_SECONDS)
+                others = metrics.of_components(scraped, families, suite.operator_secret)
+                return Response(200, CONTENT_TYPE, text(families) + others)
             methods = routes.get(request.path)
             if methods is None:
                 return plain(404, "try /healthz, /api/status or /metrics")

@@ -78,7 +78,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     peers = peers_at(config.peers)
     following = process.spawn(peers.follow(), "file of peers") if isinstance(peers, Peers) else None
     server = BrokerServer(broker, loop, peers)
-    health.metrics = lambda: families(broker, server.clients)
+    health.metrics = lambda: families(broker, server.clients, server.live.oldest, config.metrics_addresses)
     host, port = settings.host_port(config.listen)
     try:
         port = await server.listen(host, port)

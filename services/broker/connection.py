@@ -160,8 +160,8 @@ class BrokerConnection(Handler):
         link.refuse(error)
 
     def _refused(self, what: str, error: AmqpError, link: Link | None = None) -> None:
-        """Note a refusal, unless that is logged as one of a process."""
-        if error.condition == amqp.UNAUTHORIZED_ACCESS and self._admission is not None:
+        """Note a refusal of a client, or of one behind a router. Processes of the suite log theirs."""
+        if self._admission is not None and not self.client.router:
             return
         terminus = None if link is None else link.remote_source if link.is_sender else link.remote_target
         self.client.note_refused(self.broker.refusals, what, error, address_of(terminus))

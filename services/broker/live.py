@@ -133,13 +133,13 @@ class LiveBroker:
                 "deadLettered": queue.killed,
                 "replaced": queue.replaced,
                 "lost": queue.lost,
-                "oldest": self._oldest(queue),
+                "oldest": self.oldest(queue),
                 "paused": queue.dispatcher.paused,
                 "stalled": queue.dispatcher.stalled,
             },
         )
 
-    def _oldest(self, queue: Queue) -> float | None:
+    def oldest(self, queue: Queue) -> float | None:
         """Return when the oldest message came, of those that wait or are being delivered."""
         ids = [next(iter(consumer.unsettled), None) for consumer in queue.consumers]
         ids += [queue.order.first_id()]

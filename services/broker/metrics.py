@@ -1,13 +1,16 @@
-"""The broker's metrics, by the names that Artemis gives them; as there, all of them are gauges (docs/metrics.md)."""
+"""The broker's metrics (docs/metrics.md): by the names that Artemis gives them, where all of them are gauges, and by
+address."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from enmasse.metrics import gauge
+from enmasse.metrics import counter, gauge, largest, single
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
+from services.broker.core.history import FIELDS, OF_ADDRESSES, OF_QUEUES
+from services.broker.core.ledger import UNLIMITED
 from services.broker.core.queue import Queue
 
 if TYPE_CHECKING:
@@ -33,8 +36,120 @@ _QUEUE: tuple[tuple[str, str, Callable[[Queue], int]], ...] = (
 )
 
 
-def families(broker: Broker, clients: Connections) -> Iterator[Metric]:
-    """Yield the metrics of the broker, then of its queues that are not temporary."""
+_COUNTERS = (
+    ("routed", "messages_in", "Messages received that a queue has taken."),
+    ("bytes_routed", "bytes_in", "Bytes of the messages received that a queue has taken."),
+    ("unrouted", "unrouted", "Messages received that no queue has taken."),
+    ("acknowledged", "messages_out", "Messages that consumers have accepted."),
+    ("bytes_acknowledged", "bytes_out", "Bytes of the messages that consumers have accepted."),
+    ("rejected", "rejected", "Messages that consumers have rejected."),
+    ("redelivered", "redelivered", "Deliveries that failed, after which the message was delivered again."),
+    ("expired", "expired", "Messages that have expired."),
+    ("killed", "dead_lettered", "Messages that became dead letters, or were removed without an address for these."),
+    ("replaced", "replaced", "Messages that a queue with a limit has dropped for newer ones."),
+    ("lost", "lost", "Messages missing or damaged on disk."),
+)
+_GAUGES = (
+    ("messages", "Messages stored now."),
+    ("bytes", "Bytes of the messages stored now."),
+    ("consumers", "Consumers attached now; a router counts as one."),
+    ("producers", "Senders attached now; a router counts as one."),
+)
+
+
+class _Address:
+    """Counters of a configured address, with all queues and all levels below it."""
+
+    def __init__(self) -> None:
+        self.counted = [0] * len(FIELDS)
+        self.messages = self.bytes = self.consumers = self.producers = 0
+        self.oldest: float | None = None
+        self.used = 0.0
+
+    def add(self, other: _Address) -> None:
+        self.counted = [a + b for a, b in zip(self.counted, other.counted, strict=True)]
+        for name, _ in _GAUGES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other.oldest is not None:
+            self.oldest = min(self.oldest or other.oldest, other.oldest)
+        self.used = max(self.used, other.used)
+
+
+def _addresses(broker: Broker, oldest: Callable[[Queue], float | None]) -> dict[str, _Address]:
+    found: dict[str, _Address] = {}
+    for address in broker.catalogue.addresses.values():
+        if not address.root.explicit:
+            continue
+        row = found.setdefault(address.root.name, _Address())
+        own = _Address()
+        own.counted = [getattr(address, field) if field in OF_ADDRESSES else 0 for field in FIELDS]
+        own.messages, own.bytes, own.producers = address.count, address.size, len(address.producers)
+        own.used = address.size / address.limit if 0 < address.limit < UNLIMITED else 0.0
+        row.add(own)
+    for queue in broker.catalogue.queues.values():
+        of = found.get(queue.address.root.name)
+        if of is None:
+            continue
+        own = _Address()
+        own.counted = [getattr(queue, field) if field in OF_QUEUES else 0 for field in FIELDS]
+        own.consumers, own.oldest = len(queue.consumers), oldest(queue)
+        of.add(own)
+    for name, counted in broker.history.ended.items():
+        if name in found:
+            row = found[name]
+            row.counted = [a + b for a, b in zip(row.counted, counted, strict=True)]
+    return found
+
+
+def by_address(broker: Broker, oldest: Callable[[Queue], float | None], most: int) -> Iterator[Metric]:
+    """Yield the metrics of configured addresses, of the `most` that have received most."""
+    rows = []
+    for name, some in largest(_addresses(broker, oldest), most, lambda row: row.counted[0]):
+        row = _Address()
+        for each in some:
+            row.add(each)
+        rows.append(({"address": name}, row))
+    for field, name, help_text in _COUNTERS:
+        at = FIELDS.index(field)
+        yield counter(f"enmasse_broker_{name}_total", help_text, [(labels, row.counted[at]) for labels, row in rows])
+    for name, help_text in _GAUGES:
+        yield gauge(f"enmasse_broker_{name}", help_text, [(labels, getattr(row, name)) for labels, row in rows])
+    yield gauge(
+        "enmasse_broker_oldest_message_timestamp_seconds",
+        "When the oldest message came; for one from before the start of the process, that start.",
+        [(labels, row.oldest) for labels, row in rows if row.oldest is not None],
+    )
+    yield gauge(
+        "enmasse_broker_address_used_ratio",
+        "Part of the address's limit of bytes that is in use; 0 without a limit.",
+        [(labels, row.used) for labels, row in rows],
+    )
+
+
+def of_process(broker: Broker) -> Iterator[Metric]:
+    """Yield what is used of memory and disk, and how long syncs take."""
+    ledger, store = broker.ledger, broker.store
+    if ledger.capacity < UNLIMITED:
+        yield gauge("enmasse_broker_capacity_bytes", "Bytes of messages that may be stored.", single(ledger.capacity))
+        yield gauge(
+            "enmasse_broker_capacity_used_ratio", "Part of it that is in use.", single(ledger.size / ledger.capacity)
+        )
+    if store is not None:
+        yield gauge("enmasse_broker_disk_used_bytes", "Bytes of the broker's files.", single(store.disk_bytes))
+        free = store.disk_free
+        if free is not None:
+            yield gauge("enmasse_broker_disk_free_bytes", "Bytes free on its file system.", single(free))
+        yield store.latency.family("enmasse_broker_sync_seconds", "Seconds in which batches were written and synced.")
+
+
+def families(
+    broker: Broker,
+    clients: Connections,
+    oldest: Callable[[Queue], float | None] = lambda queue: None,
+    most: int = 1000,
+) -> Iterator[Metric]:
+    """Yield the metrics of the broker, then of its queues that are not temporary, then of its addresses. `oldest`: when
+    the oldest message of a queue came; `most`: addresses."""
     label = {"broker": broker.name}
     yield from broker.refusals.families()
     yield gauge("artemis_connection_count", "Connections now.", [(label, len(clients.all))])
@@ -53,3 +168,5 @@ def families(broker: Broker, clients: Connections) -> Iterator[Metric]:
     labels = [{"broker": broker.name, "address": queue.address.name, "queue": queue.name} for queue in queues]
     for name, help_text, value in _QUEUE:
         yield gauge(f"artemis_{name}", help_text, zip(labels, map(value, queues), strict=True))
+    yield from of_process(broker)
+    yield from by_address(broker, oldest, most)

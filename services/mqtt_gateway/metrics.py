@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from enmasse.metrics import counter, gauge, single
+from enmasse.identity.owned import owner
+from enmasse.metrics import counter, gauge, largest, single
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.protocol.front import Front
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+MAX_USERS: Final = 200
+"""Users with series of their own."""
 PACKETS: Final = (
     "",
     "CONNECT",
@@ -37,6 +41,12 @@ def families(front: Front) -> Iterator[Metric]:
     clients = front.clients
     yield gauge("mqtt_clients", "MQTT clients that are connected now.", single(len(clients)))
     yield gauge("mqtt_clients_opening", "Clients whose session is being opened.", single(len(front.opening)))
+    users = Counter(owner(client.client_id).user for client in clients)
+    yield gauge(
+        "enmasse_connections",
+        "Connections of clients, by protocol and user.",
+        [({"protocol": "mqtt", "user": user}, sum(n)) for user, n in largest(users, MAX_USERS, float)],
+    )
     both = [client.in_flight for client in clients]
     yield gauge(
         "mqtt_in_flight",

@@ -84,7 +84,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     sockets = Sockets(ConnectionMaker(router, hub, peers, settings.credential, users, credentials.relay_key_of(own)))
     health = Health(
         settings.health,
-        lambda: chain(metrics.families(router), router.refusals.families()),
+        lambda: chain(metrics.families(router, settings.metrics_addresses), router.refusals.families()),
         endpoints=lambda: open_listeners(sockets),
         metrics_secret=settings.metrics_secret,
     )

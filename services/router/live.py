@@ -13,14 +13,13 @@ from typing import Any
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.live import NODE, Publisher, Rows
 from services.router.routing.anonymous import AnonymousInLink
-from services.router.routing.connection import ROUTE_CONTAINER, LinkRecord, RouterConnection
+from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.destination import Destination
 from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router
-from services.router.routing.traffic import FROM_SENDERS, TO_RECEIVERS, Counts
+from services.router.routing.traffic import FIELDS, FROM_SENDERS, Counts
 
 _IN = ("count", "bytes", *FROM_SENDERS[2:])
-_FIELDS = (*FROM_SENDERS, *TO_RECEIVERS)
 _STATED = ("product", "version", "platform")
 """Properties of a peer's open that are shown."""
 MAX_TEXT = 250
@@ -63,7 +62,7 @@ class LiveRouter:
             id = str(connection.identity)
             seen.add(id)
             received, sent, of_clients = connection.ended_in, connection.ended_out, 0
-            if not (connection.role == ROUTE_CONTAINER and connection.dir == "out"):
+            if not connection.is_broker:
                 for record in list(connection.links.values()):
                     if not record.faces_client:
                         continue
@@ -167,7 +166,7 @@ class LiveRouter:
             rows.put(
                 "addresses",
                 name,
-                {**dict(zip(_FIELDS, total or (0,) * 16, strict=True)), "producers": producers, "consumers": consumers},
+                {**dict(zip(FIELDS, total or (0,) * 16, strict=True)), "producers": producers, "consumers": consumers},
             )
             if n % 10 == 9:
                 yield

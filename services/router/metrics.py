@@ -1,18 +1,82 @@
-"""The router's metrics, by the names that Qpid Dispatch gives them (docs/metrics.md)."""
+"""The router's metrics: by the names that Qpid Dispatch gives them, and by address (docs/metrics.md)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from enmasse.metrics import counter, gauge, single
+from enmasse.identity.principal import ANONYMOUS
+from enmasse.metrics import counter, gauge, largest, single
 from services.router.routing.router import Router
+from services.router.routing.traffic import FIELDS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 
-def families(router: Router) -> Iterator[Metric]:
+OUTCOMES = ("accepted", "rejected", "released", "modified")
+MAX_USERS = 200
+"""Users with series of their own."""
+
+
+def families(router: Router, most: int = 1000) -> Iterator[Metric]:
+    """Yield the metrics by the names of Dispatch, then those by address and user. `most`: addresses."""
+    yield from totals(router)
+    yield from by_address(router, most)
+    users: Counter[tuple[str, str]] = Counter()
+    for connection in router.connections.values():
+        if connection.dir == "out":
+            continue
+        role = "" if connection.rights is None or not connection.rights.of_process else "process"
+        users[role or connection.role, "" if role else connection.amqp.user or ANONYMOUS] += 1
+    clients = {user: n for (role, user), n in users.items() if role == "normal"}
+    yield gauge(
+        "enmasse_connections",
+        "Connections of clients, by protocol and user.",
+        [({"protocol": "amqp", "user": user}, sum(n)) for user, n in largest(clients, MAX_USERS, float)],
+    )
+
+
+def by_address(router: Router, most: int) -> Iterator[Metric]:
+    """Yield what clients have sent to addresses and received from them over this router."""
+    traffic = router.traffic
+    using: dict[str, list[int]] = {}
+    for record in router.client_links():
+        traffic.look(record)
+        name = traffic.name(record)
+        if name is not None:
+            using.setdefault(name, [0, 0])[record.direction == "out"] += 1
+    none = [0] * len(FIELDS)
+    rows = {name: [*traffic.totals.get(name, none), *using.get(name, (0, 0))] for name in {*traffic.totals, *using}}
+    shown = [
+        ({"address": name}, [sum(column) for column in zip(*some, strict=True)])
+        for name, some in largest(rows, most, lambda row: row[0] + row[8])
+    ]
+    for field, name, help_text in (
+        ("in", "messages_in", "Messages that clients have sent."),
+        ("bytesIn", "bytes_in", "Bytes of the messages that clients have sent."),
+        ("out", "messages_out", "Messages that clients were sent."),
+        ("bytesOut", "bytes_out", "Bytes of the messages that clients were sent."),
+        ("dropped", "dropped", "Messages that came settled and reached no receiver."),
+    ):
+        at = FIELDS.index(field)
+        yield counter(f"enmasse_router_{name}_total", help_text, [(labels, row[at]) for labels, row in shown])
+    for prefix, name, help_text in (
+        ("", "outcomes", "Outcomes of the messages that clients have sent."),
+        ("out", "receiver_outcomes", "Outcomes that receivers have stated."),
+    ):
+        columns = [(each, FIELDS.index(prefix + (each.capitalize() if prefix else each))) for each in OUTCOMES]
+        yield counter(
+            f"enmasse_router_{name}_total",
+            help_text,
+            [({**labels, "outcome": each}, row[at]) for labels, row in shown for each, at in columns],
+        )
+    for at, name in ((-2, "producers"), (-1, "consumers")):
+        yield gauge(f"enmasse_router_{name}", f"Links of {name} now.", [(labels, row[at]) for labels, row in shown])
+
+
+def totals(router: Router) -> Iterator[Metric]:
     """Gauges and counters of the whole router, without labels."""
     total = router.totals()
     links = sum(len(connection.links) for connection in router.connections.values())

@@ -19,7 +19,7 @@ from enmasse.cli.address import show
 from enmasse.cli.status import command
 from enmasse.cli.tables import age
 from enmasse.files import read_json, write_json, write_text
-from enmasse.metrics import gauge
+from enmasse.metrics import counter, gauge, parse
 from enmasse.metrics import text as exposition
 from enmasse.supervisor import desired, logfile, metrics, status
 from enmasse.supervisor.feed import StatusFeed, _Changes
@@ -208,26 +208,38 @@ def test_nor_do_they_outside_of_tables(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "\x1b" not in shown.out + shown.err
 
 
-def test_what_brokers_lost_is_taken_over() -> None:
+def test_families_of_components_are_taken_over_each_series_with_its_process() -> None:
     async def ask() -> str:
         servers = []
         for broker in ("a", "b"):
-            lost = gauge("artemis_lost_message_count", "Lost.", [({"broker": broker}, 2)])
-            other = gauge("artemis_message_count", "Stored.", [({"broker": broker}, 3)])
-            servers.append(health.Health("127.0.0.1:0", partial(tuple, (lost, other))))
+            families = (
+                gauge("artemis_lost_message_count", "Lost.", [({"broker": broker}, 2)]),
+                gauge("artemis_message_count", "Stored.", [({"broker": broker}, 3)]),
+                gauge("enmasse_ready", "The suite has one of its own.", [({}, 4)]),
+                counter("enmasse_x_total", "Things.", [({}, 5)]),
+            )
+            servers.append(health.Health("127.0.0.1:0", partial(tuple, families)))
             await servers[-1].start()
-        ports = [int(server.address.rpartition(":")[2]) for server in servers]
-        found = await asyncio.to_thread(metrics.losses, [("127.0.0.1", port) for port in ports], "secret")
+        targets = [(f"p{n}", "127.0.0.1", int(each.address.rpartition(":")[2])) for n, each in enumerate(servers)]
+        own = [gauge("enmasse_ready", "Ready.", [({}, 1)])]
+        found = await asyncio.to_thread(metrics.of_components, targets, own, "secret")
         for server in servers:
             await server.close()
-        left = await asyncio.to_thread(metrics.losses, [("127.0.0.1", port) for port in ports], "secret")
-        assert not left
-        return exposition(found).decode()
+        assert not await asyncio.to_thread(metrics.of_components, targets, own, "secret")
+        return found.decode()
 
-    assert [line for line in asyncio.run(ask()).splitlines() if not line.startswith("#")] == [
-        'artemis_lost_message_count{broker="a"} 2.0',
-        'artemis_lost_message_count{broker="b"} 2.0',
+    text = asyncio.run(ask())
+    lines = text.splitlines()
+    assert [line for line in lines if line.startswith(("artemis", "enmasse_ready", "enmasse_x"))] == [
+        'artemis_lost_message_count{process="p0",broker="a"} 2.0',
+        'artemis_lost_message_count{process="p1",broker="b"} 2.0',
+        'enmasse_x_total{process="p0"} 5.0',
+        'enmasse_x_total{process="p1"} 5.0',
     ]
+    assert lines.count("# TYPE enmasse_x_total counter") == 1
+    families = {family.name for family in parse(text.encode())}
+    assert {"enmasse_build_info", "enmasse_loop_lag_seconds"} <= families
+    assert "enmasse_ready" not in families
 
 
 def test_the_folder_desired_is_seen_when_they_change(tmp_path: Path) -> None:

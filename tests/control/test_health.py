@@ -133,7 +133,9 @@ async def test_metrics_are_collected_when_they_are_scraped() -> None:
     async with serving(families) as server:
         status, kind, body = await fetch(f"http://{server.address}/metrics")
         assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
-        assert body.decode() == (
+        own, _, common = body.decode().partition("# HELP enmasse_build_info")
+        assert "enmasse_loop_lag_seconds_bucket" in common
+        assert own == (
             '# HELP things How\\nmany\n# TYPE things gauge\nthings{kind="a\\"b"} 2.5\nthings 1.0\n'
             "# HELP events_total Seen.\n# TYPE events_total counter\nevents_total 3.0\n"
             "# HELP more Others.\n# TYPE more gauge\n"

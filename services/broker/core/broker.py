@@ -19,6 +19,7 @@ from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.catalogue import Catalogue
 from services.broker.core.dead_letters import DeadLetters
 from services.broker.core.duplicates import DuplicateIds
+from services.broker.core.history import History
 from services.broker.core.jobs import Jobs
 from services.broker.core.ledger import Ledger
 from services.broker.core.payloads import Payloads
@@ -72,6 +73,7 @@ class Broker:
         self.catalogue = Catalogue(self, store, defaults, max_subscriptions)
         self.duplicates = DuplicateIds()
         self.pager = pager
+        self.history = History()
         self.refusals = Refusals(lambda: self.clock() / 1000)
         self.jobs = Jobs(lambda: self.ledger.disk_behind)
         self.payloads = Payloads(self.ledger, store, pager)
@@ -126,10 +128,12 @@ class Broker:
         self._timers.forget(queue)
         self.stalls.drop(queue)
         queue.retire()
+        self.history.queue_over(queue)
 
     def forget_address(self, address: BrokerAddress) -> None:
         """Drop the state of an address that was deleted."""
         address.retire()
+        self.history.address_over(address)
         self.admission.forget(address)
         self.duplicates.forget(address)
 

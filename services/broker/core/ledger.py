@@ -152,12 +152,12 @@ class QueueTotals(Touched):
 class AddressTotals(Touched):
     """`size` and `count`: of the messages held, each counted once whatever the number of queues that hold it."""
 
-    __slots__ = ("count", "limit", "limit_count", "routed", "size", "unrouted")
+    __slots__ = ("bytes_routed", "count", "limit", "limit_count", "routed", "size", "unrouted")
 
     def __init__(self, touched: set[Any] | None = None) -> None:
         super().__init__(touched)
         self.size = self.count = 0
-        self.routed = self.unrouted = 0
+        self.routed = self.unrouted = self.bytes_routed = 0
         self.limit = self.limit_count = UNLIMITED
 
     def limit_to(self, size: int, count: int) -> None:
@@ -219,6 +219,7 @@ class Ledger:
         owner.size += size
         owner.count += count
         owner.routed += count
+        owner.bytes_routed += size
         self.size += size
         self.resident += size
         if owner.quiet:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from enmasse.metrics import Histogram
+
 MAX_HOLDERS = 65_535
 """Queues that may refer to one message."""
 
@@ -130,6 +132,14 @@ class MessageStore(Protocol):
     @property
     def disk_bytes(self) -> int:
         """Bytes of all files."""
+
+    @property
+    def disk_free(self) -> int | None:
+        """Bytes that are free on the file system; None if it does not say."""
+
+    @property
+    def latency(self) -> Histogram:
+        """Seconds in which batches were written and synced."""
 
     @property
     def losses(self) -> Losses:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from enmasse import log as logs
+from enmasse.metrics import Histogram
 from services.broker.storage.catalogue import Batch, Catalogue
 from services.broker.storage.chunk import Chunk, Segment
 from services.broker.storage.files import File, Files
@@ -47,6 +48,7 @@ Done = Callable[[OSError | None], None]
 R = TypeVar("R")
 
 SEGMENT_SIZE = 16 << 20
+LATENCIES = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 INLINE_BYTES = 64 << 10  # largest batch that is synced in the loop
 INLINE_SECONDS = 0.001  # average sync time above which no batch is synced in the loop
 
@@ -81,6 +83,8 @@ class Journal:
         self.damaged: list[str] = []
         self.damaged_segments: set[int] = set()
         self.syncs = 0
+        self.latency = Histogram(LATENCIES)
+        """Seconds in which batches were written and synced."""
         self.error: OSError | None = None  # error of the last commit
         self.segment_files = SegmentFiles(directory, files)
         self.segments = self.segment_files.by_number
@@ -225,7 +229,9 @@ class Journal:
         ):
             began = time.perf_counter()
             error = self._write()
-            self._took(time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            self.latency.observe(seconds)
+            self._took(seconds)
             self._finish(error)
         else:
             assert self._loop and self._thread
@@ -242,6 +248,7 @@ class Journal:
         if future.cancelled() or self._closed:
             return
         error, seconds = future.result()
+        self.latency.observe(seconds)
         if sum(c.stop - c.start for c in self._writing) <= INLINE_BYTES:
             self._took(seconds)
         else:
@@ -252,6 +259,10 @@ class Journal:
         again, self._again = self._again, False
         if again:
             self.commit()
+
+    def free_bytes(self) -> int:
+        """Return the bytes that are free on the file system. Raises OSError."""
+        return self._files.free(self.directory)
 
     def _took(self, seconds: float) -> None:
         self._sync_cost += (min(seconds, 0.1) - self._sync_cost) * 0.1

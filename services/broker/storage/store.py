@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from enmasse.metrics import Histogram
 from services.broker.storage import files as layer
 from services.broker.storage.files import Files
 from services.broker.storage.format import StoreError
@@ -113,6 +114,19 @@ class Store:
     def disk_bytes(self) -> int:
         """Bytes of the segments on disk."""
         return self.journal.segment_files.disk_bytes
+
+    @property
+    def disk_free(self) -> int | None:
+        """Bytes that are free on the file system; None if it does not say."""
+        try:
+            return self.journal.free_bytes()
+        except OSError:
+            return None
+
+    @property
+    def latency(self) -> Histogram:
+        """Seconds in which batches were written and synced."""
+        return self.journal.latency
 
     def take_recovered(self) -> Recovered:
         """Return the content found at the start, once, so that its memory can be released. It must be consumed before

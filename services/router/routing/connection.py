@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import UNAUTHORIZED_ACCESS, AmqpError
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import Rejected
 from enmasse.amqp.receiver import Partial
@@ -264,8 +264,8 @@ class RouterConnection:
         self._turn = 0
 
     def refused(self, what: str, error: AmqpError, address: str = "") -> None:
-        """Note that the peer was refused something, unless that is logged as a refusal of a process."""
-        if error.condition == UNAUTHORIZED_ACCESS and self.rights is not None and self.rights.of_process:
+        """Note that the client was refused something. Processes of the suite, which retry, log that themselves."""
+        if self.rights is not None and self.rights.of_process:
             return
         self.owner.refusals.note(
             what,
@@ -317,6 +317,11 @@ class RouterConnection:
     def is_container(self) -> bool:
         """True if the peer is a route container: a broker or a service."""
         return self.role == ROUTE_CONTAINER
+
+    @property
+    def is_broker(self) -> bool:
+        """True if the router has dialled a container: none of its links is a client's."""
+        return self.is_container and self.dir == "out"
 
     @staticmethod
     def _has_room(session: Session) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import string
+from collections.abc import Iterator
 from typing import Any
 
 from enmasse.amqp.errors import RESOURCE_DELETED, AmqpError
@@ -235,6 +236,12 @@ class Router(RouterCore):
                 total.add(record)
                 total.stuck += record.stuck
         return total
+
+    def client_links(self) -> Iterator[LinkRecord]:
+        """Yield the links of clients and services."""
+        for connection in self.connections.values():
+            if not connection.is_broker:
+                yield from (record for record in connection.links.values() if record.faces_client)
 
     def links_blocked(self) -> int:
         """Return the number of links without credit for longer than BLOCKED seconds."""

@@ -17,6 +17,7 @@ FROM_SENDERS: Final = ("in", "bytesIn", "accepted", "rejected", "released", "mod
 TO_RECEIVERS: Final = (
     "out", "bytesOut", "outAccepted", "outRejected", "outReleased", "outModified", "outSettled", "outDropped",
 )  # fmt: skip
+FIELDS: Final = (*FROM_SENDERS, *TO_RECEIVERS)
 MAX_NAMES: Final = 50_000
 """Addresses whose totals are kept; those used longest ago go."""
 Counts = tuple[int, ...]
