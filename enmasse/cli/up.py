@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
 from enmasse.cli.common import COULD_NOT_START, end, port_offset, report
 from enmasse.cli.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS, ROUTERS
+from enmasse.model.limits import Limits
 
 LEVELS = ("debug", "info", "warning", "error")
 COMPONENTS = (
@@ -43,6 +45,29 @@ class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for 
         """Return the levels and component=level pairs that begin with `incomplete`."""
         words = [*LEVELS, *(f"{component}={level}" for component in COMPONENTS for level in LEVELS)]
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+class MqttLimit(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """`NAME=NUMBER` as (name, number): a limit of MQTT clients."""
+
+    name = "limit"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return (name, number); an unknown limit, or a number that it cannot have, is wrong usage."""
+        name, _, number = str(value).partition("=")
+        if name not in Limits.__struct_fields__:
+            self.fail(f"there is no limit {name!r}; known are {', '.join(Limits.__struct_fields__)}.", param, ctx)
+        if not number.isdecimal():
+            self.fail(f"{number!r} is no number: write {name}=NUMBER.", param, ctx)
+        try:
+            msgspec.convert({name: int(number)}, Limits)
+        except msgspec.ValidationError as error:
+            self.fail(f"{name}: {str(error).partition(' - at')[0]}.", param, ctx)
+        return name, int(number)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the limits that begin with `incomplete`."""
+        return [CompletionItem(f"{name}=") for name in Limits.__struct_fields__ if name.startswith(incomplete)]
 
 
 class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
@@ -107,6 +132,9 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 @click.option("--allowed-origin", "allowed_origins", multiple=True, metavar="ORIGIN",
               help="Let web pages of this origin, such as https://example.org, use MQTT over WebSocket, beside "
                    "those of the same host; `*`: all. May be repeated.")  # fmt: skip
+@click.option("--mqtt-limit", "mqtt_limits", multiple=True, type=MqttLimit(), metavar="NAME=NUMBER",
+              help="Limit of MQTT clients: connections, max_packet, keep_alive, session_expiry, receive_maximum, "
+                   "topic_aliases, … (docs/mqtt.md). May be repeated.")  # fmt: skip
 @click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
@@ -114,7 +142,8 @@ def command(
     tls_key: Path | None, tls_client_ca: Path | None, listen: tuple[Any, ...],
     allow_anonymous: bool, allow_plaintext: bool,
     without: tuple[str, ...], router: str, broker: str, store: str | None,
-    allowed_origins: tuple[str, ...], log_levels: tuple[tuple[str, Any], ...],
+    allowed_origins: tuple[str, ...], mqtt_limits: tuple[tuple[str, int], ...],
+    log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback and where --listen says.
 
@@ -136,7 +165,8 @@ def command(
         _write_example(config, data)
     _run(config, data, offset, tls_cert, tls_key, tls_client_ca, tls_auto=tls is not None, listen=listen,
          allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without), router=router,
-         broker=broker, store=store, allowed_origins=allowed_origins, log_levels=dict(log_levels))  # fmt: skip
+         broker=broker, store=store, allowed_origins=allowed_origins, mqtt_limits=Limits(**dict(mqtt_limits)),
+         log_levels=dict(log_levels))  # fmt: skip
 
 
 def _write_example(config: Path, data: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 V311: Final = 4  # the protocol level is the name of the version everywhere (v3.1.1 3.1.2.2)
+V31: Final = 3
 V5: Final = 5
 BRIDGE: Final = 0x80
 """Bit that brokers such as mosquitto set in the protocol level of 3.1.1 when they connect as a bridge."""

@@ -16,6 +16,7 @@ from enmasse.mqtt.packets import (
     BRIDGE,
     NONE,
     V5,
+    V31,
     V311,
     Auth,
     ConnAck,
@@ -53,11 +54,15 @@ def _packet_id(body: Cursor) -> int:
 
 
 def read_level(body: Cursor) -> int:
-    """Protocol name and level of a CONNECT: V311 or V5. Brokers that connect as a bridge, such as mosquitto, set a bit
-    of level 4 beside it. Raises UnsupportedVersion for another level."""
+    """Protocol name and level of a CONNECT: V311 or V5. Clients of MQTT 3.1 (name MQIsdp, level 3), whose packets are
+    the same, are served as those of 3.1.1. Brokers that connect as a bridge, such as mosquitto, set a bit of the level
+    beside it. Raises UnsupportedVersion for another level."""
     name = body.binary()
     if name == b"MQIsdp":
-        raise UnsupportedVersion("CONNECT: MQTT 3.1 is not served; 3.1.1 and 5 are")
+        level = body.u8()
+        if level not in (V31, V31 | BRIDGE):
+            raise UnsupportedVersion(f"CONNECT: protocol level {level} of MQIsdp is not served; 3 is")
+        return V311
     if name != b"MQTT":
         raise ProtocolError(
             f"CONNECT: the protocol name is {name[:20]!r}, not 'MQTT'",

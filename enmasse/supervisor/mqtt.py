@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import to_builtins
+
 from enmasse.engines.program import Spec
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.plan import AUTHSERV, GATEWAY, LWT, SUBSERV, Options, SettingsMaker, tls_files
@@ -50,6 +52,7 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) ->
             GATEWAY,
             listeners=listeners,
             allowed_origins=list(options.allowed_origins),
+            limits=to_builtins(options.mqtt_limits),
             authserv=settings.address(f"{AUTHSERV}/amqp"),
             logins=settings.address(f"{AUTHSERV}/logins"),
         ),

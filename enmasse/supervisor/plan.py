@@ -16,6 +16,7 @@ from enmasse.identity.operator import SECRET_FILE
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.roles import Listener as Inner
 from enmasse.loopback import is_loopback
+from enmasse.model.limits import Limits
 from enmasse.settings import LogLevel
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.listening import PLAIN, Listen, Listener, listeners
@@ -79,6 +80,8 @@ class Options:
     broker: str = EMBEDDED
     """Engine of the brokers."""
     allowed_origins: tuple[str, ...] = ()
+    mqtt_limits: Limits = field(default_factory=Limits)
+    """Limits of MQTT clients."""
     """Origins of pages that may connect to the gateways by WebSocket, beside those of the same host."""
     log_levels: Mapping[str, LogLevel] = field(default_factory=dict)
     """Kind of a service, or SUPERVISOR → log level; "" → level of all others."""

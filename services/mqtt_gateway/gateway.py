@@ -9,13 +9,13 @@ from functools import partial
 
 from enmasse import log as logs
 from enmasse.identity.refused import Refusals
+from enmasse.model.limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.process import spawn
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.ports import Backend, Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.front import Front
-from services.mqtt_gateway.protocol.limits import Limits
 
 log = logs.get(part="mqtt")
 

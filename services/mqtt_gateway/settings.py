@@ -7,8 +7,8 @@ from typing import Literal
 from msgspec import field
 
 from enmasse import settings
+from enmasse.model.limits import Limits
 from services.mqtt_gateway.network.listeners import ListenerSettings
-from services.mqtt_gateway.protocol.limits import Limits
 
 
 class GatewaySettings(settings.RoutedSettings, frozen=True, kw_only=True):

@@ -221,6 +221,9 @@ def test_addresses_are_edited_where_up_reads_them(tmp_path: Path) -> None:
         ("ENMASSE_TIMEOUT", "nan", "receive"),
         ("ENMASSE_LOG_LEVEL", "broker=x", "up"),
         ("ENMASSE_LOG_LEVEL", "rooter=info", "up"),
+        ("ENMASSE_MQTT_LIMIT", "connection=5", "up"),
+        ("ENMASSE_MQTT_LIMIT", "connections=0", "up"),
+        ("ENMASSE_MQTT_LIMIT", "connections=many", "up"),
     ],
 )
 def test_a_wrong_value_names_its_variable(variable: str, value: str, command: str) -> None:

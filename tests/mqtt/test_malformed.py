@@ -63,10 +63,9 @@ FIRST = [
     case("name", connect(s("c"), name=b"MQTX"), 0x84, v3("MQTT-3.1.2-1"), v5("MQTT-3.1.2-1")),
     case("name-lower", connect(s("c"), name=b"mqtt"), 0x84, v3("MQTT-3.1.2-1"), v5("MQTT-3.1.2-1")),
     case("level-3", connect(s("c"), level=3), 0x84, v3("MQTT-3.1.2-2")),
+    case("level-4-of-3.1", connect(s("c"), level=4, name=b"MQIsdp"), 0x84, v3("MQTT-3.1.2-2")),
     case("level-6", connect(s("c"), level=6), 0x84, v5("MQTT-3.1.2-2")),
-    case("bridge-of-3.1", connect(s("c"), level=0x83, name=b"MQIsdp"), 0x84, v3("MQTT-3.1.2-2")),
     case("bridge-of-5", connect(s("c"), level=0x85), 0x84, v5("MQTT-3.1.2-2")),
-    case("mqtt-3.1", connect(s("c"), level=3, name=b"MQIsdp"), 0x84, v3("MQTT-3.1.2-2")),
 ]
 for _level, _mark in ((V311, v3), (V5, v5)):
     _c: dict[str, Any] = {"level": _level}

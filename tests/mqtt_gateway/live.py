@@ -11,12 +11,12 @@ from typing import TypeVar
 
 import uvloop
 
+from enmasse.model.limits import Limits
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, ConnAck, Connect, Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.gateway import Gateway
 from services.mqtt_gateway.network.listeners import ListenerSettings
-from services.mqtt_gateway.protocol.limits import Limits
 from tests.mqtt_gateway.toy import ToyBackend
 
 T = TypeVar("T")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from enmasse.model.limits import Limits
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, Connect, Disconnect, Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.ports import Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.front import Front
-from services.mqtt_gateway.protocol.limits import Limits
 from tests.mqtt_gateway.toy import ToyBackend, ToySession
 
 P = TypeVar("P")

@@ -26,7 +26,7 @@ from tests.mqtt_gateway.live import Live, live
 
 PATIENCE = 120.0
 """Seconds for the handshakes of TLS and WebSocket: the client's own five are too few on a loaded machine."""
-PROTOCOLS = pytest.mark.parametrize("protocol", [paho.MQTTv311, paho.MQTTv5])
+PROTOCOLS = pytest.mark.parametrize("protocol", [paho.MQTTv31, paho.MQTTv311, paho.MQTTv5])
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_paho_gets_what_came_while_it_was_away(gateway: Live, name: str, protoco
         keep.SessionExpiryInterval = 1000
         given = {"clean_start": False, "properties": keep}
 
-    kept = False if protocol == paho.MQTTv311 else None
+    kept = None if protocol == paho.MQTTv5 else False
     first = Device(name, protocol, clean_session=kept)
     with first.running(port, **given):
         first.subscribe(f"{name}/#")

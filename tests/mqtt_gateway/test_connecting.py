@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from enmasse.model.limits import Limits
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (
     NEVER,
@@ -26,7 +27,6 @@ from enmasse.mqtt.packets import (
     Will,
 )
 from services.mqtt_gateway.ports import Ending, Refused
-from services.mqtt_gateway.protocol.limits import Limits
 from tests.mqtt_gateway.peer import Peer, World
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])
@@ -576,3 +576,19 @@ def test_what_the_server_takes_is_in_connack() -> None:
     given = answer.properties
     assert (given.receive_maximum, given.maximum_packet_size, given.topic_alias_maximum) == (5, 2048, 3)
     assert (given.maximum_qos, given.retain_available, given.wildcard_available) == (None, None, None)
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(10, None), (60, None), (61, 60), (NEVER, 60), (None, None)])
+def test_a_session_expiry_beyond_the_limit_is_lowered_and_the_client_informed(
+    asked: int | None, granted: int | None
+) -> None:
+    world = World(Limits(session_expiry=60))
+    peer = world.connected(version=V5, properties=Properties(session_expiry=asked))
+    assert peer.expect(ConnAck).properties.session_expiry == granted
+    assert world.backend.requests[-1].expiry == min(asked or 0, 60)
+
+
+def test_a_session_of_3_1_1_is_kept_as_long_as_the_limit() -> None:
+    world = World(Limits(session_expiry=60))
+    world.connected(version=V311, clean=False)
+    assert world.backend.requests[-1].expiry == 60

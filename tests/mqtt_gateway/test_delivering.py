@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from enmasse.model.limits import Limits
 from enmasse.model.sessions import Outgoing
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (
@@ -31,7 +32,6 @@ from enmasse.mqtt.packets import (
 )
 from services.mqtt_gateway.ports import Delivery, Ending
 from services.mqtt_gateway.protocol.inbound import Inbound
-from services.mqtt_gateway.protocol.limits import Limits
 from services.mqtt_gateway.protocol.outbound import Outbound
 from services.mqtt_gateway.protocol.subscribing import Subscribing
 from tests.mqtt_gateway.peer import Peer, World

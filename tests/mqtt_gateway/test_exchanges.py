@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from enmasse.model.limits import Limits
 from enmasse.mqtt.packets import (
     V5,
     V311,
@@ -29,7 +30,6 @@ from enmasse.mqtt.packets import (
     Subscription,
 )
 from services.mqtt_gateway.ports import Ending
-from services.mqtt_gateway.protocol.limits import Limits
 from tests.mqtt_gateway.peer import Peer, World
 
 

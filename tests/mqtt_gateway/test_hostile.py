@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from enmasse.model.limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import (
     V5,
@@ -26,7 +27,6 @@ from enmasse.mqtt.packets import (
 )
 from enmasse.testing import wait_for
 from services.mqtt_gateway.ports import Ending
-from services.mqtt_gateway.protocol.limits import Limits
 from tests.mqtt_gateway.live import Live, Raw, live
 
 LIMITS = Limits(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from enmasse.model.limits import Limits
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, Connect
 from services.mqtt_gateway.network import wire
-from services.mqtt_gateway.protocol.limits import Limits
 from tests.amqp.test_key_updates import flood
 from tests.certificates import Authority
 from tests.kit.waiting import wait_for

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from enmasse.model.limits import Limits
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import V5, V311, Connect, PubAck, Publish, SubAck, Subscribe, Subscription, Will
 from enmasse.testing import wait_for
 from services.mqtt_gateway.ports import Delivery
-from services.mqtt_gateway.protocol.limits import Limits
 from services.mqtt_gateway.protocol.memory import LITTLE
 from tests.mqtt_gateway.live import Raw, live
 from tests.mqtt_gateway.peer import Peer, World

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from enmasse.model.limits import Limits
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (
     V5,
@@ -17,7 +18,6 @@ from enmasse.mqtt.packets import (
     PubRel,
 )
 from services.mqtt_gateway.ports import UNKNOWN, Ending
-from services.mqtt_gateway.protocol.limits import Limits
 from tests.mqtt_gateway.peer import Peer, World
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])

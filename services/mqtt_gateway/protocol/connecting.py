@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from enmasse.identity.login import Certified
+from enmasse.model.limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NEVER, V5, Connect, Properties
 from enmasse.mqtt.reader import BIGGEST
 from services.mqtt_gateway.ports import Refused, Request
-from services.mqtt_gateway.protocol.limits import Limits
 
 METHODS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 """Methods of enhanced authentication (v5 4.12)."""
@@ -20,7 +20,8 @@ METHODS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 class Terms(NamedTuple):
     """Agreed parameters of a connection. `keep_alive` in seconds, 0: none; `receive_maximum`, `maximum_packet_size`,
-    `aliases`: what the client takes. `assigned`: its identifier is the gateway's, `overruled`: so is its keep alive."""
+    `aliases`: what the client takes. `assigned`: its identifier is the gateway's, `overruled`: so is its keep alive,
+    `shortened`: and its session expiry."""
 
     request: Request
     keep_alive: int
@@ -28,6 +29,7 @@ class Terms(NamedTuple):
     maximum_packet_size: int
     aliases: int
     assigned: bool
+    shortened: bool
     overruled: bool
     bridge: bool
 
@@ -56,6 +58,7 @@ def examine(connect: Connect, limits: Limits, peer: str, certificate: Certified 
     expiry = 0 if connect.clean else NEVER
     if v5:
         expiry = given.session_expiry or 0
+    expiry = min(expiry, limits.session_expiry)
     keep_alive = connect.keep_alive
     if v5 and limits.keep_alive and not 0 < keep_alive <= limits.keep_alive:
         keep_alive = limits.keep_alive
@@ -83,6 +86,7 @@ def examine(connect: Connect, limits: Limits, peer: str, certificate: Certified 
         maximum_packet_size=given.maximum_packet_size or BIGGEST,
         aliases=min(given.topic_alias_maximum or 0, limits.topic_aliases),
         assigned=assigned,
+        shortened=v5 and expiry != (given.session_expiry or 0),
         overruled=keep_alive != connect.keep_alive,
         bridge=connect.bridge,
     )
@@ -100,6 +104,8 @@ def answer(terms: Terms, limits: Limits) -> Properties:
         values = replace(values, auth_method=terms.request.auth_method, auth_data=terms.request.auth_data)
     if terms.assigned:
         values = replace(values, assigned_client_id=terms.request.client_id)
+    if terms.shortened:
+        values = replace(values, session_expiry=terms.request.expiry)
     if terms.overruled:
         values = replace(values, server_keep_alive=terms.keep_alive)
     return values

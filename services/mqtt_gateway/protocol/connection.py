@@ -249,6 +249,8 @@ class Connection:
         assert self._terms is not None
         if expiry and not self._terms.request.expiry:
             raise ProtocolError("DISCONNECT: a session expiry interval, after one of 0 in CONNECT", "v5 3.14.2.2.2")
+        if expiry is not None:
+            expiry = min(expiry, self._front.limits.session_expiry)
         ending = Ending.LOST if packet.reason else Ending.CLEAN
         self._close(ending, packet.reason, expiry)
         self._wire.end()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from enmasse.identity.refused import Refusals
-from services.mqtt_gateway.protocol.limits import Limits
+from enmasse.model.limits import Limits
 from services.mqtt_gateway.protocol.memory import Memory
 from services.mqtt_gateway.protocol.timetable import Timetable
 from services.mqtt_gateway.protocol.unanswered import Unanswered

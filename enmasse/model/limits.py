@@ -1,4 +1,4 @@
-"""Limits of what clients may use: the setting `limits` of the gateway."""
+"""Limits of what MQTT clients may use: the setting `limits` of the gateway."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(ge=1)]
+NEVER = 0xFFFFFFFF
 U16 = Annotated[int, Meta(ge=1, le=65535)]
 
 
@@ -46,5 +47,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Filters of a client; more are refused (reason 0x97)."""
     client_id: U16 = 1024
     """Bytes of a client identifier."""
+    session_expiry: Annotated[int, Meta(ge=0, le=NEVER)] = NEVER
+    """The longest time in seconds that a session is kept without a connection; clients of MQTT 5 are informed. NEVER:
+    whatever they ask for. Sessions of 3.1.1, which end with no time, have this one."""
     keep_alive: Annotated[int, Meta(ge=0, le=65535)] = 0
     """The longest keep alive of clients of MQTT 5, in seconds; 0: whatever they ask for, also none."""
