@@ -1,7 +1,7 @@
-"""The Spark source from a filled spool: decoded alone, and through Spark to noop and to Parquet.
+"""The Spark source and sink beside Spark's own for Kafka, on the same rows, in one run.
 
-`python -m benchmarks spark`; ROWS=100000 makes the spool smaller. Messages are 200 bytes of JSON with the header, the
-properties and the application properties of usual devices.
+`python -m benchmarks spark`: all of it in about ten minutes; ROWS=100000 makes the spool, the topic and the queues
+smaller, ROUNDS=1 measures once. Rows are 200 bytes of JSON (benchmarks/load/readings.py).
 """
 
 from __future__ import annotations
@@ -10,47 +10,83 @@ import contextlib
 import json
 import os
 import shutil
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proton import Message as ProtonMessage
-from proton.utils import BlockingConnection
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as f
 
-from benchmarks.harness import free_port, running, summary
-from enmasse.amqp.message import Message
-from enmasse.amqp.types import Symbol
+from benchmarks.clock import Clock
+from benchmarks.harness import Server, side_by_side, summary
+from benchmarks.kafka import jars, kafka
+from benchmarks.load import readings
+from enmasse.spark.options import KNOWN
 from enmasse.spark.session import session
-from enmasse.spark.source import AmqpStreamReader, SpoolRange
-from enmasse.spark.spool import SpoolWriter
+from enmasse.spark.source import AmqpStreamReader, SpoolRange, receiver_settings
+from enmasse.spark.spool import SpoolWriter, head_of
+from enmasse.testing import Suite, running
 
 ROWS = int(os.environ.get("ROWS", "400000"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 GROUP = 1000
 """Messages between two syncs, as a receiver with credit 1000 stores them."""
-BODY = 200
+BATCH = 200_000
+"""Most rows of a micro-batch, of either source."""
+QUEUED = max(ROWS // 2, 1)
+"""Messages in a full queue."""
+SINK_ROWS = max(ROWS // 4, 1)
+RATE, SECONDS = 5000, 20
+FLAVOR = {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"MEMORY": "256Mi"}}
+RECEIVERS = (1, 2) if "receivers" in KNOWN["source"] else (1,)
+QUEUES = ("full", "browsed", "sunk", "steady", "first", "empty")
 
 
-def reading(n: int) -> bytes:
-    """An encoded message of one of 500 devices."""
-    body = {
-        "device": f"d{n % 500}",
-        "time": f"2026-11-24T10:{n // 60 % 60:02d}:{n % 60:02d}Z",
-        "temperature": n % 97 / 4,
-    }
-    text = json.dumps({**body, "filler": ""})
-    return Message(
-        (text[:-2] + "x" * (BODY - len(text)) + text[-2:]).encode(),
-        durable=True,
-        message_id=f"d{n % 500}-{n}",
-        to="telemetry",
-        content_type=Symbol("application/json"),
-        creation_time=1_764_000_000_000 + n,
-        application_properties={"device": f"d{n % 500}", "unit": "C"},
-    ).encode()
+@dataclass
+class Bench:
+    """Parts of the measurement: a Spark session, a suite, a Kafka, a filled spool; `work`: a folder for all else."""
+
+    spark: Any
+    suite: Suite
+    kafka: Server
+    spool: Path
+    work: Path
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.kafka.port}"
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(dir=self.work) as name:
+            yield Path(name)
+
+    def amqp(self, address: str, spool: Path, **options: str) -> Any:
+        """Rows of an address."""
+        return (
+            self.spark.readStream.format("amqp")
+            .options(url=self.suite.url, address=address, spool=str(spool), maxRowsPerTrigger=str(BATCH), **options)
+            .load()
+        )
+
+    def topic(self, name: str) -> Any:
+        """Rows of a topic of Kafka, from its beginning."""
+        return (
+            self.spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", name)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", str(BATCH))
+            .load()
+        )
 
 
 def fill(folder: Path) -> None:
@@ -58,79 +94,294 @@ def fill(folder: Path) -> None:
     writer = SpoolWriter(folder)
     for start in range(0, ROWS, GROUP):
         for n in range(start, min(start + GROUP, ROWS)):
-            writer.append(reading(n), 1_764_000_000_000 + n)
+            writer.append(readings.message(n, readings.BASE + n), readings.BASE + n)
         writer.sync()
     writer.close()
 
 
+def send(bench: Bench, address: str, count: int) -> None:
+    """Fill a queue."""
+    command = [sys.executable, "-m", "benchmarks.load.readings", bench.suite.url, address, str(count)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
 def decoded(folder: Path) -> float:
-    """Rows a second of one process that makes Arrow batches of the spool and drops them."""
+    """Rows a second of processor time, of one process that makes Arrow batches of the spool and drops them."""
     reader = AmqpStreamReader({"address": "empty", "spool": str(folder)})
     began, rows = time.process_time(), 0
     for start in range(0, ROWS, 50_000):
         for batch in reader.read(SpoolRange(start, min(start + 50_000, ROWS))):
             rows += batch.num_rows
-    if rows != ROWS:
-        raise RuntimeError(f"{rows} rows of {ROWS}")
+    check(rows, ROWS)
     return rows / (time.process_time() - began)
 
 
-@contextlib.contextmanager
-def empty_queue() -> Iterator[str]:
-    """The URL of a broker with a queue `empty`: what there is to read is in the spool."""
-    scratch = Path(tempfile.mkdtemp())
-    port = free_port()
-    url = f"amqp://127.0.0.1:{port}"
-    settings = {
-        "name": "bench",
-        "health": "127.0.0.1:0",
-        "listen": f"127.0.0.1:{port}",
-        "data_dir": str(scratch / "data"),
+def check(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise RuntimeError(f"{found} rows of {wanted}")
+
+
+def batches(query: Any) -> list[Any]:
+    """The reports of a query's batches that had rows."""
+    return [progress for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def seconds(progress: Any) -> float:
+    """How long a batch took."""
+    return float(progress["durationMs"]["triggerExecution"]) / 1000
+
+
+def begun(progress: Any) -> float:
+    """When a batch began, in seconds since 1970."""
+    return datetime.fromisoformat(progress["timestamp"]).timestamp()
+
+
+def available(bench: Bench, data: Any, sink: str, work: Path) -> dict[str, Any]:
+    """Rows a second of a query over all there is, in its batches."""
+    writer = data.writeStream.format(sink).option("checkpointLocation", str(work / "checkpoint"))
+    if sink != "noop":
+        writer = writer.option("path", str(work / "out"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    done = batches(query)
+    rows = sum(progress["numInputRows"] for progress in done)
+    check(rows, ROWS)
+    return {"rows_s": rows / sum(map(seconds, done))}
+
+
+def spooled(bench: Bench, sink: str, *columns: str) -> dict[str, Any]:
+    """From a copy of the filled spool to a sink."""
+    with bench.scratch() as work:
+        shutil.copytree(bench.spool, work / "spool")
+        data = bench.amqp("empty", work / "spool")
+        return available(bench, data.select(*columns) if columns else data, sink, work)
+
+
+def topical(bench: Bench, sink: str, *columns: str) -> dict[str, Any]:
+    """From the filled topic to a sink."""
+    with bench.scratch() as work:
+        data = bench.topic("filled")
+        return available(bench, data.select(*columns) if columns else data, sink, work)
+
+
+def alone(bench: Bench) -> dict[str, Any]:
+    """A receiver without Spark, from a full queue into its spool."""
+    send(bench, "full", QUEUED)
+    with bench.scratch() as work:
+        settings = receiver_settings({"url": bench.suite.url, "address": "full", "spool": str(work / "spool")})
+        command = [sys.executable, "-m", "benchmarks.load.receiver"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(json.dumps(settings) + "\n")
+            process.stdin.flush()
+            process.stdout.readline()  # attached
+            began, head = time.monotonic(), head_of(work / "spool")
+            while head.get() < QUEUED:
+                time.sleep(0.005)
+            took = time.monotonic() - began
+            process.stdin.close()
+            *_, counts = map(json.loads, process.stdout)
+        stored = sum(file.stat().st_size for file in (work / "spool").iterdir())
+        plain = sum(len(readings.message(n, readings.BASE + n)) for n in range(0, QUEUED, 100)) * 100
+    syncs = counts["fdatasync"] + counts["fsync"]
+    return {
+        "rows_s": QUEUED / took,
+        "cpu_us": counts["cpu"] / QUEUED * 1e6,
+        "bytes_more": (stored - plain) / QUEUED,
+        "syncs_per_1000": syncs / QUEUED * 1000,
     }
-    (scratch / "broker.json").write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "services.broker", "--config", str(scratch / "broker.json")]
-    with running("broker", command, port, scratch=scratch):
-        connection = BlockingConnection(url, timeout=30)
-        replies = connection.create_receiver(None, dynamic=True)
-        properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createQueue"}
-        body = json.dumps(["empty", "ANYCAST", "empty", None, True, -1, False, True])
-        reply_to = replies.link.remote_source.address
-        request = ProtonMessage(reply_to=reply_to, correlation_id="1", properties=properties, body=body)
-        connection.create_sender("activemq.management").send(request)
-        replies.receive(timeout=30)
-        connection.close()
-        yield url
 
 
-def processed(spark: Any, url: str, filled: Path, sink: str) -> float:
-    """Rows a second of a query from a copy of the spool to `sink`, from its first batch to its last."""
-    with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
-        shutil.copytree(filled, work / "spool")
-        source = spark.readStream.format("amqp").option("url", url).option("address", "empty")
-        data = source.option("spool", str(work / "spool")).option("maxRowsPerTrigger", "100000").load()
-        writer = data.writeStream.format(sink).option("checkpointLocation", str(work / "checkpoint"))
-        if sink != "noop":
-            writer = writer.option("path", str(work / "out"))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
-        rows = sum(progress["numInputRows"] for progress in batches)
-        if rows != ROWS:
-            raise RuntimeError(f"{rows} rows of {ROWS}")
-        return float(rows / (sum(progress["durationMs"]["triggerExecution"] for progress in batches) / 1000))
+def drained(bench: Bench, receivers: int) -> dict[str, Any]:
+    """From a full queue through broker, router and acknowledgement to noop, from the query's start on."""
+    send(bench, "full", QUEUED)
+    with bench.scratch() as work:
+        more = {"receivers": str(receivers)} if receivers > 1 else {}
+        data = bench.amqp("full", work / "spool", **more)
+        query = data.writeStream.format("noop").option("checkpointLocation", str(work / "checkpoint")).start()
+        rows, first, last = 0, 0.0, -1
+        while rows < QUEUED:
+            time.sleep(0.05)
+            if query.exception() is not None:
+                raise query.exception()
+            for progress in batches(query):
+                if progress["batchId"] > last:
+                    last, rows, first = progress["batchId"], rows + progress["numInputRows"], first or begun(progress)
+                    ended = begun(progress) + seconds(progress)
+        query.stop()
+    check(rows, QUEUED)
+    return {"rows_s": rows / (ended - first)}
+
+
+def browsed(bench: Bench) -> dict[str, Any]:
+    """A batch read of a queue, to noop."""
+    data = bench.spark.read.format("amqp").option("url", bench.suite.url).option("address", "browsed").load()
+    began = time.monotonic()
+    data.write.format("noop").mode("overwrite").save()
+    return {"rows_s": SINK_ROWS / (time.monotonic() - began)}
+
+
+def written(bench: Bench, rows: Any, kind: str) -> dict[str, Any]:
+    """A write of rows with a body to a queue or to a topic."""
+    if kind == "amqp":
+        writer = rows.select("body").write.format("amqp").options(url=bench.suite.url, address="sunk")
+    else:
+        writer = rows.select(f.col("body").alias("value")).write.format("kafka")
+        writer = writer.option("kafka.bootstrap.servers", bench.bootstrap).option("topic", "sunk")
+    began = time.monotonic()
+    writer.mode("append").save()
+    return {"rows_s": SINK_ROWS / (time.monotonic() - began)}
+
+
+def waits(bench: Bench, data: Any, ready: Callable[[], None]) -> dict[str, Any]:
+    """p50 and p99 of the time from `created` (milliseconds since 1970) of rows to the end of their batch.
+
+    Rows come at a steady rate, so those of a batch are taken as spread evenly from its first to its last.
+    """
+    with bench.scratch() as work:
+        seen = data.observe("created", f.min("created").alias("first"), f.max("created").alias("last"))
+        query = seen.writeStream.format("noop").option("checkpointLocation", str(work / "checkpoint")).start()
+        ready()
+        found: dict[int, Any] = {}
+        end = None
+        while end is None or time.monotonic() < end:
+            time.sleep(0.5)
+            if query.exception() is not None:
+                raise query.exception()
+            found |= {progress["batchId"]: progress for progress in batches(query)}
+            if found and end is None:
+                end = time.monotonic() + SECONDS
+        query.stop()
+    waited, took = [], []
+    for progress in list(found.values())[len(found) // 3 :]:  # warm by then
+        end_ms = (begun(progress) + seconds(progress)) * 1000
+        created = progress["observedMetrics"]["created"]
+        waited.append(np.linspace(end_ms - created["last"], end_ms - created["first"], progress["numInputRows"]))
+        took.append(seconds(progress) * 1000)
+    every = np.concatenate(waited)
+    p50, p99 = np.percentile(every, [50, 99])
+    return {"p50_ms": float(p50), "p99_ms": float(p99), "batch_ms": statistics.median(took)}
+
+
+def steady(bench: Bench) -> dict[str, Any]:
+    """Waits of messages that are sent at RATE."""
+    command = [sys.executable, "-m", "benchmarks.load.readings", bench.suite.url, "steady"]
+    senders: list[subprocess.Popen[bytes]] = []
+
+    def ready() -> None:
+        rate = [str(RATE * SECONDS * 10), str(RATE)]  # is killed before
+        senders.append(subprocess.Popen([*command, *rate], stdout=subprocess.DEVNULL))
+
+    with tempfile.TemporaryDirectory(dir=bench.work) as name:
+        data = bench.amqp("steady", Path(name) / "spool")
+        try:
+            created = f.unix_millis("creation_time").alias("created")
+            return waits(bench, data.select(created, "body"), ready)
+        finally:
+            for sender in senders:
+                sender.kill()
+                sender.wait()
+
+
+def floor(bench: Bench) -> dict[str, Any]:
+    """Waits of rows that a Python source makes of the clock at RATE: no server, no receiver, no spool."""
+    return waits(bench, bench.spark.readStream.format("clock").option("rate", str(RATE)).load(), lambda: None)
+
+
+def first_row(kind: str, server: str, name: str) -> dict[str, Any]:
+    """Milliseconds from the start of a program to its first rows."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "benchmarks.load.first_row", kind, server, name]
+    environment = {**os.environ, "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdout is not None
+        if "first" not in process.stdout.read():
+            raise RuntimeError(f"no first row: {command}")
+    return {"ms": (time.monotonic() - began) * 1000}
+
+
+def lines(what: str, found: list[dict[str, Any]]) -> None:
+    """Print figures that have no peer: median (lowest-highest)."""
+    figures = (f"{key} {summary([one[key] for one in found], 1 if found[0][key] < 100 else 0)}" for key in found[0])
+    print(f"{what}\n  {'  '.join(figures)}", flush=True)
+
+
+@contextlib.contextmanager
+def bench() -> Iterator[Bench]:
+    """Everything started and filled."""
+    with contextlib.ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        fill(work / "filled")
+        addresses = {name: {"type": "queue", "flavor": "bench"} for name in QUEUES}
+        suite = stack.enter_context(running(work / "suite", addresses, {"bench": FLAVOR}))
+        suite.edit("addresses.json", {}, remove=("myqueue", "mytopic", "myanycast", "mymulticast"))
+        suite.up()
+        suite.wait_ready()
+        server = stack.enter_context(kafka())
+        names = ",".join(map(str, jars("source").glob("*.jar")))
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {names} pyspark-shell"
+        os.environ["SPARK_LOCAL_DIRS"] = str(work / "local")
+        spark = session("bench")
+        stack.callback(spark.stop)
+        spark.dataSource.register(Clock)
+        yield Bench(spark, suite, server, work / "filled", work)
 
 
 def main() -> None:
-    """Print rows a second: median (lowest-highest) of ROUNDS."""
-    with tempfile.TemporaryDirectory() as name, empty_queue() as url:
-        filled = Path(name) / "spool"
-        fill(filled)
-        print(f"Spark source, {ROWS:,} messages of {BODY} bytes of JSON")
-        print(f"  {'decoded, one core':<30} {summary([decoded(filled) for _ in range(ROUNDS)])} rows/s", flush=True)
-        spark = session("bench")
-        processed(spark, url, filled, "noop")  # starts Spark's Python processes
-        for sink in ("noop", "parquet"):
-            rates = [processed(spark, url, filled, sink) for _ in range(ROUNDS)]
-            print(f"  {f'filled spool to {sink}':<30} {summary(rates)} rows/s", flush=True)
-        spark.stop()
+    """Print rows a second and ratios: median (lowest-highest) of ROUNDS. aim: that of the project."""
+    rounds = ROUNDS
+    with bench() as it:
+        print(f"Spark: {ROWS:,} messages of {readings.BODY} bytes of JSON, {it.kafka.name} on this machine")
+        bodies = pa.table({"body": pa.array(map(readings.body, range(ROWS)), pa.binary())})
+        rows = it.spark.createDataFrame(bodies)
+        topic = rows.select(f.col("body").alias("value")).write.format("kafka")
+        topic.option("kafka.bootstrap.servers", it.bootstrap).option("topic", "filled").save()
+        lines("decoded, of processor time", [{"rows_s": decoded(it.spool)} for _ in range(rounds)])
+
+        names = ("amqp, filled spool", "kafka, filled topic")
+        spooled(it, "noop"), topical(it, "noop")  # warm
+        rate_of_kafka: list[float] = []
+
+        def kafka_to_noop() -> dict[str, Any]:
+            found = topical(it, "noop")
+            rate_of_kafka.append(found["rows_s"])
+            return found
+
+        side_by_side("to noop, all columns", rounds, lambda: spooled(it, "noop"), kafka_to_noop, "rows_s", 1, names)
+        side_by_side(
+            "to Parquet, all columns", rounds, lambda: spooled(it, "parquet"), lambda: topical(it, "parquet"),
+            "rows_s", 1, names,
+        )  # fmt: skip
+        side_by_side(
+            "to Parquet, the bodies", rounds, lambda: spooled(it, "parquet", "body"),
+            lambda: topical(it, "parquet", "value"), "rows_s", 1, names,
+        )  # fmt: skip
+
+        lines(f"a receiver alone, {QUEUED:,} messages of a full queue", [alone(it) for _ in range(rounds)])
+        of_kafka = statistics.median(rate_of_kafka)
+        for receivers in RECEIVERS:
+            found = [drained(it, receivers) for _ in range(rounds)]
+            ratios = [one["rows_s"] / of_kafka for one in found]
+            lines(f"full queue to noop, {receivers} receivers (aim: 30,000 rows/s each)", found)
+            print(f"  ratio to Kafka's filled topic to noop {summary(ratios, 2)}   aim 0.5", flush=True)
+
+        send(it, "browsed", SINK_ROWS)
+        browsed(it)
+        lines(f"a queue of {SINK_ROWS:,} browsed", [browsed(it) for _ in range(rounds)])
+        few = it.spark.createDataFrame(bodies.slice(0, SINK_ROWS)).repartition(2).cache()
+        few.count()
+        side_by_side(
+            f"a write of {SINK_ROWS:,} rows", rounds, lambda: written(it, few, "amqp"),
+            lambda: written(it, few, "kafka"), "rows_s", 0.5, ("amqp", "kafka"),
+        )  # fmt: skip
+        side_by_side(
+            f"{RATE:,} messages a second, {SECONDS} s: from creation to the end of the batch", max(1, rounds - 1),
+            lambda: steady(it), lambda: floor(it), "p50_ms", 1 / 1.3,
+            ("amqp", "a Python source, bare"), lower_is_better=True,
+        )  # fmt: skip
+        send(it, "first", 1000)
+        side_by_side(
+            "start of a program to its first rows", max(1, rounds - 1),
+            lambda: first_row("amqp", it.suite.url, "first"),
+            lambda: first_row("kafka", it.bootstrap, "filled"), "ms", 1, ("amqp", "kafka"), lower_is_better=True,
+        )  # fmt: skip

@@ -18,7 +18,7 @@ EXTRAS = {
     "enmasse/kubernetes": {"kubernetes"},
     "enmasse/stores/redis.py": {"redis"},
     "demo": {"dev", "spark"},
-    "benchmarks": {"dev"},
+    "benchmarks": {"dev", "spark"},
     "tests": {"dev", "spark", "kubernetes", "redis"},
 }
 """Folder or file: extras whose packages it may import, in addition to the dependencies."""
