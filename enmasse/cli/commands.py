@@ -34,6 +34,7 @@ COMMANDS = {
     "reply": "Answer the requests that arrive at an address.",
     "publish": "Publish messages to an MQTT topic.",
     "subscribe": "Print the messages of MQTT topics.",
+    "spark": "Run Spark jobs: programs, and files of pipelines.",
     "deploy": "Install or upgrade EnMasse in a Kubernetes cluster.",
     "bench": "Measure rate and latency of an address.",
     "version": "Show the version of the command and of the running suite.",

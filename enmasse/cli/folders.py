@@ -26,6 +26,11 @@ def data_folder(offset: int) -> Path:
     return _base("XDG_DATA_HOME", ".local/share", "--data") / _name(offset)
 
 
+def state_folder() -> Path:
+    """`enmasse/spark` in $XDG_STATE_HOME or ~/.local/state: what runs now, which one can do without."""
+    return _base("XDG_STATE_HOME", ".local/state", "XDG_STATE_HOME=") / "enmasse" / "spark"
+
+
 def edited_folder(config: Path | None, offset: int, patience: float = ANSWER_SECONDS) -> Path:
     """Return the folder whose addresses.json `enmasse address` works on. `patience`: seconds to wait for the suite."""
     if config is not None:

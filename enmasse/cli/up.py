@@ -24,6 +24,7 @@ COMPONENTS = (
     "console",
 )  # fmt: skip
 PARTS = ("mqtt",)
+WITH = ("spark",)
 SCHEMES = ("redis://", "rediss://", "unix://")
 
 
@@ -87,6 +88,23 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
         return [CompletionItem(scheme) for scheme in SCHEMES if scheme.startswith(incomplete)]
 
 
+class Extra(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """A part that runs beside the suite, and its file: `spark`, `spark=FILE`."""
+
+    name = "part"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return (part, file or an empty text); an unknown part is wrong usage."""
+        part, equals, file = str(value).partition("=")
+        if part not in WITH or (equals and not file):
+            self.fail(f"{value!r} is no part that can be added; write spark or spark=FILE.", param, ctx)
+        return part, file
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the parts that begin with `incomplete`."""
+        return [CompletionItem(part) for part in WITH if part.startswith(incomplete)]
+
+
 class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
     """An address of --listen."""
 
@@ -123,6 +141,9 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 @click.option("--allow-plaintext", is_flag=True, help="With --listen: clients of other machines may do without TLS.")
 @click.option("--without", "without", multiple=True, type=click.Choice(PARTS), metavar="PART",
               help="Leave a part out: mqtt (gateways, subscription service, last-will service).")  # fmt: skip
+@click.option("--with", "extras", multiple=True, type=Extra(), metavar="PART[=FILE]",
+              help="Run a part beside the suite: spark, the telemetry pipeline of FILE (default: spark.toml in "
+                   "--config).")  # fmt: skip
 @click.option("--router", type=click.Choice(tuple(ROUTERS)), default=EMBEDDED, metavar="ENGINE",
               help=f"{', or '.join(engine.help for engine in ROUTERS.values())}.")  # fmt: skip
 @click.option("--broker", type=click.Choice(tuple(BROKERS)), default=EMBEDDED, metavar="ENGINE",
@@ -141,7 +162,7 @@ def command(
     config: Path | None, data: Path | None, offset: int, tls: str | None, tls_cert: Path | None,
     tls_key: Path | None, tls_client_ca: Path | None, listen: tuple[Any, ...],
     allow_anonymous: bool, allow_plaintext: bool,
-    without: tuple[str, ...], router: str, broker: str, store: str | None,
+    without: tuple[str, ...], extras: tuple[tuple[str, str], ...], router: str, broker: str, store: str | None,
     allowed_origins: tuple[str, ...], mqtt_limits: tuple[tuple[str, int], ...],
     log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
@@ -164,9 +185,18 @@ def command(
         config = config_folder(offset)
         _write_example(config, data)
     _run(config, data, offset, tls_cert, tls_key, tls_client_ca, tls_auto=tls is not None, listen=listen,
-         allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without), router=router,
-         broker=broker, store=store, allowed_origins=allowed_origins, mqtt_limits=Limits(**dict(mqtt_limits)),
+         allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without),
+         pipeline=_pipeline(config, extras), router=router, broker=broker, store=store,
+         allowed_origins=allowed_origins, mqtt_limits=Limits(**dict(mqtt_limits)),
          log_levels=dict(log_levels))  # fmt: skip
+
+
+def _pipeline(config: Path, extras: tuple[tuple[str, str], ...]) -> Path | None:
+    """Return the file of the pipeline that is wanted; None without one."""
+    named = dict(extras).get("spark")
+    if named is None:
+        return None
+    return Path(named) if named else config / "spark.toml"
 
 
 def _write_example(config: Path, data: Path) -> None:
@@ -196,7 +226,7 @@ def _write_example(config: Path, data: Path) -> None:
 
 def _run(
     config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None,
-    **more: Any,
+    pipeline: Path | None, **more: Any,
 ) -> None:  # fmt: skip
     from enmasse.supervisor import start
     from enmasse.supervisor.errors import StartError
@@ -210,6 +240,7 @@ def _run(
             tls_cert=tls_cert.absolute() if tls_cert else None,
             tls_key=tls_key.absolute() if tls_key else None,
             tls_client_ca=tls_client_ca.absolute() if tls_client_ca else None,
+            pipeline=pipeline.absolute() if pipeline else None,
             **more,
         )
     except OSError as error:

@@ -81,6 +81,12 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     )
 
 
+def flight(spark: SparkSession) -> dict[str, str]:
+    """Return the source's options with which executors on other machines read the spool; none on this machine."""
+    here = spark.sparkContext.master.startswith("local")
+    return {} if here else {"flightHost": spark.conf.get("spark.driver.host")}
+
+
 def start_file(spark: SparkSession, sections: dict[str, dict[str, Any]]) -> StreamingQuery:
     """Start the query of a file (`pipeline_file.load`): address → spool → stages → their addresses.
 
@@ -95,6 +101,7 @@ def start_file(spark: SparkSession, sections: dict[str, dict[str, Any]]) -> Stre
         .option("address", source["address"])
         .option("subscription", source["subscription"])
         .option("spool", str(work / "spool"))
+        .options(**flight(spark))
         .load()
     )
     parsed = stages.parsed(messages, read["device"], read["time"], read["value"], read["ahead"])

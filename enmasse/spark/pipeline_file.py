@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -108,8 +109,11 @@ def seconds(value: Any) -> int:
     return int(found[1]) * UNITS.get(found[2], 0) if found else 0
 
 
-def load(file: Path) -> dict[str, dict[str, Any]]:
-    """Return the sections of a pipeline's file, with defaults. Raises PipelineFileError."""
+def load(file: Path, source: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    """Return the sections of a pipeline's file, with defaults. Raises PipelineFileError.
+
+    source: fields of the section `source` where the file has none of them.
+    """
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -123,7 +127,8 @@ def load(file: Path) -> dict[str, dict[str, Any]]:
         elif not isinstance(given, dict):
             problems.append(document.problem("must be a section with fields", name))
         else:
-            sections[name] = _fields(document, name, given, problems)
+            more = source or {} if name == "source" else {}
+            sections[name] = _fields(document, name, {**more, **given}, problems)
     if "source" not in document.entries:
         problems.append(document.problem('the section "source" is missing: it needs address and work'))
     if not problems:
@@ -176,3 +181,15 @@ def _together(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> 
 def _unknown(kind: str, name: str, known: Mapping[str, Any]) -> str:
     near = difflib.get_close_matches(name, known, 1)
     return f"there is no such {kind}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}")
+
+
+def main() -> None:
+    """Check the file that is the last argument, given the defaults of a suite; what is wrong goes to standard error."""
+    try:
+        load(Path(sys.argv[-1]), {"work": "."})
+    except PipelineFileError as error:
+        sys.exit("\n".join(map(str, error.problems)))
+
+
+if __name__ == "__main__":
+    main()

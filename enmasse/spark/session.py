@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shlex
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -19,30 +21,39 @@ def session(app: str = "enmasse") -> SparkSession:
     """Return a session with the amqp source and sink registered; local[*] unless SPARK_MASTER names another master.
 
     An error of an amqp source or sink that ends the program is shown as one sentence. Spark logs warnings of the amqp
-    source and errors only, each in one line, unless SPARK_CONF_DIR names a folder with another configuration.
+    source and errors only, each in one line, unless SPARK_CONF_DIR names a folder with another configuration. Settings
+    that PYSPARK_SUBMIT_ARGS gives with --conf are kept.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
-    builder = (
-        SparkSession.builder.appName(app)
-        .master(os.environ.get("SPARK_MASTER", "local[*]"))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.adaptive.enabled", "false")  # streaming does without it, and warns if it is on
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.python.filterPushdown.enabled", "true")  # off by default in Spark 4.2
-    )
+    settings = {
+        "spark.master": os.environ.get("SPARK_MASTER", "local[*]"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",  # streaming does without it, and warns if it is on
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",  # off by default in Spark 4.2
+    }
     if "SPARK_CONF_DIR" not in os.environ:
-        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+    builder = SparkSession.builder.appName(app)
+    for name in settings.keys() - given():
+        builder = builder.config(name, settings[name])
     spark = builder.getOrCreate()
     spark.dataSource.register(SelectingDataSource)
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = show
     return spark
+
+
+def given() -> set[str]:
+    """Return the names of the settings that PYSPARK_SUBMIT_ARGS gives."""
+    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    return {word.partition("=")[0] for option, word in itertools.pairwise(words) if option in ("--conf", "-c")}
 
 
 def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -23,7 +23,7 @@ from enmasse.supervisor.probe import Probe
 RESTART_FIRST, RESTART_LAST = 0.1, 5.0
 """Seconds before the second restart in a row, and at most. The first is at once."""
 STABLE = 10.0
-"""Seconds of running after which the next restart is immediate again."""
+"""Seconds of being ready after which the next restart is immediate again."""
 POLL_STARTING, POLL_READY = 0.05, 1.0
 """Seconds between two health checks. (That a process has died is known without them.)"""
 LOG_CHECK = 5.0
@@ -77,6 +77,7 @@ class Child:
         self._changed = changed
         self._say = say
         self._stopping = asyncio.Event()
+        self._ready_at = 0.0
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -144,7 +145,7 @@ class Child:
             end = await self._run_once()
             if self._stopping.is_set():
                 break
-            if loop.time() - started >= STABLE:
+            if self.ready and loop.time() - max(started, self._ready_at) >= STABLE:
                 deaths_in_a_row = 0
                 backoff.reset()
             delay = backoff.wait() if deaths_in_a_row else 0.0
@@ -222,6 +223,7 @@ class Child:
             return
         if ready != self.ready:
             self.since = now()
+            self._ready_at = asyncio.get_running_loop().time()
             if self.pid is not None:  # otherwise the end of the process is logged
                 self._log.info(
                     "component.readiness.gained" if ready else "component.readiness.lost", pid=self.pid, detail=detail

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from enmasse import log
@@ -24,6 +25,9 @@ from enmasse.supervisor.forkserver import LONGEST
 PYTHON_MODULE = (sys.executable, "-P", "-m")
 """Begin of a command that runs a Python module. -P: no imports from the current directory."""
 _PR_SET_CHILD_SUBREAPER = 36
+REAP_SECONDS = 1.0
+_launched: set[int] = set()
+"""Ids of all processes that were started here: others wait for them."""
 
 
 class Process(Protocol):
@@ -51,7 +55,7 @@ Raises OSError. The caller keeps the descriptor."""
 
 async def execute(command: Sequence[str], output: int) -> Process:
     """Launch a program by executing it."""
-    return await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=output,
@@ -59,6 +63,33 @@ async def execute(command: Sequence[str], output: int) -> Process:
         env=_environment(),
         process_group=0,  # Ctrl-C is for the supervisor, which ends its children in order
     )
+    _launched.add(process.pid)
+    return process
+
+
+async def reap_orphans() -> None:
+    """Wait, until cancelled, for processes that have ended and whose parents, children of this process, ended before:
+    they have become children of this process."""
+    seen: set[int] = set()
+    while True:
+        ended = _ended_children() - _launched
+        for pid in ended & seen:  # one that was launched a moment ago is not in `_launched` yet
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        seen = ended
+        await asyncio.sleep(REAP_SECONDS)
+
+
+def _ended_children() -> set[int]:
+    """Return the children of this process that have ended and were not waited for; empty where /proc lacks that."""
+    found = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for pid in map(int, task.read_text().split()):
+                with contextlib.suppress(OSError):
+                    if Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z":
+                        found.add(pid)
+    return found
 
 
 def _environment() -> dict[str, str]:
@@ -71,6 +102,7 @@ class Forked:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
+        _launched.add(pid)
         self._descriptor = os.pidfd_open(pid)
         self._ended = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(self._descriptor, self._on_end)
@@ -129,6 +161,7 @@ class ForkServer:
                     env=_environment(),
                     process_group=0,
                 )
+                _launched.add(self._server.pid)
             except OSError:
                 ours.close()
                 raise

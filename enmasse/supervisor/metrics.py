@@ -14,6 +14,7 @@ from enmasse.identity.operator import BEARER
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import PHASES
 from enmasse.supervisor.lines import INSECURE
+from enmasse.supervisor.plan import BEHIND, RATE
 from enmasse.supervisor.status import Status
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ COUNTS = {
     "wills": "Wills that are kept.",
 }
 """Counts of the status → help of their families."""
+OF_SPARK = {
+    RATE: ("rows_per_second", "Rows that come into the pipeline in a second."),
+    BEHIND: ("messages_behind", "Messages that are spooled and not processed."),
+}
+"""Counts of the status → end of their families' names, and their help."""
 SECONDS = 2.0
 """Seconds for a component to answer."""
 MAX_ANSWER = 64 << 20
@@ -61,6 +67,10 @@ def families(status: Status) -> Iterator[Metric]:
         known = [({"name": c["name"]}, c["counts"][count]) for c in components if count in c["counts"]]
         if known:
             yield gauge(f"enmasse_mqtt_{count}", text, known)
+    for count, (end, text) in OF_SPARK.items():
+        known = [({"name": c["name"]}, c["counts"][count]) for c in components if count in c["counts"]]
+        if known:
+            yield gauge(f"enmasse_spark_{end}", text, known)
     yield gauge("enmasse_addresses", "Addresses by phase.", [({"phase": phase}, phases[phase]) for phase in PHASES])
     yield gauge("enmasse_config_errors", "Errors in the configuration files.", single(len(status["errors"])))
     yield gauge(

@@ -38,6 +38,10 @@ MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)
 """Parts that `--without` can leave out."""
 AUTHSERV = "authserv"
+SPARK = "spark"
+"""Name, kind and engine of the pipeline's process."""
+RATE, BEHIND = "rows a second", "messages behind"
+"""Counts of the pipeline in the status."""
 ROUTERS_LISTENERS = tuple(map(str, (Inner.OPERATORS, Inner.SERVICES, Inner.MESH)))
 """Names of a router's listeners for processes and operators."""
 USERS = "users.json"
@@ -95,6 +99,8 @@ class Options:
     """Clients of other machines may connect without TLS."""
     users: bool = False
     """There were users at the start."""
+    pipeline: Path | None = None
+    """File of the telemetry pipeline that runs beside the suite; None: none does."""
     tls_client_ca: Path | None = None
     """File with the authority of clients' certificates; None: clients are not asked for one."""
 

@@ -27,6 +27,7 @@ from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer
 from enmasse.supervisor.plan import (
     ISSUERS,
     OPERATORS,
+    SPARK,
     SUPERVISOR,
     USERS,
     Options,
@@ -138,6 +139,11 @@ def _programs(options: Options, command: Command) -> dict[str, Program]:
             raise StartError(
                 "start.engine.missing", f"{option} {engine.name}: {reason}. Or start with {option} {EMBEDDED}."
             ) from None
+    if options.pipeline is not None:
+        from enmasse.supervisor import pipeline
+
+        pipeline.check(options.pipeline)
+        programs[SPARK] = pipeline.Pipeline()
     return programs
 
 
@@ -185,6 +191,7 @@ def check_names(options: Options) -> None:
         ("--tls-cert", options.tls_cert),
         ("--tls-key", options.tls_key),
         ("--tls-client-ca", options.tls_client_ca),
+        ("--with spark", options.pipeline),
     ):
         try:
             str(path).encode()

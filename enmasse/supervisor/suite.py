@@ -23,12 +23,13 @@ from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.group import STOP_WITHIN
 from enmasse.supervisor.issuer import Issuer
-from enmasse.supervisor.launch import Launch
+from enmasse.supervisor.launch import Launch, reap_orphans
 from enmasse.supervisor.lines import NOT_ASKED, error_lines
 from enmasse.supervisor.plan import (
     GATEWAY,
     LOGINS,
     ROUTER_KIND,
+    SPARK,
     USERS,
     Options,
     admits_anonymous,
@@ -54,6 +55,7 @@ PATIENCE = 20.0
 """Seconds until progress of the start is reported."""
 MOST_GATEWAYS = 64
 STOP_ORDER = (
+    (SPARK,),
     ("storage_controller", "ragent", "console"),
     ("mqtt_gateway",),
     ("subserv", "mqtt_lwt"),
@@ -196,6 +198,10 @@ class Supervisor:
         self._issuer.begin()
         specs = fixed_services(self.options, self.data, self._ports)
         specs += mqtt.keepers(self.options, self.data, self._ports)
+        if self.options.pipeline is not None:
+            from enmasse.supervisor import pipeline
+
+            specs.append(pipeline.spec(self.options, self.data))
         self._fixed = {spec.name: self._child(spec) for spec in specs}
         self._look_at_desired()  # brokers of the last run start with the rest,
         try:
@@ -215,6 +221,8 @@ class Supervisor:
             self._gateways.start()
         followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
+        if self.options.pipeline is not None:
+            tasks.append(asyncio.create_task(reap_orphans()))
         if self.options.tls_auto:
             tasks.append(asyncio.create_task(self._keep_certificates()))
         try:

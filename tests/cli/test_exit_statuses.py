@@ -510,6 +510,51 @@ def deploying(folder: Path, helm: str, stdout: int = subprocess.DEVNULL) -> subp
     return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment)
 
 
+def sparking(folder: Path, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """`enmasse spark` with a folder of its own for its jobs."""
+    return enmasse("spark", *words, env={"XDG_STATE_HOME": str(folder / "state"), **(env or {})})
+
+
+@case("spark", 0)
+def no_job_runs(folder: Path) -> int:
+    return sparking(folder, "status").returncode
+
+
+@case("spark", 1)
+def no_such_job(folder: Path) -> int:
+    return sparking(folder, "stop", "other").returncode
+
+
+@case("spark", 2)
+def no_java(folder: Path) -> int:
+    (folder / "job.py").touch()
+    done = sparking(folder, "run", str(folder / "job.py"), env={"JAVA_HOME": str(folder)})
+    assert "Java 17" in done.stderr
+    return done.returncode
+
+
+@case("spark", 130)
+def interrupted_while_a_job_runs(folder: Path) -> int:
+    (folder / "job.py").write_text("import time\nprint('runs', flush=True)\ntime.sleep(1000)")
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+    command = [ENMASSE, "spark", "run", str(folder / "job.py")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None and process.stdout.readline() == "runs\n"
+    process.send_signal(signal.SIGINT)
+    _, shown = process.communicate(timeout=180)
+    assert shown == "job is stopped\n"
+    return process.returncode
+
+
+@case("spark", 141)
+def nobody_reads_the_jobs(folder: Path) -> int:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = processes.run(processes.COMMAND, "spark", "status", "--json", stdout=writing)
+    os.close(writing)
+    return done.returncode
+
+
 @case("deploy", 0)
 def all_is_ready(folder: Path) -> int:
     process = deploying(folder, "exit 0")

@@ -1,0 +1,107 @@
+"""Spark jobs of this user: a file for each, which the job writes and `enmasse spark`, `status` and `up` read.
+
+NAME.json    the job: what runs, and how far its queries are (`Job`)
+NAME.lock    held by the job's process for as long as it lives
+NAME.log     output of a job in the background
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names that a job may have: file names."""
+
+
+class JobInUseError(Exception):
+    """A job of this name runs."""
+
+
+class Query(msgspec.Struct, frozen=True):
+    """A query of a job at its last report.
+
+    batch, at (RFC 3339, empty before the first): of the last batch that had rows. rows: of all batches since the job
+    started. rows_per_second: what comes in now. behind: messages that are spooled and not processed, oldest_seconds:
+    since the oldest of them arrived; None if no amqp source has stated it.
+    """
+
+    name: str
+    batch: int = -1
+    rows: int = 0
+    rows_per_second: float = 0.0
+    behind: int | None = None
+    oldest_seconds: float | None = None
+    at: str = ""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job. since: when it started, RFC 3339. ended: None while it runs; then why it failed, empty if it did not."""
+
+    name: str
+    pid: int
+    master: str
+    file: str
+    since: str
+    queries: list[Query] = []
+    ended: str | None = None
+
+
+def lock(file: Path) -> int:
+    """Return a descriptor that holds the lock of the job with this file, until it is closed.
+
+    Raises JobInUseError, OSError.
+    """
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise JobInUseError(file.stem) from None
+    return descriptor
+
+
+def is_running(file: Path) -> bool:
+    """Return True if the process of the job with this file lives."""
+    try:
+        os.close(lock(file))
+    except JobInUseError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def read(file: Path) -> Job | None:
+    """Return the job of a file; None if it cannot be read."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Job)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def write(file: Path, job: Job) -> None:
+    """Replace the file. A failure is ignored: a full disk must not end a job."""
+    temporary = file.with_suffix(".new")
+    with contextlib.suppress(OSError):
+        temporary.write_bytes(msgspec.json.encode(job))
+        temporary.replace(file)
+
+
+def listed(folder: Path) -> list[tuple[Job, bool]]:
+    """Return the jobs of a folder, and whether each runs; those that have ended well are left out."""
+    found = []
+    for file in sorted(folder.glob("*.json")):
+        job = read(file)
+        if job is None:
+            continue
+        runs = is_running(file)
+        if runs or job.ended != "":
+            found.append((job, runs))
+    return found

@@ -1,0 +1,266 @@
+"""A Spark job as a process: a program, or the file of a pipeline, on this machine or on a cluster.
+
+`python -m enmasse.spark.job --state FILE PROGRAM [ARGUMENT …]`. PROGRAM is a Python program, or a `.toml` or `.json`
+file (enmasse.spark.pipeline_file). Each second the progress of its queries is written to FILE (enmasse.jobs). SIGTERM
+and SIGINT stop the queries, then the session. Exit status 0: the program has ended, or was stopped. 1: it has failed;
+the last line on standard error, and `ended` in FILE, state why in one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import re
+import runpy
+import shlex
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from enmasse import jobs, startup
+from enmasse.spark import pipeline, pipeline_file
+from enmasse.spark.archive import archive
+from enmasse.spark.errors import QueryError, sentence
+from enmasse.spark.session import session
+
+REPORT_SECONDS = 1.0
+FILES = (".toml", ".json")
+"""Endings of the files of pipelines."""
+UNPACKED = "enmasse-site"
+"""Folder of the archive where executors work."""
+
+
+class Stopped(BaseException):
+    """The job has to end. No Exception: a program that handles its own errors would continue."""
+
+
+class Report:
+    """The file of the job, written by a thread as its queries make progress."""
+
+    def __init__(self, file: Path, job: jobs.Job) -> None:
+        self._file, self._job = file, job
+        self._queries: dict[str, jobs.Query] = {}
+        self._over = threading.Event()
+        self._failed = False
+        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+
+    def start(self) -> None:
+        """Write the file, and again each second."""
+        jobs.write(self._file, self._job)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the reports."""
+        self._over.set()
+        self._thread.join()
+
+    def end(self, reason: str) -> None:
+        """Write that the job has ended."""
+        jobs.write(self._file, msgspec.structs.replace(self._job, queries=[], ended=reason))
+
+    def _run(self) -> None:
+        while not self._over.wait(REPORT_SECONDS):
+            try:
+                spark = SparkSession._instantiatedSession
+                if spark is not None:
+                    now = [self._query(query) for query in spark.streams.active]
+                    jobs.write(self._file, msgspec.structs.replace(self._job, queries=now))
+            except Exception:  # the program may stop its session meanwhile
+                if not self._failed:
+                    traceback.print_exc()
+                self._failed = True
+
+    def _query(self, query: Any) -> jobs.Query:
+        name, last = query.name or str(query.id), query.lastProgress
+        known = self._queries.get(name, jobs.Query(name))
+        if last is None:
+            return known
+        new = [last] if last["batchId"] <= known.batch + 1 else query.recentProgress
+        new = [each for each in new if each["batchId"] > known.batch and each["numInputRows"]]
+        rate = last["inputRowsPerSecond"]
+        lags = [lag for source in last["sources"] if (lag := lag_of(source)) is not None]
+        ages = [lag["oldestSeconds"] for lag in lags if lag["oldestSeconds"] is not None]
+        self._queries[name] = jobs.Query(
+            name=name,
+            batch=new[-1]["batchId"] if new else known.batch,
+            at=new[-1]["timestamp"] if new else known.at,
+            rows=known.rows + sum(map(rows_of, new)),
+            rows_per_second=round(rate * rows_of(last) / max(1, last["numInputRows"]), 1) if math.isfinite(rate) else 0,
+            behind=sum(lag["behind"] for lag in lags) if lags else None,
+            oldest_seconds=max(ages, default=None),
+        )
+        return self._queries[name]
+
+
+def rows_of(progress: Any) -> int:
+    """Return how many rows a batch had. Spark counts those of a source again for each branch of the query that reads
+    it, so for amqp sources the offsets tell."""
+    return sum(range_of(source) if lag_of(source) else source["numInputRows"] for source in progress["sources"])
+
+
+def range_of(source: Any) -> int:
+    """Return how many records are between the offsets of an amqp source."""
+    start, end = (json.loads(source[name] or "null") or {} for name in ("startOffset", "endOffset"))
+    return int(sum(end.values()) - sum(start.values()))
+
+
+def lag_of(source: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what an amqp source states of its lag in a query's progress (enmasse.spark.lag); None for another one."""
+    try:
+        latest = json.loads(source.get("latestOffset") or "null")
+    except (TypeError, ValueError):
+        return None
+    return latest if isinstance(latest, dict) and {"behind", "oldestSeconds"} <= latest.keys() else None
+
+
+def submit_arguments(given: argparse.Namespace) -> str:
+    """Return PYSPARK_SUBMIT_ARGS of this process. Executors elsewhere get an archive of what the source needs."""
+    settings = {}
+    if not given.master.startswith("local"):
+        packed = archive()
+        settings = {
+            "spark.archives": f"{packed}#{UNPACKED}",
+            "spark.executorEnv.PYTHONPATH": f"./{UNPACKED}",
+            "spark.executorEnv.PYSPARK_PYTHON": given.python,
+        }
+        host = given.driver_host or address_towards(given.master)
+        settings |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
+    pairs = [f"{name}={value}" for name, value in settings.items()] + given.conf
+    words = ["--master", given.master, *(word for pair in pairs for word in ("--conf", pair)), "pyspark-shell"]
+    return shlex.join(words)
+
+
+def address_towards(master: str) -> str:
+    """Return the address of this machine that faces a cluster: that of the way to its master, or the host's name."""
+    host = re.match(r"(?:spark|k8s://https?)://(\[[^]]+\]|[^:/,]+)", master)
+    if host is not None:
+        with contextlib.suppress(OSError):
+            family, kind, protocol, _, address = socket.getaddrinfo(host[1].strip("[]"), 1, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind, protocol) as probe:  # sends nothing
+                probe.connect(address)
+                return str(probe.getsockname()[0])
+    return socket.getfqdn()
+
+
+def run(program: Path, words: list[str], name: str, defaults: dict[str, str]) -> None:
+    """Run a program, or a pipeline until its query ends. Raises what ends it."""
+    if program.suffix in FILES:
+        sections = pipeline_file.load(program, defaults)  # before a JVM is started
+        pipeline.start_file(session(name), sections).awaitTermination()
+    else:
+        sys.argv = [str(program), *words]
+        sys.path[0] = str(program.parent)
+        runpy.run_path(str(program), run_name="__main__")
+
+
+def reason(error: BaseException) -> str:
+    """Return one sentence about the error that ends a job."""
+    if isinstance(error, QueryError):
+        return str(error)
+    if text := sentence(error):
+        return text
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, str) else f"the program ended with status {error.code}"
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    first = lines[0].strip() if lines else ""
+    kind = type(error).__name__
+    return f"{kind}: {first}" if first else kind
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Raise Stopped in this block at the first SIGTERM or SIGINT; later ones are ignored."""
+
+    def stop(*_: object) -> NoReturn:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        raise Stopped
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    yield
+
+
+def stop_session() -> None:
+    """Stop the queries and the session, if there is one; a batch that is cut off is done again by the next run."""
+    with contextlib.suppress(Exception):
+        spark = SparkSession._instantiatedSession
+        if spark is not None:
+            for query in spark.streams.active:
+                query.stop()
+            spark.stop()
+
+
+def outcome(given: argparse.Namespace) -> str:
+    """Run the job; return why it failed, empty if it did not. An error of a Python program is shown as usual first."""
+    defaults = {"url": given.url, "work": given.work}
+    try:
+        with stoppable():
+            os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(given)
+            os.environ["SPARK_MASTER"] = given.master
+            run(given.program, given.arguments, given.name, {k: v for k, v in defaults.items() if v})
+    except Stopped:
+        pass
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            return reason(error)
+    except Exception as error:
+        expected = isinstance(error, (QueryError, PySparkException)) or sentence(error)
+        if not expected and given.program.suffix not in FILES:
+            traceback.print_exc()
+        return reason(error)
+    return ""
+
+
+def arguments() -> argparse.Namespace:
+    """Return the arguments of the command line."""
+    parser = argparse.ArgumentParser("python -m enmasse.spark.job", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--master", default="local[*]")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--driver-host", default="")
+    parser.add_argument("--python", default=f"python{sys.version_info.major}.{sys.version_info.minor}")
+    parser.add_argument("--quiet", action="store_true", help="leave it to the caller to show why the job failed")
+    parser.add_argument("--url", default="", help="server of a pipeline whose file names none")
+    parser.add_argument("--work", default="", help="folder of a pipeline whose file names none")
+    parser.add_argument("program", type=Path)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the job; end with its exit status."""
+    startup.die_with_parent()
+    given = arguments()
+    held = jobs.lock(given.state)
+    since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    report = Report(given.state, jobs.Job(given.name, os.getpid(), given.master, str(given.program), since))
+    report.start()
+    failure = outcome(given)
+    report.stop()
+    stop_session()
+    report.end(failure)
+    os.close(held)
+    sys.stdout.flush()
+    if failure and not given.quiet:
+        print(failure, file=sys.stderr, flush=True)  # noqa: T201 - the last line, for people
+    os._exit(1 if failure else 0)  # threads of the program do not hold it up
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""`enmasse spark`, and `enmasse up --with spark`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from enmasse.cli.common import ADMIN_PORT
+from enmasse.testing import Suite, running, wait_for
+from tests.spark.conftest import DEADLINE, LIMIT
+
+pytestmark = pytest.mark.timeout(LIMIT)
+ENMASSE = str(Path(sys.executable).with_name("enmasse"))
+Run = Callable[..., subprocess.CompletedProcess[str]]
+PIPELINE = """
+[source]
+address = "telemetry"
+
+[readings]
+deadLetterAddress = "bad"
+
+[commands]
+address = "commands/{device}"
+body = "cool"
+above = 90.0
+"""
+COUNTING = """
+import sys
+from enmasse.spark import session
+spark = session.session("counting")
+url, work = sys.argv[1:]
+rows = spark.readStream.format("amqp").options(url=url, address="counted", spool=f"{work}/spool").load()
+written = rows.writeStream.queryName("counted").format("noop").option("checkpointLocation", f"{work}/checkpoint")
+written.start().awaitTermination()
+"""
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "enmasse" / "spark"
+
+
+@pytest.fixture
+def enmasse(tmp_path: Path, state: Path) -> Run:
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [ENMASSE, "spark", *words], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **environment}
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    folder = tmp_path_factory.mktemp("with-spark")
+    file = folder / "pipeline.toml"
+    file.write_text(PIPELINE)
+    queue = {"type": "queue", "flavor": "small-persisted-queue"}
+    addresses = {"telemetry": queue, "bad": queue, "counted": queue, "commands": {"type": "multicast"}}
+    with running(folder, addresses, options=("--without", "mqtt", "--with", f"spark={file}")) as started:
+        started.up(DEADLINE)
+        yield started
+
+
+def send(suite: Suite, address: str, count: int) -> None:
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
+    sender = connection.create_sender(address)
+    for number in range(count):
+        sender.send(Message(id=f"m{number}", body="no reading", durable=True))
+    connection.close()
+
+
+def component(suite: Suite) -> dict[str, Any]:
+    return suite.component("spark")
+
+
+def children(pid: int) -> list[psutil.Process]:
+    return list(psutil.Process(pid).children(recursive=True))
+
+
+def test_a_pipeline_beside_the_suite_is_restarted_and_its_progress_is_shown(suite: Suite) -> None:
+    first = component(suite)
+    wait_for("the pipeline", lambda: component(suite)["ready"], DEADLINE)
+    send(suite, "telemetry", 7)
+    wait_for("seven rows", lambda: "7 rows," in component(suite)["detail"], DEADLINE)
+    assert component(suite)["counts"].keys() == {"rows a second", "messages behind"}
+    page = f"http://127.0.0.1:{ADMIN_PORT + suite.offset}/metrics"
+    request = urllib.request.Request(page, headers=suite.operator_headers)
+    with urllib.request.urlopen(request) as answer:
+        text = answer.read().decode()
+    assert 'enmasse_spark_rows_per_second{name="spark"}' in text
+    assert 'enmasse_spark_messages_behind{name="spark"} 0' in text
+    helpers = children(first["pid"])
+    os.kill(first["pid"], signal.SIGKILL)
+    psutil.wait_procs(helpers, DEADLINE)
+    assert not any(helper.is_running() for helper in helpers), "what the job had started ended with it"
+    wait_for("another one", lambda: component(suite)["ready"] and component(suite)["restarts"] == 1, DEADLINE)
+    send(suite, "telemetry", 5)
+    wait_for("five rows", lambda: "5 rows," in component(suite)["detail"], DEADLINE)
+
+
+def test_a_job_in_the_background_is_listed_with_its_progress_until_it_is_stopped(
+    suite: Suite, enmasse: Run, state: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "counting.py").write_text(COUNTING)
+    started = enmasse("submit", "counting.py", suite.url, str(tmp_path / "work"))
+    assert not started.returncode, started.stderr
+    send(suite, "counted", 9)
+
+    def job() -> dict[str, Any]:
+        (found,) = json.loads(enmasse("status", "--json").stdout)
+        return dict(found)
+
+    wait_for("nine rows", lambda: job()["queries"] and job()["queries"][0]["rows"] == 9, DEADLINE)
+    found = job()
+    assert (found["name"], found["running"], found["master"]) == ("counting", True, "local[*]")
+    assert (found["queries"][0]["name"], found["queries"][0]["behind"]) == ("counted", 0)
+    assert "counted" in enmasse("status").stdout
+    again = enmasse("submit", "counting.py", suite.url, str(tmp_path / "work"))
+    assert again.returncode == 2 and "runs already" in again.stderr
+    processes = [psutil.Process(found["pid"]), *children(found["pid"])]
+    stopped = enmasse("stop", "counting")
+    assert (stopped.returncode, stopped.stdout) == (0, "counting is stopped\n")
+    psutil.wait_procs(processes, DEADLINE)
+    assert not any(process.is_running() for process in processes)
+    assert enmasse("status").stderr == "no job runs\n"
+
+
+def test_ctrl_c_ends_a_job_in_one_line_and_leaves_nothing(tmp_path: Path, state: Path) -> None:
+    (tmp_path / "waiting.py").write_text("import time\nprint('runs', flush=True)\ntime.sleep(1000)\n")
+    with subprocess.Popen(
+        [ENMASSE, "spark", "run", "waiting.py"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    ) as command:  # fmt: skip
+        assert command.stdout is not None
+        assert command.stdout.readline() == "runs\n"
+        (job,) = children(command.pid)
+        command.send_signal(signal.SIGINT)
+        _, said = command.communicate(timeout=DEADLINE)
+    assert (command.returncode, said) == (130, "waiting is stopped\n")
+    assert not job.is_running()
+    assert not list(state.glob("*.json"))
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_a_job_that_fails_says_why_in_one_sentence(enmasse: Run, tmp_path: Path, command: str) -> None:
+    (tmp_path / "wrong.toml").write_text('[source]\naddress = "a"\nwork = "w"\n')
+    found = enmasse(command, "wrong.toml")
+    assert found.returncode == 1
+    sentence = f"wrong failed: {tmp_path}/wrong.toml: there is no stage: write a section windows"
+    assert found.stderr.startswith(sentence) and found.stderr.count("\n") == 1
+    if command == "submit":
+        assert "failed: " in enmasse("status").stdout
+        assert not enmasse("stop", "wrong").returncode
+    assert not enmasse("status").stdout
+
+
+def test_without_java_or_a_known_master_nothing_starts(enmasse: Run, tmp_path: Path, state: Path) -> None:
+    (tmp_path / "job.py").write_text("raise AssertionError")
+    missing = enmasse("run", "job.py", JAVA_HOME=str(tmp_path))
+    assert missing.returncode == 2 and "Java 17" in missing.stderr and "spark.java.missing" in missing.stderr
+    wrong = enmasse("run", "--master", "mesos://here", "job.py")
+    assert wrong.returncode == 2 and "spark://HOST:PORT" in wrong.stderr
+    assert not state.exists()
+
+
+def test_a_suite_with_a_wrong_pipeline_does_not_start(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text('[source]\nadress = "a"\n')
+    words = ["up", "--config", str(tmp_path / "config"), "--data", str(tmp_path / "data"), "--with", f"spark={file}"]
+    subprocess.run([ENMASSE, "init", str(tmp_path / "config")], check=True, stdout=subprocess.DEVNULL)
+    found = subprocess.run([ENMASSE, *words], capture_output=True, text=True)
+    assert found.returncode == 2
+    assert "there is no such field; did you mean address?" in found.stderr and "start.spark.invalid" in found.stderr
+    assert not (tmp_path / "data").exists()
