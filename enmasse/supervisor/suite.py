@@ -177,9 +177,8 @@ class Supervisor:
     def scraped(self) -> list[tuple[str, str, int]]:
         """Return name, host and health port of each component that serves metrics."""
         specs = [child.spec for child in self._children() if child.ready]
-        engines = [spec for spec in specs if spec.engine]
-        silent = {spec.name for spec in engines if spec.engine in BROKERS and not BROKERS[spec.engine].serves_http}
-        return [(spec.name, LOOPBACK, spec.health_port) for spec in specs if spec.name not in silent]
+        silent = {SPARK, *(name for name, engine in BROKERS.items() if not engine.serves_http)}
+        return [(spec.name, LOOPBACK, spec.health_port) for spec in specs if spec.engine not in silent]
 
     async def force(self, names: list[str]) -> str | None:
         """Discard the messages of these addresses. Return the reason if that was refused."""
