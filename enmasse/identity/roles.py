@@ -114,6 +114,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.GATEWAY: Access(
             send=("#", "$mqtt/sessions", "$mqtt/wills"),
             recv=(*_EVERYTHING, "$mqtt/sessions"),
+            serve=("$live",),
         ),
         Role.SUBSERV: Access(send=("#",), recv=("$mqtt/control",), serve=("$subctrl", "$mqtt/sessions")),
         Role.LWT: Access(send=("#", "$lwt", "$mqtt/wills"), serve=("$lwt", "$mqtt/wills")),

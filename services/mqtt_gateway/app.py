@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from enmasse import process
+from enmasse.aio.live import LiveLink
 from enmasse.health import Health
 from enmasse.identity.credentials import AnyCredential, own
 from enmasse.identity.process_certificates import Certificate
@@ -19,6 +20,7 @@ from enmasse.settings import host_port
 from services.mqtt_gateway import metrics
 from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.gateway import Gateway
+from services.mqtt_gateway.live import LiveGateway
 from services.mqtt_gateway.network.listeners import ListenerError
 from services.mqtt_gateway.ports import Backend
 from services.mqtt_gateway.settings import GatewaySettings
@@ -31,6 +33,7 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     """Run a gateway. Raises process.Fatal."""
     credential = own(settings)
     refusals = Refusals(time.monotonic)
+    followers: set[LiveLink] = set()
     backend = AmqpBackend(
         settings.name,
         host_port(settings.router),
@@ -41,9 +44,10 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         logins=_logins(settings, credential),
         drops_unauthorized=settings.unauthorized_publish == "drop",
         refusals=refusals,
+        followers=followers,
     )
     backend.start()
-    await run(settings, backend, stop, refusals)
+    await run(settings, backend, stop, refusals, followers)
 
 
 def _tls(settings: GatewaySettings, credential: AnyCredential | None) -> Callable[[], ssl.SSLContext | None]:
@@ -82,7 +86,11 @@ def _logins(settings: GatewaySettings, credential: AnyCredential | None) -> tupl
 
 
 async def run(
-    settings: GatewaySettings, backend: Backend, stop: asyncio.Event, refusals: Refusals | None = None
+    settings: GatewaySettings,
+    backend: Backend,
+    stop: asyncio.Event,
+    refusals: Refusals | None = None,
+    followers: set[LiveLink] | None = None,
 ) -> None:
     """Run until `stop` is set. The ports are open from the beginning; clients are refused, and try again, until the
     backend is ready. Raises process.Fatal for a port that cannot be opened."""
@@ -101,6 +109,10 @@ async def run(
         counts=lambda: {"clients": len(gateway.front.clients)},
     )
     await health.start()
+    live = LiveGateway(
+        settings.name, gateway.front, set() if followers is None else followers, asyncio.get_running_loop()
+    )
+    live.publisher.start()
     try:
         await gateway.listen(settings.listeners)
     except ListenerError as error:

@@ -15,6 +15,7 @@ from msgspec import structs
 from enmasse import log as logs
 from enmasse import process
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
+from enmasse.aio.live import LiveLink
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import EXTERNAL
@@ -77,6 +78,7 @@ class AmqpBackend:
         logins: tuple[str, int] | None = None,
         drops_unauthorized: bool = False,
         refusals: Refusals | None = None,
+        followers: set[LiveLink] | None = None,
     ) -> None:
         self.name = name
         self.sessions: dict[str, MqttSession] = {}
@@ -87,8 +89,8 @@ class AmqpBackend:
         self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized, refusals=refusals)
         self.wills = Wills()
         self._hub = Hub()
-        self._data = Uplink(self._hub, *router, name, self._data_up, credential)
-        self._services = Uplink(self._hub, *router, name, self._services_up, credential)
+        self._data = Uplink(self._hub, *router, name, self._data_up, credential, followers)
+        self._services = Uplink(self._hub, *router, name, self._services_up, credential, followers)
         passwords = None
         if logins is not None and credential is not None:
             passwords = PasswordLink(self._hub, *logins, name, credential)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
 from enmasse import log
+from enmasse.aio.live import LiveLink
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import CONNECTION_FORCED, AmqpError
@@ -62,6 +63,14 @@ class _Handler(Handler):
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
         self._uplink.closed(error)
 
+    def on_attach(self, link: Link) -> None:
+        source = link.remote_source
+        if isinstance(link, Sender) and self._uplink.followers is not None and source is not None:
+            link.accept(source)
+            link.context = _Follower(link, self._uplink.followers)
+        else:
+            super().on_attach(link)
+
     def on_attached(self, link: Link) -> None:
         user = link.context
         try:
@@ -100,10 +109,28 @@ class _Handler(Handler):
             user.failed(error)
 
 
+class _Follower(LiveLink):
+    """A follower of the live state, as this handler calls the users of links."""
+
+    def on_flow(self, link: Sender) -> None:
+        """Do nothing: the next look sends."""
+
+    def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
+        """Do nothing: messages are settled."""
+
+    def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        """The link has ended."""
+        self.detached(closed=True)
+
+    def failed(self, error: Exception) -> None:
+        """Do nothing: the engine has reported it."""
+
+
 class Uplink:
     """The connection to the router at host and port, under this container-id. `up` is called with each new one. `hub`
     counts the exceptions of its handlers, over all connections. `credential`: that of this process; None: the router
-    takes anonymous peers."""
+    takes anonymous peers. `followers`: those of the gateway's live state, whose links come here; None: it offers
+    none."""
 
     def __init__(
         self,
@@ -113,6 +140,7 @@ class Uplink:
         container: str,
         up: Callable[[Connection], None],
         credential: AnyCredential | None = None,
+        followers: set[LiveLink] | None = None,
     ) -> None:
         self.connected = False
         self._hub = hub
@@ -121,6 +149,7 @@ class Uplink:
         self._container = container
         self._up = up
         self._credential = credential
+        self.followers = followers
         self._open: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
         self._log = log.get(peer=f"{host}:{port}")

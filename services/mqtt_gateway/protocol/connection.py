@@ -374,6 +374,30 @@ class Connection:
         """Return the number of messages from and to the client whose exchange has not ended."""
         return (0, 0) if self._session is None else (self._inbound.in_flight, self._outbound.in_flight)
 
+    def described(self, wall: float) -> dict[str, Any]:
+        """Return the row of the client and its traffic, for operators. `wall`: seconds since 1970 now."""
+        terms = self._terms
+        waiting = self.in_flight
+        return {
+            "protocol": "mqtt",
+            "version": {V311: "3.1.1", V5: "5"}.get(V5 if self.output.v5 else V311),
+            "client": owner(self.client_id).client,
+            "user": owner(self.client_id).user,
+            "peer": self.peer,
+            "opened": round(wall - (self._front.times.now - self._since), 1),
+            "keepAlive": 0 if terms is None else terms.keep_alive,
+            "sessionExpiry": 0 if terms is None else terms.request.expiry,
+            "will": terms is not None and terms.request.will is not None,
+            "subscriptions": 0 if self._session is None else len(self._session.filters),
+            "inFlightIn": waiting[0],
+            "inFlightOut": waiting[1],
+            "waitingBytes": self.kept,
+            "packetsIn": self.intake.packets,
+            "packetsOut": self.output.packets,
+            "bytesIn": self.intake.bytes,
+            "bytesOut": self.output.bytes,
+        }
+
     def broken(self, error: MqttError) -> None:
         """End the connection, because the client broke the specification."""
         if self.intake.closed:

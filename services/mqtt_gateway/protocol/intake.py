@@ -66,7 +66,9 @@ class Intake:
         "_times",
         "_wire",
         "_working",
+        "bytes",
         "handlers",
+        "packets",
         "parts",
         "reader",
         "seen",
@@ -83,6 +85,8 @@ class Intake:
         self._times = front.times
         self.reader = Reader(max_packet=min(BEFORE_CONNECT, front.limits.max_packet))
         self.seen = front.times.now
+        self.packets = self.bytes = 0
+        """Read so far: packets that were processed or are about to be, and bytes."""
         self.since = 0.0
         self._held = 0
         self._working = False
@@ -136,6 +140,7 @@ class Intake:
 
     def data(self, data: bytes) -> None:
         """Take bytes that were read."""
+        self.bytes += len(data)
         if self._held or self._working or self._raw:
             if not self._held & _CLOSED:
                 self._raw = self._raw + data if self._raw else data
@@ -208,6 +213,7 @@ class Intake:
         elif packets or not self.since:
             self.since = self._times.now
             self._host.unfinished()
+        self.packets += len(packets)
         self._process(packets)
 
     def _process(self, packets: list[Packet]) -> None:

@@ -19,12 +19,14 @@ class Output:
     """`v5`, `largest` (bytes of a packet that the client takes) and `problems` (it wants reason strings) are from its
     CONNECT."""
 
-    __slots__ = ("_counts", "_parts", "_wire", "largest", "problems", "v5")
+    __slots__ = ("_counts", "_parts", "_wire", "bytes", "largest", "packets", "problems", "v5")
 
     def __init__(self, front: Front, wire: Wire) -> None:
         self._wire = wire
         self._counts = front.packets_out
         self._parts: list[bytes] = []
+        self.packets = self.bytes = 0
+        """Written so far."""
         self.v5 = False
         self.largest = BIGGEST
         self.problems = True
@@ -33,6 +35,8 @@ class Output:
         """Remove and return all encoded packets, for one write."""
         parts = self._parts
         data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.packets += len(parts)
+        self.bytes += len(data)
         parts.clear()
         return data
 

@@ -8,6 +8,7 @@ from typing import Any
 from enmasse.amqp.errors import NOT_FOUND, AmqpError, no_transactions
 from enmasse.amqp.link import FIRST, SECOND, Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
+from enmasse.live import NODE as LIVE
 from services.router.routing import termini
 from services.router.routing.address import RoutedAddress
 from services.router.routing.anonymous import AnonymousInLink
@@ -22,6 +23,10 @@ from services.router.routing.routed_link import survives
 from services.router.routing.router import Router
 
 SND_SETTLED = 1
+
+
+_LIVE = f"{LIVE}/"
+"""Live state of a gateway: `$live/<name>`."""
 
 
 class Attaches:
@@ -158,6 +163,9 @@ class Attaches:
         if parsed.kind != MOBILE:
             return False
         connection.check_service_node(parsed.name)
+        if parsed.name.startswith(_LIVE):
+            self._pass_on(connection, link, self._live(connection, parsed.name), parsed.name, lambda asked: parsed.name)
+            return True
         broker = router.temporaries.broker_of(parsed.name)
         if broker is not None:
             self._pass_on(connection, link, broker, parsed.name, lambda asked: parsed.name)
@@ -168,6 +176,16 @@ class Attaches:
         route, container = found
         self._pass_on(connection, link, container, parsed.name, route.config.external)
         return True
+
+    def _live(self, connection: RouterConnection, name: str) -> RouterConnection:
+        """Return the connection of the gateway whose live state this is. Raises AmqpError."""
+        if not connection.management:
+            raise AmqpError(*MANAGEMENT_ELSEWHERE)
+        wanted = name.removeprefix(_LIVE)
+        for each in self.router.containers.all():
+            if each.container == wanted and each.usable and each.may_serve(LIVE):
+                return each
+        raise AmqpError(NO_ROUTE, f"there is no gateway {wanted} that is connected")
 
     def _made_by_broker(self, connection: RouterConnection, link: Link, terminus: Any) -> bool:
         """Pass on a dynamic terminus for a temporary queue or topic to a broker. Return False if no broker is
