@@ -157,8 +157,8 @@ class Suite:
         """Write the configuration files, as `enmasse init` does, but without an address for all other MQTT topics, as
         one at most may be that. Raises OSError."""
         write(self.config)
-        plain = {"mytopic": {"type": "topic", "flavor": "small-persisted-topic"}}
-        for name, entries in (("addresses.json", plain | self.addresses), ("flavors.json", self.flavors)):
+        self.edit("addresses.json", {}, remove=["mqtt"])
+        for name, entries in (("addresses.json", self.addresses), ("flavors.json", self.flavors)):
             if entries:  # otherwise the file is not rewritten
                 self.edit(name, entries)
 

@@ -35,6 +35,8 @@ COMMANDS = {
     "publish": "Publish messages to an MQTT topic.",
     "subscribe": "Print the messages of MQTT topics.",
     "spark": "Run Spark jobs: programs, and files of pipelines.",
+    "backup": "Copy configuration and stored data, while the suite runs.",
+    "restore": "Make configuration and data folder from a backup.",
     "deploy": "Install or upgrade EnMasse in a Kubernetes cluster.",
     "bench": "Measure rate and latency of an address.",
     "version": "Show the version of the command and of the running suite.",

@@ -80,6 +80,16 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse subscribe orders -i shop-1 --session-expiry 3600", "continues later with what arrived meanwhile"),
         ("enmasse subscribe orders -i shop-1 --unsubscribe", "prints what waits, then deletes the session"),
     ],
+    "spark": [
+        ("enmasse spark run pipeline.toml", "until Ctrl-C"),
+        ("enmasse spark submit job.py", "in the background"),
+        ("enmasse spark status", ""),
+    ],
+    "backup": [("enmasse backup /backups/monday", "the suite may run")],
+    "restore": [
+        ("enmasse restore /backups/monday", "into the default folders"),
+        ("enmasse restore /backups/monday --config ./config --data ./data", ""),
+    ],
     "deploy": [("enmasse deploy --namespace messaging --set image.repository=registry.example.com/team", "")],
     "bench": [("enmasse bench orders --seconds 5", "the address must be empty")],
     "version": [("enmasse version", "")],

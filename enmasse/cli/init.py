@@ -13,7 +13,8 @@ from enmasse.cli.common import end
 ADDRESSES = """\
 {
   "myqueue": {"type": "queue", "flavor": "small-persisted-queue"},
-  "mytopic": {"type": "topic", "flavor": "small-persisted-topic", "mqttDefault": true},
+  "mytopic": {"type": "topic", "flavor": "small-persisted-topic"},
+  "mqtt": {"type": "topic", "flavor": "small-persisted-topic", "mqttDefault": true},
   "anycast": {"type": "anycast"},
   "broadcast": {"type": "multicast"}
 }
@@ -61,10 +62,10 @@ An object: the name of an address, and what it is.
 `{"store_and_forward": true, "multicast": false, "flavor": "small-persisted-queue"}` is a queue
 (both true: a topic; both false: anycast; only `multicast`: multicast).
 
-Here are `myqueue`, `mytopic`, `anycast` and `broadcast` (of type multicast). Both stored ones are persistent: what
-was accepted survives the death of any process. `mytopic` has `"mqttDefault": true`: it takes all MQTT topics that no
-other address takes, so a device may publish to any (`sensors/temp` is `mytopic/sensors/temp` for AMQP clients). Without
-an address so marked, other topics are refused.
+Here are `myqueue`, `mytopic`, `mqtt`, `anycast` and `broadcast` (of type multicast). The stored ones are persistent:
+what was accepted survives the death of any process. `mqtt` has `"mqttDefault": true`: it takes all MQTT topics that no
+other address takes, so a device may publish to any (`sensors/temp` is `mqtt/sensors/temp` for AMQP clients). Without an
+address so marked, other topics are refused.
 
     enmasse address add telemetry --type topic --flavor small-persisted-topic
     enmasse send myqueue "hello"

@@ -34,6 +34,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "logs": ("--data", "{folder}", "--port-offset", "{offset}"),
     "flavor": ("list", "--config", "{config}", "--json"),
     "config": ("check", "{config}", "--port-offset", "{offset}"),
+    "backup": ("{folder}/made", "--config", "{config}", "--data", "{folder}", "--port-offset", "{offset}"),
+    "restore": ("{folder}/made", "--config", "{folder}/c", "--data", "{folder}/d", "--port-offset", "{offset}"),
     "version": ("--port-offset", "{offset}"),
     "help": ("send",),
     "request": ("-a", "127.0.0.1:{port}/q", "--subject", "sessions", "--timeout", "60"),
@@ -99,6 +101,7 @@ def configuration(folder: Path) -> Path:
     (config / "users.json").write_text('{"alice": {}}')
     (folder / "logs").mkdir()
     (folder / "logs" / "a.log").write_text("line\n")
+    (folder / "format.json").write_text('{"format": 1}')
     return config
 
 
@@ -276,6 +279,28 @@ def invalid_configuration(folder: Path) -> int:
     config = configuration(folder)
     (config / "flavors.json").write_text("{")
     return of("config", "check", config)
+
+
+@case("backup", 0)
+def backed_up(folder: Path) -> int:
+    config = configuration(folder)
+    return of("backup", folder / "made", "--config", config, "--data", folder)
+
+
+@case("backup", 1)
+def nothing_to_back_up(folder: Path) -> int:
+    return of("backup", folder / "made", "--config", folder, "--data", folder)
+
+
+@case("restore", 0)
+def restored(folder: Path) -> int:
+    assert backed_up(folder) == 0
+    return of("restore", folder / "made", "--config", folder / "c", "--data", folder / "d")
+
+
+@case("restore", 1)
+def no_backup(folder: Path) -> int:
+    return of("restore", folder, "--config", folder / "c", "--data", folder / "d")
 
 
 @case("version", 0)
@@ -689,7 +714,10 @@ def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess
         }
         with peer(peers[command]) as port:
             return run(port=port)
-    return run(offset=free_offset(), config=configuration(folder))
+    config = configuration(folder)
+    if command == "restore":
+        assert of("backup", folder / "made", "--config", config, "--data", folder) == 0
+    return run(offset=free_offset(), config=config)
 
 
 def nobody_reads(command: str) -> Case:
@@ -721,10 +749,12 @@ def interrupted(command: str) -> Case:
 
     def run(folder: Path) -> int:
         arguments: tuple[str, ...] = OPTIONS[command]
-        if command in ("init", "help"):  # waits for nobody
+        if command in ("init", "help", "restore"):  # waits for nobody
             return interrupted_at_an_import([command, str(folder / "new")])
         if command in ("address", "flavor", "user"):
             arguments = ("list", "--port-offset", "{offset}")
+        if command == "backup":
+            arguments = (str(folder / "new"), "--port-offset", "{offset}")
         if command in ("config", "logs"):  # which ask where the suite has its files
             arguments = (*(["check"] if command == "config" else []), "--port-offset", "{offset}")
         with socket.socket() as silent:
@@ -786,7 +816,8 @@ def waiting_for_a_suite(folder: Path) -> int:
 
 _EACH = (
     "init", "up", "down", "status", "logs", "scale", "address", "flavor", "config", "user", *ASKS, "send", "receive",
-    "request", "reply", "publish", "subscribe", "bench", "version", "help",
+    "request", "reply", "publish", "subscribe", "bench", "backup", "restore", "version",
+    "help",
 )  # fmt: skip
 for name in _EACH:
     case(name, 2)(wrong_usage(name))

@@ -36,7 +36,7 @@ def test_init_writes_a_valid_starting_point(folder: Path) -> None:
     applied = apply(contents, Applied())
     assert not applied.problems and not applied.failed
     assert {name: a.type for name, a in applied.state.addresses.items()} == {
-        "myqueue": "queue", "mytopic": "topic", "anycast": "anycast", "broadcast": "multicast",
+        "myqueue": "queue", "mytopic": "topic", "mqtt": "topic", "anycast": "anycast", "broadcast": "multicast",
     }  # fmt: skip
     flavors = applied.state.flavors
     assert {name: (f.type, f.persisted) for name, f in flavors.items()} == {
@@ -178,13 +178,13 @@ def test_list_and_show_without_a_suite(folder: Path) -> None:
     assert [(a["name"], a["type"], a["phase"]) for a in listed] == [
         ("myqueue", "queue", "not running"),
         ("mytopic", "topic", "not running"),
+        ("mqtt", "topic", "not running"),
         ("anycast", "anycast", "not running"),
         ("broadcast", "multicast", "not running"),
     ]
     assert re.search(r"myqueue +queue +small-persisted-queue", edit(folder, "list").stdout)
     shown = json.loads(edit(folder, "show", "mytopic", "--json").stdout)
-    wanted = {"type": "topic", "flavor": "small-persisted-topic", "mqttDefault": True}
-    assert shown["configured"] == wanted and shown["status"] is None
+    assert shown["configured"] == {"type": "topic", "flavor": "small-persisted-topic"} and shown["status"] is None
     assert edit(folder, "show", "mytopic").returncode == 0
     assert "memory" not in edit(folder, "show", "mytopic").stdout
     assert edit(folder, "add", "quick", "--type", "queue", "--flavor", "vanilla-queue").returncode == 0

@@ -17,7 +17,7 @@ import pytest
 from enmasse.cli.commands import COMMANDS, group
 from tests.cli.running import Up, enmasse, free_offset, wait_for
 
-NAMES = {"myqueue", "mytopic", "anycast", "broadcast"}
+NAMES = {"myqueue", "mytopic", "mqtt", "anycast", "broadcast"}
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -140,7 +140,7 @@ def test_devices_may_publish_to_any_topic_without_any_configuration(up: Up) -> N
     here = {"ENMASSE_PORT_OFFSET": str(up.offset)}
     told = enmasse("publish", "sensors/temp", "21", "--retain", env=here)
     assert told.returncode == 0, told.stderr
-    assert enmasse("subscribe", "sensors/#", "--count", "1", "--timeout", "60", env=here).stdout == "21\n"
+    assert enmasse("subscribe", "sensors/#", "--count", "1", "-v", env=here).stdout == "sensors/temp 21\n"
     assert enmasse("publish", "sensors/temp", "", "--retain", env=here).returncode == 0
 
 

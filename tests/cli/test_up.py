@@ -126,6 +126,7 @@ def test_status_of_the_ready_suite(suite: Up) -> None:
     assert {a["name"]: (a["type"], a["phase"]) for a in status["addresses"]} == {
         "myqueue": ("queue", "Active"),
         "mytopic": ("topic", "Active"),
+        "mqtt": ("topic", "Active"),
         "anycast": ("anycast", "Active"),
         "broadcast": ("multicast", "Active"),
     }
@@ -378,6 +379,7 @@ def test_brokers_made_by_hand(tmp_path: Path) -> None:
             what = "broker hand has no topic 'mytopic': make an address of this name with MULTICAST there"
             wait_for(lambda: address_of(up, "mytopic") == (False, "Configuring", what), seconds=60)
             make_topic(port, "mytopic")
+            make_topic(port, "mqtt")
             up.until_ready()
             assert [c["name"] for c in ready(up)["components"]] == ["configserv", "ragent", "console", "router-0"]
             assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "60").stdout == "made by hand\n"

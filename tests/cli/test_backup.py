@@ -1,0 +1,178 @@
+"""`enmasse backup` and `restore`, with kills in their middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import ENMASSE, Up, enmasse, free_offset, wait_for
+
+COUNT = 300
+"""Messages that wait when the backup is made."""
+
+
+def run(up: Up, *words: object, status: int = 0, input: str | None = None) -> str:
+    done = enmasse(*map(str, words), "--port-offset", str(up.offset), input=input)
+    assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def numbers(up: Up) -> list[int]:
+    """Return the messages of the queue, which stay there."""
+    lines = run(up, "receive", "myqueue", "--browse", "--json").splitlines()
+    return [json.loads(line)["body"]["sequence"] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def up(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A suite that holds messages, a session with messages and a retained message. Its data folder is in that of the
+    configuration, as `enmasse init` suggests."""
+    config = shutil.copytree(written, tmp_path_factory.mktemp("backup") / "config")
+    with Up(config, config / "data", fake=False, options=()) as up:
+        up.until_ready()
+        run(up, "subscribe", "mytopic/#", "-i", "reader", "--session-expiry", "600", "--timeout", "0.1")
+        run(up, "publish", "mytopic/kitchen", "21.5", "--retain")
+        run(up, "send", "myqueue", "--count", COUNT)
+        yield up
+        assert up.end() == 0
+
+
+@pytest.fixture(scope="module")
+def made(up: Up, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup of it, which went on meanwhile: what came later is not in it."""
+    folder = tmp_path_factory.mktemp("made") / "monday"
+    found = json.loads(run(up, "backup", folder, "--json"))
+    assert found["files"] > 5 and found["bytes"] > COUNT * 20
+    assert not list(up.data.glob("*/backup")) + list(up.data.glob("brokers/*/backup"))
+    return folder
+
+
+def restored(made: Path, folder: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = enmasse("restore", made, "--config", folder / "c", "--data", folder / "c" / "data")
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_a_suite_on_the_restored_folders_has_everything(up: Up, made: Path, tmp_path: Path) -> None:
+    run(up, "send", "myqueue", "later")
+    restored(made, tmp_path)
+    config, data = tmp_path / "c", tmp_path / "c" / "data"
+    assert (config / "addresses.json").read_bytes() == (up.config / "addresses.json").read_bytes()
+    with Up(config, data, fake=False, options=()) as again:
+        again.until_ready()
+        assert numbers(again) == list(range(1, COUNT + 1))
+        assert run(again, "subscribe", "mytopic/#", "-i", "reader", "--unsubscribe", "--no-retained").startswith(
+            "21.5\n"
+        )
+        assert "mytopic/kitchen" in run(again, "retained", "list")
+        killed_while_it_is_copied(again, tmp_path)
+    with Up(config, data, fake=False, options=()) as again:
+        again.until_ready()
+        assert numbers(again) == list(range(1, COUNT + 1))
+        assert again.end() == 0
+
+
+def stuck(up: Up) -> Path:
+    """Make the folder of a broker whose process never answers, so that a backup waits there in its middle."""
+    folder = up.data / "brokers" / "zz"
+    folder.mkdir()
+    (folder / "LOCK").touch()
+    return folder
+
+
+def killed_while_it_is_copied(up: Up, tmp_path: Path) -> None:
+    """SIGKILL of the suite: the command ends, and its copy is not taken for a backup."""
+    other = stuck(up)
+    target = tmp_path / "lost"
+    command = [ENMASSE, "backup", str(target), "--port-offset", str(up.offset)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: (other / "backup").exists(), "the middle of the backup")
+        up.process.kill()
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 1 and "[backup.data.failed]" in err and "the suite has ended" in err
+    assert "[backup.files.damaged]" in restored(target, tmp_path / "none", status=1).stderr
+    shutil.rmtree(other)
+
+
+def test_after_sigkill_of_the_command_a_new_backup_succeeds(up: Up, tmp_path: Path) -> None:
+    other = stuck(up)
+    command = [ENMASSE, "backup", str(tmp_path / "killed"), "--port-offset", str(up.offset)]
+    with subprocess.Popen(command) as process:
+        wait_for(lambda: (other / "backup").exists(), "the middle of the backup")
+        busy = run(up, "backup", tmp_path / "second", status=1)
+        assert "another backup of this suite is being made" in busy
+        process.kill()
+    shutil.rmtree(other)
+    broker = next(path.parent for path in up.data.glob("brokers/*/LOCK"))
+    (broker / "backup").mkdir()  # as if it had been killed there
+    assert "[backup.files.damaged]" in restored(tmp_path / "killed", tmp_path, status=1).stderr
+    assert "[backup.folder.in-use]" in run(up, "backup", tmp_path / "killed", status=1)
+    run(up, "backup", tmp_path / "next")
+    restored(tmp_path / "next", tmp_path)
+
+
+def test_a_restore_that_was_killed_is_repeated(made: Path, tmp_path: Path) -> None:
+    config = tmp_path / "c"
+    command = [ENMASSE, "restore", str(made), "--config", str(config), "--data", str(config / "data")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        wait_for(lambda: config.exists() or process.poll() is not None, "the configuration")
+        process.send_signal(signal.SIGKILL)
+    if not (config / "data").exists():  # it had not ended yet
+        restored(made, tmp_path)
+    shutil.rmtree(config / "data")
+    left = config / "data.restoring"
+    left.mkdir()
+    (left / "half").write_text("x")
+    restored(made, tmp_path)
+    assert not left.exists() and (config / "data" / "format.json").exists()
+    assert not (config / "data" / "half").exists()
+
+
+DAMAGES: list[Callable[[Path], object]] = [
+    lambda folder: (folder / "config" / "addresses.json").write_text("{}"),
+    lambda folder: (folder / "data" / "format.json").unlink(),
+    lambda folder: (folder / "data" / "more").touch(),
+    lambda folder: (folder / "manifest.json").write_text("{"),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_backup_changes_nothing(made: Path, tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    copy = shutil.copytree(made, tmp_path / "copy")
+    damage(copy)
+    assert "[backup.files.damaged]" in restored(copy, tmp_path, status=1).stderr
+    assert not (tmp_path / "c").exists()
+
+
+def test_folders_that_hold_something_are_left_alone(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "c" / "data").mkdir(parents=True)
+    (tmp_path / "c" / "data" / "mine").write_text("x")
+    done = restored(made, tmp_path, status=1)
+    assert len(done.stderr.splitlines()) == 1 and "is not empty; nothing was restored" in done.stderr
+    assert os.listdir(tmp_path / "c" / "data") == ["mine"]
+    (tmp_path / "c" / "data" / "mine").unlink()
+    (tmp_path / "c" / "addresses.json").write_text("{}")
+    assert "[backup.folder.in-use]" in restored(made, tmp_path, status=1).stderr
+
+
+def test_a_stopped_suite_is_copied_and_kept_from_starting(config: Path, tmp_path: Path) -> None:
+    offset = free_offset()
+    nothing = enmasse("backup", tmp_path / "b", "--data", tmp_path / "data", "--port-offset", offset)
+    assert nothing.returncode == 1 and "is no data folder of EnMasse" in nothing.stderr
+    with Up(config, tmp_path / "data", fake=True) as up:
+        up.feed()
+        up.until_ready()
+        words = ("--config", config, "--data", tmp_path / "data", "--port-offset", offset)
+        running = enmasse("backup", tmp_path / "c", *words)
+        assert running.returncode == 1 and "[start.data.in-use]" in running.stderr
+        assert up.end() == 0
+    done = enmasse("backup", tmp_path / "d", *words)
+    assert done.returncode == 0, done.stderr
+    restored(tmp_path / "d", tmp_path / "new")
