@@ -17,14 +17,36 @@ from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.destination import Destination
 from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router
-from services.router.routing.traffic import FIELDS, FROM_SENDERS, Counts
+from services.router.routing.traffic import FIELDS, FROM_SENDERS
 
-_IN = ("count", "bytes", *FROM_SENDERS[2:])
+_OF_LINK = ("count", "bytes", *FROM_SENDERS[2:], "unsettled", "credit", "waiting", "stuck")
+_OF_CONNECTION = ("links", "in", "out", "bytesIn", "bytesOut")
 _STATED = ("product", "version", "platform")
 """Properties of a peer's open that are shown."""
 MAX_TEXT = 250
 """Characters of a text that a peer states."""
-_Mark = tuple[Counts, int, int, int, int, bool]
+
+
+class _Known:
+    """A connection as of the last look: ids of the links of its peer, the addresses they use (0: as sender, 1: as
+    receiver), and what does not change."""
+
+    __slots__ = ("described", "links", "mark", "uses")
+
+    def __init__(self, described: dict[str, Any]) -> None:
+        self.described = described
+        self.links: list[str] = []
+        self.uses: list[tuple[str, int]] = []
+        self.mark: tuple[int, ...] = ()
+
+    def is_quiet(self, connection: RouterConnection) -> bool:
+        """Return True if nothing was read or written since, and nothing waits that time may change."""
+        amqp = connection.amqp
+        return (
+            self.mark[-2:] == (amqp.bytes_in, amqp.bytes_out)
+            and not connection.waiting
+            and not any(session.unsettled_in()[1] or session.unsettled_out()[1] for session in amqp.sessions())
+        )
 
 
 class LiveRouter:
@@ -36,8 +58,8 @@ class LiveRouter:
         self.rows = Rows(router.id, "router", time.time)
         router.refusals.seen = self.rows.event
         self.publisher = Publisher(self.rows, self.look, self._takers, router.clock, every=router.refusals.tick)
-        self._connections: dict[str, tuple[int, ...]] = {}
-        self._links: dict[str, _Mark] = {}
+        self._connections: dict[str, _Known] = {}
+        self._links: dict[str, tuple[Any, dict[str, Any]]] = {}
         self._users: dict[str, tuple[int, int]] = {}
         self._generation = -1
 
@@ -61,23 +83,17 @@ class LiveRouter:
                 continue
             id = str(connection.identity)
             seen.add(id)
-            received, sent, of_clients = connection.ended_in, connection.ended_out, 0
-            if not connection.is_broker:
-                for record in list(connection.links.values()):
-                    if not record.faces_client:
-                        continue
-                    of_clients += 1
-                    linked.add(str(record.identity))
-                    count = self._look_at(record, id, users)
-                    if record.direction == "in":
-                        received += count
-                    else:
-                        sent += count
-            amqp = connection.amqp
-            mark = received, sent, amqp.bytes_in, amqp.bytes_out, of_clients
-            if connections.get(id) != mark:
-                connections[id] = mark
-                rows.put("connections", id, self._connection(connection, mark))
+            known = connections.get(id)
+            if known is None:
+                known = connections[id] = _Known(self._described(connection))
+            if not known.is_quiet(connection):
+                self._look_at(connection, id, known)
+            linked.update(known.links)
+            for name, at in known.uses:
+                using = users.get(name)
+                if using is None:
+                    using = users[name] = [0, 0]
+                using[at] += 1
             yield
         for gone in connections.keys() - seen:
             del connections[gone]
@@ -88,47 +104,47 @@ class LiveRouter:
         yield
         yield from self._look_at_addresses(users)
 
-    def _look_at(self, record: LinkRecord, connection: str, users: dict[str, list[int]]) -> int:
-        """Look at a link; return the number of its deliveries."""
+    def _look_at(self, connection: RouterConnection, id: str, known: _Known) -> None:
+        """Look at a connection with its links."""
+        received, sent = connection.ended_in, connection.ended_out
+        known.links, known.uses = [], []
+        for record in [] if connection.is_broker else list(connection.links.values()):
+            if not record.faces_client:
+                continue
+            link, name, count = self._look_at_link(record, id)
+            known.links.append(link)
+            if record.direction == "in":
+                received += count
+            else:
+                sent += count
+            if name is not None:
+                known.uses.append((name, int(record.direction == "out")))
+        amqp = connection.amqp
+        mark = len(known.links), received, sent, amqp.bytes_in, amqp.bytes_out
+        if mark != known.mark:
+            known.mark = mark
+            self.rows.put("connections", id, {**known.described, **dict(zip(_OF_CONNECTION, mark, strict=True))})
+
+    def _look_at_link(self, record: LinkRecord, connection: str) -> tuple[str, str | None, int]:
+        """Look at a link; return its id, the name of its address, and the number of its deliveries."""
         traffic = self._router.traffic
         counts = traffic.look(record)
         id = str(record.identity)
-        link = record.link
-        mark = counts, link.unsettled, link.credit, record.undelivered, record.stuck, link.attached
-        incoming = record.direction == "in"
         name = traffic.name(record)
-        if name is not None:
-            using = users.get(name)
-            if using is None:
-                using = users[name] = [0, 0]
-            using[not incoming] += 1
-        if self._links.get(id) != mark:
-            self._links[id] = mark
+        link = record.link
+        now = link.unsettled, link.credit, record.undelivered, record.stuck
+        known = self._links.get(id)
+        if known is None or known[0] != (counts, now):
+            described = known[1] if known is not None else _described(record, connection, name)
+            self._links[id] = (counts, now), described
             if isinstance(record, AnonymousInLink):
                 for address in record.sent_to():
                     traffic.look_at_relayed(address)
-            terminus = link.remote_target if incoming else link.remote_source
-            stated = getattr(terminus, "address", None) or record.owning
-            self.rows.put(
-                "links",
-                id,
-                {
-                    "connection": connection,
-                    "name": record.name[:MAX_TEXT],
-                    "address": name,
-                    "stated": None if stated is None else str(stated)[:MAX_TEXT],
-                    "dir": record.direction,
-                    **dict(zip(_IN, counts, strict=True)),
-                    "unsettled": link.unsettled,
-                    "credit": link.credit,
-                    "waiting": record.undelivered,
-                    "stuck": record.stuck,
-                },
-            )
-        return counts[0]
+            row = {**described, **dict(zip(_OF_LINK, (*counts, *now), strict=True))}
+            self.rows.put("links", id, row)
+        return id, name, counts[0]
 
-    def _connection(self, connection: RouterConnection, mark: tuple[int, ...]) -> dict[str, Any]:
-        received, sent, bytes_in, bytes_out, links = mark
+    def _described(self, connection: RouterConnection) -> dict[str, Any]:
         rights = connection.rights
         role = rights.role if isinstance(rights, PeerRights) else None
         tls = connection.tls
@@ -146,11 +162,6 @@ class LiveRouter:
             "tls": None if tls is None else {"protocol": tls.protocol, "cipher": tls.cipher},
             "properties": {key: str(stated[key])[:MAX_TEXT] for key in _STATED if stated.get(key)},
             "opened": round(self.rows.wall() - self._router.now() + (connection.opened_at or 0), 1),
-            "links": links,
-            "in": received,
-            "out": sent,
-            "bytesIn": bytes_in,
-            "bytesOut": bytes_out,
         }
 
     def _look_at_addresses(self, users: dict[str, list[int]]) -> Iterator[None]:
@@ -184,3 +195,15 @@ class LiveRouter:
                 self.rows.drop("addresses", name)
             if n % 20 == 19:
                 yield
+
+
+def _described(record: LinkRecord, connection: str, name: str | None) -> dict[str, Any]:
+    terminus = record.link.remote_target if record.direction == "in" else record.link.remote_source
+    stated = getattr(terminus, "address", None) or record.owning
+    return {
+        "connection": connection,
+        "name": record.name[:MAX_TEXT],
+        "address": name,
+        "stated": None if stated is None else str(stated)[:MAX_TEXT],
+        "dir": record.direction,
+    }
