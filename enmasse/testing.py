@@ -154,13 +154,13 @@ class Suite:
         return subprocess.run([str(program), *arguments], capture_output=True, text=True)
 
     def init(self) -> None:
-        """Write the configuration files, as `enmasse init` does, but without an address for all other MQTT topics, as
-        one at most may be that. Raises OSError."""
+        """Write the configuration files, as `enmasse init` does. With addresses of a test the one for all other MQTT
+        topics is left out: at most one may be that. Raises OSError."""
         write(self.config)
-        self.edit("addresses.json", {}, remove=["mqtt"])
-        for name, entries in (("addresses.json", self.addresses), ("flavors.json", self.flavors)):
-            if entries:  # otherwise the file is not rewritten
-                self.edit(name, entries)
+        if self.addresses:  # otherwise the file is not rewritten
+            self.edit("addresses.json", self.addresses, remove=["mqtt"])
+        if self.flavors:
+            self.edit("flavors.json", self.flavors)
 
     def edit(self, name: str, entries: dict[str, Any], *, remove: Iterable[str] = ()) -> None:
         """Change entries of a configuration file, by atomic rename as an editor or `enmasse address` does it."""

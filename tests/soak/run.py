@@ -62,7 +62,7 @@ class Soak:
         say(f"seed {self.seed}, {seconds:g} s, {disk}; faults: {', '.join(self.faults)}")
         with running(self.folder, ADDRESSES, FLAVORS, options=() if self.mqtt else WITHOUT_MQTT) as suite:
             suite.stderr = self.errors
-            suite.edit("addresses.json", {}, remove=("myqueue", "mytopic", "anycast", "broadcast"))
+            suite.edit("addresses.json", {}, remove=("myqueue", "mytopic", "mqtt", "anycast", "broadcast"))
             suite.up()
             self._two_gateways(suite)
             crew = Crew(suite, self.ledger, self.seed, max(1, int(DEPTH * min(1.0, seconds / WHOLE))), mqtt=self.mqtt)
