@@ -127,7 +127,7 @@ def _copy_running(data: Path, target: Path, offset: int) -> None:
             report(f"warning: {store} keeps its data in Redis, which this backup does not have.")
     for name in PLAIN:
         if (data / name).is_dir():
-            copy_folder(data / name, target / name)
+            copy_folder(data / name, target / name, live=True)
         elif (data / name).exists():
             copy_file(data / name, target / name)
 

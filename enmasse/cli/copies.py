@@ -43,11 +43,16 @@ def copy_file(source: Path, target: Path) -> dict[str, Any]:
     return {"size": size, "mode": mode, "sha256": digest.hexdigest()}
 
 
-def copy_folder(source: Path, target: Path) -> None:
-    """Copy all files below a folder. Raises OSError."""
+def copy_folder(source: Path, target: Path, *, live: bool = False) -> None:
+    """Copy all files below a folder. `live`: files in it are replaced and removed meanwhile; those that are gone are
+    left out. Raises OSError."""
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in files_below(source):
-        copy_file(source / path, target / path)
+        try:
+            copy_file(source / path, target / path)
+        except FileNotFoundError:
+            if not live:
+                raise
 
 
 def facts_of(path: Path) -> dict[str, Any]:

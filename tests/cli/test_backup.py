@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from enmasse.cli import copies
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset, wait_for
 
 COUNT = 300
@@ -176,3 +177,15 @@ def test_a_stopped_suite_is_copied_and_kept_from_starting(config: Path, tmp_path
     done = enmasse("backup", tmp_path / "d", *words)
     assert done.returncode == 0, done.stderr
     restored(tmp_path / "d", tmp_path / "new")
+
+
+def test_a_file_that_is_replaced_while_its_folder_is_copied_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "stays").write_text("x")
+    monkeypatch.setattr(copies, "files_below", lambda folder: iter([Path(".stays.new"), Path("stays")]))
+    copies.copy_folder(tmp_path / "from", tmp_path / "to", live=True)
+    assert os.listdir(tmp_path / "to") == ["stays"]
+    with pytest.raises(FileNotFoundError):
+        copies.copy_folder(tmp_path / "from", tmp_path / "other")
