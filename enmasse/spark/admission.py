@@ -6,7 +6,7 @@ No clock in here: callers give seconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from enmasse.spark.options import OptionError, number
@@ -27,23 +27,41 @@ class Admission:
     since: float | None = None
     """When the last batch was admitted, or the query began."""
 
-    def end(self, start: int, head: int, within: Callable[[int, int, int], int], now: float) -> int:
-        """Return the end of the next batch, which begins with record `start`; `start` if it does not begin yet.
+    def ends(
+        self, starts: Sequence[int], heads: Sequence[int], within: Callable[[int, int, int, int], int], now: float
+    ) -> list[int]:
+        """Return the ends of the next batch in each partition of the spool, which begins with records `starts`; these
+        themselves if it does not begin yet. Each partition has its share of a limit, by the records that it holds.
 
-        head: one past the last record. within: enmasse.spark.segment.end_within of the spool.
+        heads: one past the last records. within: partition, start, end and most bytes to the end of the longest range
+        (enmasse.spark.segment.end_within).
         """
         if self.since is None:
             self.since = now
-        if head - start < self.min_rows and now - self.since < self.delay:
-            return start
-        end = head
-        if self.max_rows:
-            end = min(end, start + self.max_rows)
-        if self.max_bytes and end > start:
-            end = within(start, end, self.max_bytes)
-        if end > start:
+        there = [head - start for start, head in zip(starts, heads, strict=True)]
+        if sum(there) < self.min_rows and now - self.since < self.delay:
+            return list(starts)
+        rows = shares(self.max_rows, there) if self.max_rows else there
+        ends = [start + more for start, more in zip(starts, rows, strict=True)]
+        if self.max_bytes:
+            ends = [
+                within(n, start, end, max(1, self.max_bytes * (end - start) // sum(rows))) if end > start else end
+                for n, (start, end) in enumerate(zip(starts, ends, strict=True))
+            ]
+        if ends != list(starts):
             self.since = now
-        return end
+        return ends
+
+
+def shares(most: int, wanted: Sequence[int]) -> list[int]:
+    """Return numbers that are at most `wanted`, in proportion to these, and together at most `most`."""
+    total = sum(wanted)
+    if total <= most:
+        return list(wanted)
+    found = [most * each // total for each in wanted]
+    for n in sorted(range(len(wanted)), key=lambda n: found[n] * total - most * wanted[n])[: most - sum(found)]:
+        found[n] += 1
+    return found
 
 
 def admission_of(options: Mapping[str, str]) -> Admission:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pyarrow import flight
 
-from enmasse.spark.segment import RECORD, SpoolChunk, SpoolError, parsed, spool_chunks
+from enmasse.spark.segment import RECORD, SpoolChunk, SpoolError, parsed, partition_folder, spool_chunks
 
 NAME = "spool"
 """The host name in the certificate: executors trust this one certificate, whatever the server's address."""
@@ -81,22 +81,23 @@ class SpoolServer(flight.FlightServerBase):
         try:
             wanted = json.loads(ticket.ticket)
             token, start, end = str(wanted["token"]), int(wanted["start"]), int(wanted["end"])
+            partition = int(wanted["partition"])
         except (ValueError, TypeError, KeyError, RecursionError):
-            token, start, end = "", 0, 0
+            token, start, end, partition = "", 0, 0, 0
         if not hmac.compare_digest(token.encode(), self._token.encode()):
             raise flight.FlightUnauthenticatedError("the token of this query is missing")
-        return flight.GeneratorStream(RECORDS, self._records(start, end))
+        return flight.GeneratorStream(RECORDS, self._records(partition, start, end))
 
-    def _records(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _records(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         try:
-            for chunk in spool_chunks(self._folder, start, end):
+            for chunk in spool_chunks(partition_folder(self._folder, partition), start, end):
                 begin, stop = chunk.begins[0] - RECORD.size, chunk.ends[-1]
                 yield pa.record_batch([[chunk.first], [chunk.data[begin:stop]]], schema=RECORDS)
         except SpoolError as error:
             raise flight.FlightServerError(str(error)) from None
 
 
-def fetched(endpoint: Endpoint, start: int, end: int) -> Iterator[SpoolChunk]:
+def fetched(endpoint: Endpoint, start: int, end: int, partition: int = 0) -> Iterator[SpoolChunk]:
     """Yield the records of a range from its server; a lost connection is tried again from where it was lost.
 
     Raises SpoolError if records are missing, if the server cannot be reached, or if it refuses.
@@ -104,7 +105,7 @@ def fetched(endpoint: Endpoint, start: int, end: int) -> Iterator[SpoolChunk]:
     expected, failures = start, 0
     while expected < end:
         try:
-            for chunk in _stream(endpoint, expected, end):
+            for chunk in _stream(endpoint, expected, end, partition):
                 expected += len(chunk.begins)
                 yield chunk
             if expected < end:
@@ -123,9 +124,9 @@ def fetched(endpoint: Endpoint, start: int, end: int) -> Iterator[SpoolChunk]:
             raise SpoolError(f"{endpoint.location}: {_reason(error)}") from None
 
 
-def _stream(endpoint: Endpoint, start: int, end: int) -> Iterator[SpoolChunk]:
+def _stream(endpoint: Endpoint, start: int, end: int, partition: int) -> Iterator[SpoolChunk]:
     """Yield what comes over one connection, up to the first record that is not the next one or is damaged."""
-    wanted = json.dumps({"token": endpoint.token, "start": start, "end": end})
+    wanted = json.dumps({"token": endpoint.token, "start": start, "end": end, "partition": partition})
     with flight.FlightClient(endpoint.location, tls_root_certs=endpoint.certificate, override_hostname=NAME) as client:
         for part in client.do_get(flight.Ticket(wanted.encode())):
             data = part.data.column("records")[0].as_py()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from enmasse.spark.segment import SpoolError, read_spool, segments
+from enmasse.spark.segment import SpoolError, partition_folder, read_spool, segments
 
 
 def bytes_of(folder: Path) -> int:
@@ -32,19 +33,23 @@ class Lag:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: tuple[int, int] | None = None
+        self._known: tuple[Sequence[int], Sequence[int]] | None = None
         self._bytes = 0
         self._oldest: int | None = None
 
-    def report(self, end: int, head: int, now_ms: int) -> dict[str, Any]:
-        """Return the end of the spool (`record`), the records behind those of the batch that ends before `end`
-        (`behind`), seconds since the oldest of them arrived (null without one), and the bytes of the spool.
+    def report(self, ends: Sequence[int], heads: Sequence[int], now_ms: int) -> dict[str, Any]:
+        """Return the records behind those of the batch that ends before `ends` (`behind`), seconds since the oldest of
+        them arrived (null without one), and the bytes of the spool. heads: the ends of its partitions.
 
         now_ms: the time of the day in milliseconds since 1970; if it was set back the age is 0.
         """
-        if self._known != (end, head):
-            self._known = (end, head)
-            self._bytes = bytes_of(self._folder)
-            self._oldest = arrival_of(self._folder, end) if head > end else None
+        if self._known != (ends, heads):
+            self._known = (ends, heads)
+            folders = [partition_folder(self._folder, n) for n in range(len(heads))]
+            self._bytes = sum(map(bytes_of, folders))
+            parts = zip(folders, ends, heads, strict=True)
+            arrivals = [arrival_of(folder, end) for folder, end, head in parts if head > end]
+            self._oldest = min((ms for ms in arrivals if ms is not None), default=None)
         age = None if self._oldest is None else max(0, now_ms - self._oldest) / 1000
-        return {"record": head, "behind": max(0, head - end), "oldestSeconds": age, "spoolBytes": self._bytes}
+        behind = sum(max(0, head - end) for end, head in zip(ends, heads, strict=True))
+        return {"behind": behind, "oldestSeconds": age, "spoolBytes": self._bytes}

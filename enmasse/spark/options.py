@@ -26,6 +26,7 @@ KNOWN = {
         "spool",
         "subscription",
         "container",
+        "receivers",
         "credit",
         "spoolLimit",
         "maxRowsPerTrigger",

@@ -2,10 +2,11 @@
 
 The driver-side reader (enmasse.spark.source) starts `python -m enmasse.spark.receiver`. The first line of its standard
 input is its settings as JSON: as an argument the URL's password would be in the list of processes. Each further line
-is JSON too: a number, before which Spark has committed the records, or "drain": nothing is wanted but what the address
-holds now. It ends when its standard input ends, so it never outlives its reader. Each line of its standard output is a
-change of state, as JSON: `attached`; `lost` and why, while it tries again; `full` and `room` of the spool; `drained`:
-what the address held is in the spool; `failed` and why it ends.
+is JSON too: `[partition, end]`, Spark has committed the records of a partition before `end`; or "drain": nothing is
+wanted but what the address holds now. It ends when its standard input ends, so it never outlives its reader.
+
+Each line of its standard output is a change of state, as JSON: `attached`; `lost` and why, while it tries again; `full`
+and `room` of the spool; `drained`: what the address held is in the spool; `failed` and why it ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,16 @@ from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import FIRST, SECOND
 from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.performatives import RELEASED as RELEASED_OUTCOME
 from enmasse.backoff import ReconnectBackoff
 from enmasse.reconnect import keep_connected
+from enmasse.spark.account import Account, Frames, OwnAccount, SharedAccount, serve_all
 from enmasse.spark.errors import QueryError
 from enmasse.spark.login import FileError, Login
 from enmasse.spark.outage import Outage, Patience, Phase, words
-from enmasse.spark.segment import SpoolError
+from enmasse.spark.segment import SpoolError, partition_folder, partitions_of
 from enmasse.spark.spool import SpoolInUseError, SpoolWriter
-from enmasse.spark.unsettled import Unsettled, key_of
+from enmasse.spark.unsettled import FRESH, LATER, RELEASED, Unsettled, key_of
 
 RETRY_FIRST, RETRY_LAST = 0.2, 5.0
 """Seconds before the first try again, and between two at most."""
@@ -56,6 +59,10 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     container: AMQP container-id; with `subscription` it is the subscription's identity. spool_limit: bytes the spool
     may hold before no more credit is given. patience: how long what is wrong may stay so. user and files: those of
     enmasse.spark.login.
+
+    partition: of the spool, which this receiver writes, from 0. account: sockets that were inherited: in receiver 0 one
+    to each other receiver of the query, in these the one to receiver 0 (enmasse.spark.account). shared: the
+    subscription is a shared one.
     """
 
     url: str
@@ -65,6 +72,9 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscription: str = ""
     credit: int = 1000
     spool_limit: int = 1 << 30
+    partition: int = 0
+    account: tuple[int, ...] = ()
+    shared: bool = False
     patience: Patience = Patience()
     user: str = ""
     password_file: str = ""
@@ -82,70 +92,120 @@ class ReceiverFailed(Exception):
 
 
 class Intake:
-    """Way of deliveries into the spool, in groups: append, one sync, accept (never the other way round)."""
+    """Way of deliveries into the spool, in groups: claim, append, one sync, accept (never in another order)."""
 
-    def __init__(self, spool: SpoolWriter, unsettled: Unsettled) -> None:
-        self.spool, self.unsettled = spool, unsettled
+    def __init__(self, spool: SpoolWriter, account: Account) -> None:
+        self.spool, self.account = spool, account
         self.mode = SECOND
+        self.held: dict[int, Delivery] = {}
+        """Deliveries that the account decides about later, by id."""
+        self._taking = False
+        self._reports = True
+        self._awaited: set[int] = set()  # accepted, and not settled by the peer
         self._settled = asyncio.Event()
+        self._failure: Exception | None = None
+        account.decided = self._decided
 
     def attached(self, receiver: ClientReceiver) -> None:
         """Take deliveries over this link from now on."""
-        self.unsettled.connected(reports=receiver.link.second)
+        self.connected(receiver.link.second)
         receiver.on_settled = self.settled
 
-    def take(self, deliveries: list[Delivery]) -> None:
+    def connected(self, reports: bool) -> None:
+        """Note a new connection; reports: its peer settles in a second step."""
+        self._reports = reports
+        self._awaited.clear()
+        self.account.connected(reports)
+
+    @property
+    def busy(self) -> bool:
+        """Whether deliveries that were taken are not stored yet."""
+        return bool(self._taking or self.held)
+
+    async def take(self, deliveries: list[Delivery]) -> None:
         """Store a group of deliveries, then accept them.
 
-        Raises OSError if the spool cannot be written: then nothing of the group was accepted.
+        Raises OSError if the spool cannot be written: then nothing of the group was accepted. SpoolTakenError.
         """
-        fresh: list[tuple[int, int, bytes]] = []
+        # Settled messages are not redelivered.
+        keys = [None if delivery.settled else key_of(delivery.payload) for delivery in deliveries]
+        claims = [(one.id, key) for one, key in zip(deliveries, keys, strict=True) if key is not None]
+        self._taking = True
+        verdicts = iter(await self.account.claim(claims)) if claims else iter(())
+        self._taking = False
+        self._store(deliveries, [FRESH if key is None else next(verdicts) for key in keys], dict(claims))
+
+    def _store(self, deliveries: list[Delivery], verdicts: list[int], claimed: Container[int]) -> None:
+        fresh: list[tuple[int, int]] = []
         record = self.spool.count
         now = time.time_ns() // 1_000_000
-        for delivery in deliveries:
-            # Settled messages are not redelivered.
-            key = None if delivery.settled else key_of(delivery.payload)
-            if key is not None and self.unsettled.is_copy(delivery.id, key):
-                continue
-            self.spool.append(delivery.payload, now)
-            if key is not None:
-                fresh.append((delivery.id, record, key))
-            record += 1
+        for delivery, verdict in zip(deliveries, verdicts, strict=True):
+            if verdict == LATER:
+                self.held[delivery.id] = delivery
+            elif verdict == FRESH:
+                self.spool.append(delivery.payload, now)
+                if delivery.id in claimed:
+                    fresh.append((delivery.id, record))
+                record += 1
         try:
             self.spool.sync()
         except OSError as error:
             what = f"the spool cannot be written, {error.strerror}"
             raise OSError(error.errno, what, str(self.spool.folder)) from None
-        for one in fresh:
-            self.unsettled.add(*one)
-        self.unsettled.added()
-        for delivery in deliveries:
-            delivery.settle(ACCEPTED)
+        self.account.stored(fresh, self.spool.count)
+        for delivery, verdict in zip(deliveries, verdicts, strict=True):
+            if verdict != LATER:
+                if self._reports and delivery.id in claimed:
+                    self._awaited.add(delivery.id)
+                delivery.settle(RELEASED_OUTCOME if verdict == RELEASED else ACCEPTED)
+
+    def _decided(self, delivery_id: int, verdict: int) -> None:
+        """Store, accept or give back what was held."""
+        delivery = self.held.pop(delivery_id, None)
+        if delivery is None:  # of a connection that is gone
+            return
+        try:
+            self._store([delivery], [verdict], {delivery_id})
+        except (OSError, SpoolError) as error:  # it has not been accepted; `next` raises this
+            self._failure = error
+            delivery.receiver.link.detach()
 
     def settled(self, delivery_ids: Iterable[int]) -> None:
         """Note deliveries that the peer has settled."""
-        self.unsettled.settled(delivery_ids)
+        ids = list(delivery_ids)
+        self._awaited.difference_update(ids)
+        self.account.settled(ids)
         self._settled.set()
+
+    async def lost(self) -> None:
+        """Note that the link is gone: what it left unsettled is in doubt. Raises OSError if that cannot be stored."""
+        self.held.clear()
+        await self.account.lost()
 
     async def next(self, receiver: ClientReceiver) -> Delivery:
         """Return the next delivery.
 
         Raises AmqpError if the link is lost, or if the peer has settled nothing for SETTLE_SECONDS: the next link then
-        settles at once (rcv-settle-mode first).
+        settles at once (rcv-settle-mode first). Raises OSError and SpoolTakenError as `take` does.
         """
         while True:
             self._settled.clear()
             try:
                 return await receiver.receive(timeout=SETTLE_SECONDS)
             except TimeoutError:
-                if self.unsettled.awaited() and not self._settled.is_set():
+                if self._awaited and not self._settled.is_set():
                     self.mode = FIRST
                     what = f"the peer has settled nothing of what was accepted in {SETTLE_SECONDS:g} s"
                     raise AmqpError(errors.ILLEGAL_STATE, what) from None
+            except AmqpError:
+                failure, self._failure = self._failure, None
+                if failure is not None:
+                    raise failure from None
+                raise
 
     async def at_rest(self) -> None:
         """Return when the peer has settled all that was accepted, if it reports that."""
-        while self.unsettled.awaited():
+        while self._awaited:
             self._settled.clear()
             await self._settled.wait()
 
@@ -187,7 +247,7 @@ class Reception:
         await self._drain_asked.wait()
         with contextlib.suppress(AmqpError):  # take_all ends with it, and the next link is drained again
             await drained(receiver, self._settings.credit)
-            while receiver.fetched:  # at the limit of the spool
+            while receiver.fetched or self._intake.busy:  # at the limit of the spool, or held
                 await asyncio.sleep(0.01)
             report("drained")
 
@@ -197,19 +257,34 @@ class Reception:
         if verdict is not None:
             raise ReceiverFailed(verdict) from None
         report("lost", reason=words(error))
-        await keep_doubt(self._intake.unsettled)
+        await keep_doubt(self._intake)
 
 
 async def attached(settings: ReceiverSettings, client: Client, mode: int) -> ClientReceiver:
     """Return the attached link: at most `credit` deliveries are on their way or not settled. Raises AmqpError."""
     durable = settings.subscription or None
-    receiver = await client.receiver(
-        settings.address,
-        credit=0,
-        durable_name=durable,
-        capabilities=("topic",) if durable else (),
-        rcv_settle_mode=mode,
-    )
+    kinds: tuple[str, ...] = ()
+    several = bool(settings.account)
+    if durable:
+        kinds = ("topic", "shared") if settings.shared else ("topic",)
+    elif several:
+        kinds = ("queue",)  # each receiver of a topic would get every message
+    try:
+        receiver = await client.receiver(
+            settings.address,
+            credit=0,
+            durable_name=f"{durable}|{settings.partition + 1}" if durable and settings.shared else durable,
+            capabilities=kinds,
+            rcv_settle_mode=mode,
+        )
+    except AmqpError as error:
+        if kinds == ("queue",) and error.condition == errors.ILLEGAL_STATE:
+            raise ReceiverFailed(
+                f'amqp source: option "receivers": {settings.address!r} gives each receiver every message '
+                f'({error.description}). Write the option "subscription", for a subscription that they share, or leave '
+                '"receivers" out'
+            ) from None
+        raise
     receiver.link.credit_window = settings.credit
     return receiver
 
@@ -221,7 +296,7 @@ async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientR
             group = [await intake.next(receiver)]
             while (more := receiver.receive_nowait()) is not None:
                 group.append(more)
-            intake.take(group)
+            await intake.take(group)
             await room(settings, intake.spool)
     except asyncio.CancelledError:
         with contextlib.suppress(AmqpError, TimeoutError):  # what is settled by then is not in doubt later
@@ -298,41 +373,94 @@ async def opened(folder: Path, limit: int) -> SpoolWriter:
     raise AssertionError
 
 
-async def receive(settings: ReceiverSettings, commits: asyncio.Queue[int], drain_asked: asyncio.Event) -> None:
-    """Receive indefinitely, reconnecting with a back-off, until cancelled."""
-    spool = await opened(Path(settings.spool), settings.spool_limit)
-    unsettled = Unsettled(spool, 2 * settings.credit + ON_THE_WAY)
-    forgetting = asyncio.create_task(forget(commits, unsettled))
-    intake = Intake(spool, unsettled)
+class Partitions:
+    """The partitions of a spool that this process writes: that of its receiver, and in receiver 0 also those that are
+    left from receivers which the query no longer has, to be read to their end."""
+
+    def __init__(self, own: int, writers: dict[int, SpoolWriter]) -> None:
+        self.own, self.writers = own, writers
+
+    async def forget(self, commits: asyncio.Queue[tuple[int, int]], account: Account) -> None:
+        """Delete what Spark has committed; if that fails, the next commit tries again."""
+        while True:
+            partition, end = await commits.get()
+            writer = self.writers[partition]
+            with contextlib.suppress(OSError):
+                gone = writer.forgettable(end)
+                if gone and partition == self.own:
+                    await account.keep(gone[-1].end)
+                writer.forget(gone)
+
+
+async def opened_all(settings: ReceiverSettings) -> tuple[Partitions, Account, list[Coroutine[Any, Any, None]]]:
+    """Return the partitions, once all receivers of the query have opened theirs; the account; and what has to run
+    beside the receiver. Raises SpoolError, AccountError."""
+    folder, own = Path(settings.spool), settings.partition
+    writers = {own: await opened(partition_folder(folder, own), settings.spool_limit)}
+    sockets = [await Frames.over(file) for file in settings.account]
+    if own:
+        shared = SharedAccount(sockets[0])
+        await shared.opened(writers[own].count)
+        return Partitions(own, writers), shared, [shared.run()]
+    for n in range(1 + len(sockets), partitions_of(folder)):
+        writers[n] = await opened(partition_folder(folder, n), settings.spool_limit)
+    counts = [writers[0].count, *[(await frames.next())[1] for frames in sockets]]
+    counts += [writers[n].count for n in range(1 + len(sockets), partitions_of(folder))]
+    unsettled = Unsettled(folder, counts, 2 * settings.credit + ON_THE_WAY, 1 + len(sockets), writers[0].check_owner)
+    account = OwnAccount(unsettled)
+    if not sockets:
+        return Partitions(own, writers), account, []
+    return Partitions(own, writers), account, [serve_all(unsettled, account, sockets)]
+
+
+async def receive(
+    settings: ReceiverSettings, commits: asyncio.Queue[tuple[int, int]], drain_asked: asyncio.Event
+) -> None:
+    """Receive indefinitely, reconnecting with a back-off, until cancelled. Raises AccountError if another receiver of
+    the query has ended."""
+    partitions, account, beside = await opened_all(settings)
+    intake = Intake(partitions.writers[settings.partition], account)
     loop = asyncio.get_running_loop()
     outage = Outage(settings.url, settings.address, settings.patience, loop.time(), settings.user)
     reception = Reception(settings, intake, outage, drain_asked)
+    connected = keep_connected(
+        reception.connect,
+        reception.session,
+        reception.failed,
+        failures=(OSError, AmqpError, UnicodeError, FileError),
+        backoff=ReconnectBackoff(loop.time(), first=RETRY_FIRST, short=RETRY_LAST, most=RETRY_LAST),
+        now=loop.time,
+    )
+    work = asyncio.create_task(connected)
+    others = [asyncio.create_task(one) for one in (partitions.forget(commits, account), *beside)]
+    stopped = True
     try:
-        await keep_connected(
-            reception.connect,
-            reception.session,
-            reception.failed,
-            failures=(OSError, AmqpError, UnicodeError, FileError),
-            backoff=ReconnectBackoff(loop.time(), first=RETRY_FIRST, short=RETRY_LAST, most=RETRY_LAST),
-            now=loop.time,
-        )
+        await asyncio.wait([work, *others], return_when=asyncio.FIRST_COMPLETED)
+        stopped = False
     finally:
-        forgetting.cancel()
+        await ended(work)  # before the account, which notes what is settled until then
+        if stopped and isinstance(account, SharedAccount):
+            await account.end()
+        elif stopped and beside:
+            await asyncio.wait(others[1:], timeout=REST_SECONDS + 1)
+        for other in others:
+            other.cancel()
+    for each in (work, *others):
+        if each.done() and not each.cancelled():
+            each.result()
 
 
-async def forget(commits: asyncio.Queue[int], unsettled: Unsettled) -> None:
-    """Delete what Spark has committed; if that fails, the next commit tries again."""
-    while True:
-        end = await commits.get()
-        with contextlib.suppress(OSError):
-            unsettled.forget_segments(end)
+async def ended(work: asyncio.Task[None]) -> None:
+    """End a task, whatever becomes of it."""
+    work.cancel()
+    await asyncio.wait([work])
 
 
-async def keep_doubt(unsettled: Unsettled) -> None:
+async def keep_doubt(intake: Intake) -> None:
     """After a connection, return when the messages in doubt are on disk; a failed write is tried again each second."""
     for attempt in itertools.count():
         try:
-            unsettled.lost()
+            await intake.lost()
             return
         except OSError as error:
             if not attempt:
@@ -348,7 +476,7 @@ async def run() -> None:
     lines = asyncio.StreamReader(limit=1 << 20)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     settings = msgspec.json.decode(await lines.readline(), type=ReceiverSettings)
-    commits: asyncio.Queue[int] = asyncio.Queue()
+    commits: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
     drain_asked = asyncio.Event()
     work = asyncio.create_task(receive(settings, commits, drain_asked))
     watch = asyncio.create_task(read_commands(lines, commits, drain_asked))
@@ -360,14 +488,16 @@ async def run() -> None:
         await work
 
 
-async def read_commands(lines: asyncio.StreamReader, commits: asyncio.Queue[int], drain_asked: asyncio.Event) -> None:
+async def read_commands(
+    lines: asyncio.StreamReader, commits: asyncio.Queue[tuple[int, int]], drain_asked: asyncio.Event
+) -> None:
     """Pass on what the reader writes to standard input; return when that ends."""
     while line := await lines.readline():
         command = json.loads(line)
         if command == "drain":
             drain_asked.set()
         else:
-            commits.put_nowait(command)
+            commits.put_nowait((int(command[0]), int(command[1])))
 
 
 def main() -> None:

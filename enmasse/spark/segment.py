@@ -62,6 +62,17 @@ def segment_name(first: int) -> str:
     return f"{first:020d}.seg"
 
 
+def partition_folder(folder: Path, partition: int) -> Path:
+    """Return the folder of a partition of a spool: that of the spool for 0, one below it for each further one."""
+    return folder / f"partition-{partition}" if partition else folder
+
+
+def partitions_of(folder: Path) -> int:
+    """Return how many partitions a spool has: as many as receivers have ever written to it; 1 at least."""
+    numbers = [path.name.removeprefix("partition-") for path in folder.glob("partition-*")]
+    return 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
 def segments(folder: Path) -> list[tuple[int, Path]]:
     """Return (number of the first record, file) of every segment, oldest first."""
     return sorted((int(path.stem), path) for path in folder.glob("*.seg") if path.stem.isdecimal())

@@ -8,6 +8,7 @@ then accepted. Offsets number the records of the spool, from 0, without gaps, fo
       00000000000000000000.idx     where some of them begin (enmasse.spark.segment_index)
       id                           32 hexadecimal digits, random: which spool this is, wherever its folder is seen
       settled, unsettled           what the address may deliver again (enmasse.spark.unsettled)
+      partition-1, …               what further receivers have stored, each in a folder like this one
       head                         8 bytes, big-endian: one past the last durable record (a hint, mapped by readers)
       owner                        the one process that writes (enmasse.spark.lease)
       lock                         held by it, on its machine
@@ -158,6 +159,10 @@ class SpoolWriter:
         self.count += count
         self._head.put(self.count)
         self._end_segment(self._segment_bytes)
+
+    def check_owner(self) -> None:
+        """Return if this is still the owner of the spool. Raises SpoolTakenError; OSError."""
+        self._lease.check()
 
     def bytes_held(self) -> int:
         """Return the bytes of all segments, from a running total."""

@@ -19,6 +19,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 from enmasse.spark.options import OptionError
 from enmasse.spark.schema import ARROW, DDL
 
+PARTITION, PARTITIONED = "partition", "receivers"
+"""Column with the partition of the spool, and the option that adds it, in lower case."""
 FORMATS = ("binary", "text", "json")
 NO_TEXT = "body: not text in UTF-8"
 NO_BODY = "body: the message has none"
@@ -54,7 +56,8 @@ def columns_of(options: Mapping[str, str]) -> str:
     """Return all columns as Spark's DDL. Raises OptionError."""
     kinds = {"": "", "binary": ", value binary", "text": ", value string"}
     format = format_of(options)
-    return DDL + (f", value struct<{options['schema']}>" if format == "json" else kinds[format])
+    value = f", value struct<{options['schema']}>" if format == "json" else kinds[format]
+    return DDL + value + (f", {PARTITION} int" if PARTITIONED in options else "")
 
 
 class Values:
@@ -62,7 +65,7 @@ class Values:
 
     def __init__(self, format: str, columns: t.StructType) -> None:
         """columns: what Spark made of `columns_of`. Raises OptionError if that is something else."""
-        if columns.names != [*ARROW.names, "value"]:
+        if [name for name in columns.names if name != PARTITION] != [*ARROW.names, "value"]:
             raise OptionError(
                 "amqp source: the columns are fixed: leave .schema(…) out, and write into the option "
                 '"schema" the fields of the body alone, as in a CREATE TABLE'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from enmasse.spark import segment_index
 from enmasse.spark import spool as spooling
-from enmasse.spark.admission import admission_of
+from enmasse.spark.admission import admission_of, shares
 from enmasse.spark.options import OptionError
-from enmasse.spark.segment import RECORD, SpoolError, end_within, segments
+from enmasse.spark.segment import RECORD, SpoolError, end_within, partition_folder, segments
 from enmasse.spark.segment_index import index_of
 from enmasse.spark.source import AmqpStreamReader
 from enmasse.spark.spool import SpoolWriter
@@ -58,35 +57,58 @@ def test_a_range_of_at_most_so_many_bytes_is_the_longest_one(
         assert end_within(folder, start, start + 1, most) == start + 1
 
 
-def never(start: int, end: int, most: int) -> int:
+def never(partition: int, start: int, end: int, most: int) -> int:
     raise AssertionError("bytes were counted without need")
 
 
 def test_rows_of_a_batch_are_limited() -> None:
     limits = admission_of({"maxrowspertrigger": "10"})
-    assert [limits.end(0, head, never, 0) for head in (0, 3, 10, 50)] == [0, 3, 10, 10]
+    assert [limits.ends([0], [head], never, 0) for head in (0, 3, 10, 50)] == [[0], [3], [10], [10]]
 
 
 def test_bytes_of_a_batch_are_limited_within_its_rows() -> None:
     asked = []
 
-    def within(start: int, end: int, most: int) -> int:
-        asked.append((start, end, most))
+    def within(partition: int, start: int, end: int, most: int) -> int:
+        asked.append((partition, start, end, most))
         return 7
 
     limits = admission_of({"maxrowspertrigger": "10", "maxbytespertrigger": "500"})
-    assert limits.end(5, 50, within, 0) == 7
-    assert limits.end(7, 7, within, 0) == 7
-    assert asked == [(5, 15, 500)]
+    assert limits.ends([5], [50], within, 0) == [7]
+    assert limits.ends([7], [7], within, 0) == [7]
+    assert asked == [(0, 5, 15, 500)]
 
 
 def test_fewer_rows_than_asked_for_wait_for_the_delay() -> None:
     limits = admission_of({"minrowspertrigger": "10", "maxtriggerdelay": "30s"})
-    assert [limits.end(0, 4, never, now) for now in (100, 129)] == [0, 0]
-    assert limits.end(0, 10, never, 129.5) == 10, "enough rows wait for nothing"
-    assert limits.end(10, 14, never, 159) == 10, "the delay begins with the last batch"
-    assert limits.end(10, 14, never, 159.5) == 14
-    assert limits.end(14, 14, never, 500) == 14
+    assert [limits.ends([0], [4], never, now) for now in (100, 129)] == [[0], [0]]
+    assert limits.ends([0], [10], never, 129.5) == [10], "enough rows wait for nothing"
+    assert limits.ends([10], [14], never, 159) == [10], "the delay begins with the last batch"
+    assert limits.ends([10], [14], never, 159.5) == [14]
+    assert limits.ends([14], [14], never, 500) == [14]
+
+
+@given(wanted=st.lists(st.integers(0, 50), min_size=1, max_size=5), most=st.integers(1, 120))
+def test_partitions_share_a_limit_in_proportion(wanted: list[int], most: int) -> None:
+    found = shares(most, wanted)
+    assert sum(found) == min(most, sum(wanted))
+    assert all(got <= each for got, each in zip(found, wanted, strict=True))
+    assert all(
+        abs(got * sum(wanted) - min(most, sum(wanted)) * each) < max(1, sum(wanted))
+        for got, each in zip(found, wanted, strict=True)
+    )
+
+
+def test_bytes_are_shared_by_the_rows_of_partitions() -> None:
+    limits = admission_of({"maxbytespertrigger": "90"})
+    asked = []
+
+    def within(partition: int, start: int, end: int, most: int) -> int:
+        asked.append((partition, most))
+        return start + 1
+
+    assert limits.ends([0, 5, 8], [10, 25, 8], within, 0) == [1, 6, 8]
+    assert asked == [(0, 30), (1, 60)]
 
 
 @pytest.mark.parametrize(
@@ -106,30 +128,32 @@ def test_limits_and_beginnings_that_cannot_be_are_refused(wrong: dict[str, str],
         AmqpStreamReader({"address": "a", "spool": "s", **options})
 
 
-class Head:
-    """A receiver that has stored so many records."""
+class Stored:
+    """Receivers that have stored so many records, one of them or several."""
 
-    def __init__(self, count: int) -> None:
-        self.count, self.full, self.head = count, False, self
-        self.drained = threading.Event()
+    def __init__(self, folder: Path, *counts: int) -> None:
+        self.folder, self.counts, self.full, self.drained = folder, list(counts), False, False
 
-    def get(self) -> int:
-        return self.count
+    def heads(self) -> list[int]:
+        return list(self.counts)
 
-    def await_records(self, done: int) -> None: ...
+    def firsts(self) -> list[int]:
+        return [segments(partition_folder(self.folder, n))[0][0] for n in range(len(self.counts))]
+
+    def await_records(self, done: list[int]) -> None: ...
 
     def await_address(self) -> None: ...
 
     def check(self) -> None: ...
 
     def drain(self) -> None:
-        self.drained.set()
+        self.drained = True
 
 
-def reader(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, **options: str) -> AmqpStreamReader:
+def reader(folder: Path, monkeypatch: pytest.MonkeyPatch, *counts: int, **options: str) -> AmqpStreamReader:
     made = AmqpStreamReader({"address": "a", "spool": str(folder), **options})
-    head = Head(count)
-    monkeypatch.setattr(made, "started", lambda: head)
+    stored = Stored(folder, *counts)
+    monkeypatch.setattr(made, "started", lambda: stored)
     return made
 
 
@@ -153,7 +177,7 @@ def test_the_beginning_does_not_move_between_two_questions(tmp_path: Path, monke
     filled(tmp_path, [5] * 30)
     latest = reader(tmp_path, monkeypatch, 30, startingoffsets="latest")
     assert latest.initialOffset() == {"record": 30}
-    latest.started().head.count = 40  # type: ignore[attr-defined]  # of the double that `reader` puts there
+    latest.started().counts[0] = 40  # type: ignore[attr-defined]  # of the double that `reader` puts there
     assert latest.initialOffset() == {"record": 30}
 
 
@@ -169,3 +193,23 @@ def test_all_limits_apply_whichever_spark_is_given(tmp_path: Path, monkeypatch: 
     assert least.latestOffset({"record": 0}, ReadMinRows(50)) == {"record": 0}
     least.prepareForTriggerAvailableNow()  # more does not come
     assert least.latestOffset({"record": 0}, ReadMinRows(50)) == {"record": 30}
+
+
+def test_a_query_has_an_offset_for_each_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that came later begin at their first record, and those without a receiver are read to their end."""
+    filled(tmp_path, [5] * 30)
+    filled(partition_folder(tmp_path, 1), [5] * 20)
+    several = reader(tmp_path, monkeypatch, 30, 20, receivers="2", maxrowspertrigger="25")
+    assert several.initialOffset() == {"record": 0, "record-1": 0}
+    end = several.latestOffset({"record": 12}, several.getDefaultReadLimit())
+    assert end == {"record": 24, "record-1": 13}, "25 of 18 and 20"
+    ranges = several.partitions({"record": 12}, end)
+    assert [(each.partition, each.start, each.end) for each in ranges] == [(0, 12, 24), (1, 0, 13)]
+    rows = [row for each in ranges for batch in several.read(each) for row in batch.to_pylist()]
+    assert [(row["partition"], row["offset"]) for row in rows] == [(0, n) for n in range(12, 24)] + [
+        (1, n) for n in range(13)
+    ]
+    with pytest.raises(SpoolError, match="has read 3 partitions of it, but it has only 2"):
+        several.latestOffset({**end, "record-2": 0}, ReadAllAvailable())
+    with pytest.raises(SpoolError, match='"startingOffsets" is 3, but the spool has 2 partitions'):
+        reader(tmp_path, monkeypatch, 30, 20, receivers="2", startingoffsets="3").initialOffset()

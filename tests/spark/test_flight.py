@@ -100,9 +100,9 @@ def test_a_lost_connection_is_tried_again_from_where_it_was_lost(
     asked: list[int] = []
     stream = flying._stream
 
-    def lost(endpoint: Endpoint, start: int, end: int) -> Iterator[Any]:
+    def lost(endpoint: Endpoint, start: int, end: int, partition: int) -> Iterator[Any]:
         asked.append(start)
-        for n, chunk in enumerate(stream(endpoint, start, end)):
+        for n, chunk in enumerate(stream(endpoint, start, end, partition)):
             yield chunk
             if n == 2 and len(asked) < 3:
                 raise flight.FlightUnavailableError("lost")

@@ -110,7 +110,7 @@ def test_the_password_is_not_in_the_arguments_of_the_receiver(tmp_path: Path) ->
     url = f"amqp://me:hidden-password@127.0.0.1:{free_port()}"  # nobody listens: it tries for a while
     reader = AmqpStreamReader({"url": url, "address": "hidden", "spool": str(tmp_path / "spool")})
     try:
-        process = reader.started().process
+        process = reader.started().processes[0].process
         assert b"enmasse.spark.receiver" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
         assert b"hidden-password" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     finally:

@@ -18,8 +18,9 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
+from enmasse.spark.receivers import ReceiverError
 from enmasse.spark.schema import row
-from enmasse.spark.segment import read_spool
+from enmasse.spark.segment import partition_folder, partitions_of, read_spool
 from enmasse.spark.source import AmqpStreamReader
 from enmasse.spark.spool import MappedCount, head_of
 from enmasse.testing import Suite, running, wait_for
@@ -54,22 +55,35 @@ def reading(url: str, address: str, folder: Path, **options: str) -> Iterator[Am
         reader.stop()
 
 
+def partitions(folder: Path) -> list[Path]:
+    spool = folder / "spool"
+    return [partition_folder(spool, n) for n in range(partitions_of(spool))]
+
+
 def rows(folder: Path) -> Counter[tuple[str, str]]:
     """(message-id, text) of everything in the spool."""
-    spool = folder / "spool"
-    found = [row(record) for record in read_spool(spool, 0, head_of(spool).get())]
-    return Counter((str(one[2]), str(one[14])) for one in found)
+    found: Counter[tuple[str, str]] = Counter()
+    for spool in partitions(folder):
+        records = [row(record) for record in read_spool(spool, 0, head_of(spool).get())]
+        found.update((str(one[2]), str(one[14])) for one in records)
+    return found
+
+
+def stored(folder: Path) -> int:
+    return sum(head_of(spool).get() for spool in partitions(folder))
 
 
 def wait_rows(folder: Path, count: int) -> None:
-    wait_for(f"{count} rows", lambda: head_of(folder / "spool").get() >= count, DEADLINE)
+    wait_for(f"{count} rows", lambda: stored(folder) >= count, DEADLINE)
+
+
+def settled(folder: Path) -> int:
+    return sum(MappedCount(spool / "settled").get() for spool in partitions(folder))
 
 
 def wait_settled(folder: Path) -> None:
     """Nothing is in doubt that is not so already."""
-    spool = folder / "spool"
-    settled = MappedCount(spool / "settled")
-    wait_for("everything settled", lambda: settled.get() == head_of(spool).get(), DEADLINE)
+    wait_for("everything settled", lambda: settled(folder) == stored(folder), DEADLINE)
 
 
 def doubtful(folder: Path) -> int:
@@ -96,7 +110,7 @@ def test_equal_messages_after_a_restart_are_rows_each(broker: Broker, tmp_path: 
             wait_rows(tmp_path, (run + 1) * 20 * DEVICES)
             wait_settled(tmp_path)
             if run == 1:
-                reader.started().process.kill()
+                reader.started().processes[0].process.kill()
     assert rows(tmp_path) == said(readings(20) * 3)
     assert doubtful(tmp_path) == 0
 
@@ -108,8 +122,47 @@ def test_receivers_killed_in_the_middle_lose_and_double_nothing(broker: Broker, 
     for least in (1, 300, 700):
         with reading(broker.url, "middle", tmp_path, credit="20") as reader:
             wait_rows(tmp_path, least)
-            reader.started().process.kill()
+            reader.started().processes[0].process.kill()
     with reading(broker.url, "middle", tmp_path):
+        wait_rows(tmp_path, 200 * DEVICES)
+        wait_settled(tmp_path)
+    assert rows(tmp_path) == said(numbered(200))
+
+
+def test_several_receivers_share_a_queue(broker: Broker, tmp_path: Path) -> None:
+    """Equal messages that several of them get at the same time are rows of their own."""
+    broker.queue("several")
+    with reading(broker.url, "several", tmp_path, receivers="3", credit="20"):
+        broker.send("several", readings(60))
+        wait_rows(tmp_path, 60 * DEVICES)
+        wait_settled(tmp_path)
+    assert rows(tmp_path) == said(readings(60))
+    assert all(head_of(spool).get() for spool in partitions(tmp_path))
+    assert broker.depth("several") == 0 and doubtful(tmp_path) == 0
+
+
+def test_receivers_of_a_topic_need_a_subscription(broker: Broker, tmp_path: Path) -> None:
+    broker.manage("createAddress", "news", "MULTICAST")
+    said = 'option "receivers": .* "subscription"'
+    with pytest.raises(ReceiverError, match=said), reading(broker.url, "news", tmp_path, receivers="2"):
+        pass
+
+
+def test_one_of_several_receivers_killed_with_another_number_of_them_afterwards(broker: Broker, tmp_path: Path) -> None:
+    """A copy may come to another one than the message did, or to one of another number."""
+    broker.queue("fewer")
+    for start in range(0, 200, 50):
+        broker.send("fewer", numbered(50, start))
+    for least, receivers, victim in ((1, 2, 1), (200, 3, 0), (400, 3, 2), (600, 1, 0), (900, 2, 0)):
+        with reading(broker.url, "fewer", tmp_path, credit="20", receivers=str(receivers)) as reader:
+            wait_rows(tmp_path, least)
+            processes = reader.started().processes
+            processes[victim].process.kill()
+            for each in processes:
+                each.process.wait(DEADLINE)
+            with pytest.raises(ReceiverError, match="the receiver ended with -9"):
+                reader.reportLatestOffset()
+    with reading(broker.url, "fewer", tmp_path, receivers="2"):
         wait_rows(tmp_path, 200 * DEVICES)
         wait_settled(tmp_path)
     assert rows(tmp_path) == said(numbered(200))
@@ -170,7 +223,7 @@ def test_a_broker_killed_again_and_again(tmp_path: Path) -> None:
                 broker.process = broker.start()
             wait_rows(tmp_path, 300 * DEVICES)
             wait_settled(tmp_path)
-            assert reader.started().process.poll() is None
+            assert reader.started().processes[0].process.poll() is None
         assert rows(tmp_path) == said(numbered(300))
     finally:
         broker.process.terminate()
@@ -196,11 +249,16 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         yield found
 
 
+@pytest.mark.parametrize("receivers", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_broker_and_a_router_killed_behind_the_entry_port(kind: str, suite: Suite, tmp_path: Path) -> None:
+def test_a_broker_and_a_router_killed_behind_the_entry_port(
+    kind: str, receivers: int, suite: Suite, tmp_path: Path
+) -> None:
     """When only the broker dies, the receiver's connection to the router stays up: the router ends its link."""
     address = f"readings-{kind}"
-    subscription: dict[str, Any] = {"subscription": "mine"} if kind == "topic" else {}
+    subscription: dict[str, Any] = {"subscription": f"for-{receivers}"} if kind == "topic" else {}
+    if receivers > 1:
+        subscription["receivers"] = str(receivers)
     suite.wait_ready()
     with reading(suite.url, address, tmp_path, **subscription):
         pass  # the subscription is there
@@ -222,12 +280,11 @@ def test_a_broker_and_a_router_killed_behind_the_entry_port(kind: str, suite: Su
 
 def stop_with_unsettled(pid: int, folder: Path) -> None:
     """Stops a broker when there is something that the receiver has accepted and it has not settled."""
-    settled, head = MappedCount(folder / "spool" / "settled"), head_of(folder / "spool")
 
     def stopped() -> bool:
         os.kill(pid, signal.SIGSTOP)
         with contextlib.suppress(TimeoutError):
-            return bool(wait_for("a row that is not settled", lambda: settled.get() < head.get(), 1))
+            return bool(wait_for("a row that is not settled", lambda: settled(folder) < stored(folder), 1))
         os.kill(pid, signal.SIGCONT)
         return False
 

@@ -23,12 +23,14 @@ from enmasse.aio.transport import Hub, serve
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import SaslServer, plain
-from enmasse.spark import source
+from enmasse.spark import receivers
+from enmasse.spark.account import OwnAccount
 from enmasse.spark.outage import Outage, Patience, Phase
 from enmasse.spark.receiver import Intake
+from enmasse.spark.receivers import ReceiverError
 from enmasse.spark.segment import SpoolError
 from enmasse.spark.sink import AmqpStreamWriter, Sink, SinkError
-from enmasse.spark.source import AmqpStreamReader, ReceiverError
+from enmasse.spark.source import AmqpStreamReader
 from enmasse.spark.spool import SpoolWriter
 from enmasse.spark.unsettled import Unsettled
 from enmasse.testing import free_port
@@ -227,7 +229,7 @@ def test_an_address_that_goes_for_good_ends_the_query(broker: Broker, tmp_path: 
         receiver = reader.started()
         receiver.await_address()
         broker.manage("destroyQueue", "goes", True)
-        receiver.process.wait(DEADLINE)
+        receiver.processes[0].process.wait(DEADLINE)
         with pytest.raises(ReceiverError, match=r"refuses 'goes' .* It worked before; this has lasted for 1 s"):
             reader.reportLatestOffset()
 
@@ -243,7 +245,7 @@ def test_a_full_spool_goes_on_without_a_next_batch(broker: Broker, tmp_path: Pat
         at = reader.initialOffset()
         until(lambda: reader.started().full, "a full spool")
         until(lambda: reader.latestOffset(at, ReadAllAvailable())["record"] >= 10, "what a full spool holds")
-        assert reader.started().head.get() < 60
+        assert reader.started().heads()[0] < 60
         rows: list[Any] = []
         while len(rows) < 60:
             more = partial(reader.latestOffset, at, ReadAllAvailable())
@@ -284,16 +286,16 @@ def test_a_spool_that_cannot_be_written_is_named_and_accepts_nothing(tmp_path: P
             raise AssertionError("accepted")
 
     spool = Full(tmp_path)
-    intake: Any = Intake(spool, Unsettled(spool, 1))
+    intake: Any = Intake(spool, OwnAccount(Unsettled(tmp_path, [0], 1)))
     with pytest.raises(OSError, match=f"the spool cannot be written, No space left on device: .*{tmp_path.name}"):
-        intake.take([Arrived()])
+        asyncio.run(intake.take([Arrived()]))
 
 
 def test_a_receiver_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a query ends, however slow the machine is; what was not accepted by then comes again."""
-    monkeypatch.setattr(source, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(receivers, "STOP_SECONDS", 0.1)
     with reading(f"amqp://127.0.0.1:{free_port()}", "a", tmp_path) as reader:
-        process = reader.started().process
+        process = reader.started().processes[0].process
         process.send_signal(signal.SIGSTOP)
     assert process.returncode == -signal.SIGKILL
 
