@@ -71,6 +71,7 @@ EVENTS = (
     Event("audit.broker.ordered", "info", "who role from what outcome result", "A process or an operator has deleted a queue or address, removed messages or closed a connection by management of the broker `service`. `result`: mostly the number of messages.", NOTHING),
     Event("audit.configuration.changed", "info", "who from what outcome added changed removed", "Entries of the file `from` were added, changed or removed, and are in force. Who edits a file is not known.", NOTHING),
     Event("audit.configuration.ordered", "info", "who role from what outcome", "A user of the console has changed entries of the configuration, or wanted to. `from`: host of the client; a removed entry has a hyphen in front.", NOTHING),
+    Event("audit.connection.closed", "info", "who from what outcome", "A user of the console has had the connection of a client closed.", NOTHING),
     Event("audit.login.accepted", "info", "who from what outcome count", "A client has proved to be the user `who`.", NOTHING),
     Event("audit.login.refused", "info", "who from what outcome count", "A client has not proved its identity. `who`: the name that it states, if there is such a user or a certificate has it; another name may be a password.", "Nothing if it is rare. Otherwise look for a client with an old password, or for attempts to guess one."),
     Event("audit.messages.forced", "info", "who role from what outcome addresses", "Addresses may be deleted with their messages, by order of the process `who`, or of the ConfigMap `from`.", NOTHING),

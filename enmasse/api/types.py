@@ -340,7 +340,8 @@ class Router(Resource, frozen=True, kw_only=True):
 
 
 class Event(Resource, frozen=True, kw_only=True):
-    """Something that a client met: a refusal, or a connection closed for a limit. `count`: how often in this minute."""
+    """Something that a client met: a refusal, or a connection closed for a limit. `kind`: id of the log event
+    (docs/events.md), whose other fields are in `more`; `count`: how often since the one before."""
 
     id: str
     time: str
@@ -353,6 +354,7 @@ class Event(Resource, frozen=True, kw_only=True):
     client: str = ""
     peer: str = ""
     count: int = 1
+    more: dict[str, Any] = {}
 
 
 class Overview(Resource, frozen=True, kw_only=True):

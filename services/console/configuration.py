@@ -27,6 +27,8 @@ from services.console.rows import Rows
 
 MAX_SNAPSHOT = 256 << 20
 SECONDS = 10.0
+MAX_OWNERS = 100_000
+"""Names on the wire whose address is remembered."""
 FEEDS = ("addresses/changes", "flavors", "placements/changes", "permissions", "status/changes")
 T = TypeVar("T")
 
@@ -57,6 +59,7 @@ class Configuration:
         self._placements: dict[AddressName, list[feeds.Placement]] = {}
         self._flavors: dict[str, FlavorEntry] = {}
         self._used: dict[str, int] = {}
+        self._owners: dict[str, tuple[str, str] | tuple[()]] = {}
         self._seen: set[str] = set()
         self._complete = asyncio.Event()
         self._connection: ControlConnection | None = None
@@ -108,6 +111,25 @@ class Configuration:
             if (endpoint := self.brokers.get(place.broker)) is not None:
                 return place.broker, endpoint
         return None
+
+    def owner_of(self, wire: str) -> tuple[str, str] | None:
+        """Return the address that a name on the wire belongs to, and its type: itself, or the topic above it."""
+        found = self._owners.get(wire)
+        if found is None:
+            found = self._find_owner(wire)
+            if len(self._owners) > MAX_OWNERS:
+                self._owners.clear()
+            self._owners[wire] = found
+        return found or None
+
+    def _find_owner(self, wire: str) -> tuple[str, str] | tuple[()]:
+        name = wire
+        while name:
+            status = self._status.get(name)
+            if status is not None and status.type is not None and (name == wire or status.type == "topic"):
+                return name, status.type
+            name = name.rpartition("/")[0]
+        return ()
 
     # -- orders
 
@@ -194,6 +216,8 @@ class Configuration:
         before = len(self._status)
         self._status.update((each.name, each) for each in body.addresses)
         other = body.full or bool(body.removed) or len(self._status) != before
+        if other:
+            self._owners.clear()
         self.errors = [msgspec.convert(each, Fault, from_attributes=True) for each in body.errors]
         self.files = body.config
         self.addresses.changed(changed, other_keys=other)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from services.console.configuration import Configuration
 from services.console.gate import Gate
 from services.console.listing import Lists
+from services.console.live import Live
 from services.console.login import Passwords
 from services.console.supervisor import Supervisor
 
@@ -19,4 +20,5 @@ class Parts:
     gate: Gate
     passwords: Passwords
     lists: Lists
+    live: Live
     supervisor: Supervisor | None

@@ -16,6 +16,7 @@ from services.console.bounds import Connections
 from services.console.configuration import Configuration
 from services.console.gate import Gate
 from services.console.listing import Lists
+from services.console.live import Live
 from services.console.login import Passwords
 from services.console.pages import Pages
 from services.console.parts import Parts
@@ -42,7 +43,13 @@ class Web:
             is_tls=is_tls,
         )  # fmt: skip
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
-        self._parts = Parts(configuration, gate, passwords, Lists(gate.holds), supervisor)
+
+        def gateways() -> list[str]:
+            rows = () if supervisor is None else supervisor.components
+            return [row.name for _, row in rows if row.kind == "mqtt_gateway" and row.ready]
+
+        live = Live(configuration, config.router, config.name, credential, gateways)
+        self._parts = Parts(configuration, gate, passwords, Lists(gate.holds), live, supervisor)
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []
@@ -64,6 +71,7 @@ class Web:
         await self._runner.setup()
         self._connections.start()
         self._tasks.append(process.spawn(self._parts.configuration.run(), "configuration"))
+        self._parts.live.start()
         if self._parts.supervisor is not None:
             self._tasks.append(process.spawn(self._parts.supervisor.follow(), "components"))
 
@@ -80,6 +88,7 @@ class Web:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._parts.live.close()
         self._parts.passwords.close()
         if self._parts.supervisor is not None:
             await self._parts.supervisor.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
 import enmasse
-from enmasse.api.types import Change, ChangeResult, Component, Fault, Overview, Page
+from enmasse.api.types import Change, ChangeResult, Component, Counters, Fault, Overview, Page, Rates
 from services.console.errors import unknown
 from services.console.listing import Listing
 from services.console.operations import Answer, Answered, Call, Operation
@@ -15,6 +17,7 @@ from services.console.parts import Parts
 from services.console.rest import writing
 from services.console.rows import Rows
 
+T = TypeVar("T", Rates, Counters)
 SHOWN = 20
 """Addresses in the overview."""
 
@@ -57,6 +60,9 @@ def operations(parts: Parts) -> list[Operation]:
                 components=components,
                 errors=configuration.errors if caller.viewer else [],
                 messages=sum(row.stats.messages or 0 for row in visible),
+                rates=_added(Rates, (row.stats.rates for row in visible)),
+                totals=_added(Counters, (row.stats.totals for row in visible)),
+                connections=len(parts.live.traffic.connections.keys()) if caller.viewer else 0,
             )
         )
 
@@ -111,3 +117,12 @@ def operations(parts: Parts) -> list[Operation]:
             handler=config, answer=Configured, errors=(404,),
         ),
     ]  # fmt: skip
+
+
+def _added(kind: type[T], rows: Iterable[T]) -> T:
+    """Return the sum of rates, or of counters."""
+    sums = [sum(column) for column in zip(*map(msgspec.structs.astuple, rows), strict=True)]
+    return kind(*()) if not sums else msgspec.convert(dict(zip(_FIELDS, sums, strict=True)), kind)
+
+
+_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(Counters))

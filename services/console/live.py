@@ -1,0 +1,243 @@
+"""Followers of the live state of routers, brokers and gateways, over one connection to each router and broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from enmasse import process
+from enmasse.api.types import Event
+from enmasse.control import ControlConnection, ControlError, Dispatch, keep_connected
+from enmasse.control.live import follow
+from enmasse.identity.credentials import AnyCredential
+from enmasse.live import NODE, Merged, Row
+from enmasse.model.feeds import BrokerEndpoint
+from enmasse.settings import host_port
+from services.console.configuration import Configuration
+from services.console.errors import RequestError
+from services.console.polling import poll_router
+from services.console.rows import Rows
+from services.console.traffic import Traffic, moment
+
+LOOK, SAMPLE = 1.0, 5.0
+AGAIN = 5.0
+"""Seconds until a node that was refused is asked again: an older process, or a gateway that has not started."""
+EVENTS = 5000
+MAX_MESSAGE = 16 << 20
+CLOSING = 10.0
+
+
+class Node:
+    """A process that is followed. `connection` None: it is not reached."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.component = ""
+        self.merged = Merged()
+        self.connection: ControlConnection | None = None
+        self.task: asyncio.Task[Any] | None = None
+
+
+class Live:
+    """Live state. `router`: host:port of a router's listener for operators; None: there is none. `gateways()`: names of
+    the gateways behind it."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        router: str | None,
+        name: str,
+        credential: AnyCredential | None,
+        gateways: Callable[[], list[str]],
+    ) -> None:
+        self.traffic = Traffic(configuration.owner_of, time.time)
+        self.router = Node("router")
+        self.brokers: dict[str, Node] = {}
+        self.events: Rows[Event] = Rows(lambda: self._events, self._event)
+        self._events: dict[str, Event] = {}
+        self._order: deque[str] = deque()
+        self._number = 0
+        self._configuration = configuration
+        self._router = router
+        self._name = name
+        self._credential = credential
+        self._gateways = gateways
+        self._behind: dict[str, Node] = {}
+        self._endpoints: dict[str, BrokerEndpoint] = {}
+        self._looking: asyncio.Task[None] | None = None
+        configuration.stats = self.traffic.stats
+        configuration.on_brokers.append(self._follow_brokers)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._looking = process.spawn(self._look(), "rates")
+        if self._router is not None:
+            host, port = host_port(self._router)
+            self.router.task = process.spawn(self._keep(self.router, host, port, self._credential), "live router")
+
+    async def close(self) -> None:
+        """Stop."""
+        nodes = [self.router, *self.brokers.values()]
+        tasks = [task for task in (self._looking, *(node.task for node in nodes)) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def node_of(self, address: str) -> Node | None:
+        """Return the broker that carries an address, if it is reached."""
+        found = self._configuration.endpoint_of(address)
+        node = None if found is None else self.brokers.get(found[0])
+        return node if node is not None and node.connection is not None else None
+
+    async def close_connection(self, key: str) -> None:
+        """Close a client's connection at the router. Raises RequestError."""
+        component, _, id = key.rpartition("/")
+        connection = self.router.connection
+        if connection is None or component != self.router.component:
+            raise RequestError(
+                "console.change.refused", "this connection can only be closed where it is (MQTT: `sessions`)"
+            )
+        try:
+            async with asyncio.timeout(CLOSING):
+                node = await Dispatch(connection).opened()
+                try:
+                    await node.operation(
+                        {"operation": "UPDATE", "type": "org.apache.qpid.dispatch.connection", "identity": id},
+                        {"adminStatus": "deleted"},
+                    )
+                finally:
+                    node.close()
+        except (ControlError, TimeoutError) as error:
+            raise RequestError("console.service.failed", f"the router has not closed it: {error}") from None
+
+    # -- following
+
+    async def _keep(self, node: Node, host: str, port: int, credential: AnyCredential | None) -> None:
+        async def session(connection: ControlConnection) -> None:
+            node.connection = connection
+            try:
+                if node is self.router:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(self._follow(node, connection, NODE))
+                        group.create_task(self._follow_gateways(connection))
+                else:
+                    await self._follow(node, connection, NODE)
+            finally:
+                node.connection = None
+                self.traffic.gone(node.component)
+
+        await keep_connected(
+            host,
+            port,
+            session,
+            container=self._name,
+            credential=credential,
+            max_message_size=MAX_MESSAGE,
+            max_links=512,
+        )
+
+    async def _follow(self, node: Node, connection: ControlConnection, address: str) -> None:
+        while True:
+            ended = asyncio.Event()
+            node.merged = Merged()
+            receiver = follow(connection, node.merged, lambda body: self._take(node, body), node=address)
+            receiver.on_closed = lambda _, ended=ended: ended.set()
+            await ended.wait()
+            if node is self.router and not node.merged.component:
+                with contextlib.suppress(ControlError):
+                    await poll_router(connection, lambda body: self._take(node, body))
+            await asyncio.sleep(AGAIN)
+
+    async def _follow_gateways(self, connection: ControlConnection) -> None:
+        tasks: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                wanted = set(self._gateways())
+                for name in wanted - tasks.keys():
+                    node = self._behind[name] = Node(name)
+                    tasks[name] = asyncio.create_task(self._follow(node, connection, f"{NODE}/{name}"))
+                for name in tasks.keys() - wanted:
+                    tasks.pop(name).cancel()
+                    self.traffic.gone(self._behind.pop(name).component)
+                await asyncio.sleep(AGAIN)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+
+    def _follow_brokers(self) -> None:
+        """Follow the brokers that there are now."""
+        now = self._configuration.brokers
+        for name in self._endpoints.keys() | now.keys():
+            endpoint = now.get(name)
+            if endpoint == self._endpoints.get(name):
+                continue
+            old = self.brokers.pop(name, None)
+            if old is not None and old.task is not None:
+                old.task.cancel()
+            if endpoint is not None:
+                node = self.brokers[name] = Node(name)
+                credential = self._credential if endpoint.scram or not endpoint.by_hand else None
+                node.task = process.spawn(self._keep(node, endpoint.host, endpoint.port, credential), f"live {name}")
+        self._endpoints = dict(now)
+
+    def _take(self, node: Node, body: Row) -> None:
+        node.component = body["component"]
+        self.traffic.take(body["component"], body["kind"], body, full=body["full"])
+        for event in body.get("events", ()):
+            self._add_event(body["component"], body["run"], event)
+
+    def _add_event(self, component: str, run: str, row: Row) -> None:
+        self._number += 1
+        id = f"{self._number:012d}"
+        known = (
+            "at",
+            "id",
+            "condition",
+            "description",
+            "reason",
+            "address",
+            "user",
+            "client",
+            "container",
+            "peer",
+            "count",
+        )
+        self._events[id] = Event(
+            id=id,
+            time=moment(row.get("at")) or "",
+            component=component,
+            kind=str(row.get("id", "")),
+            condition=str(row.get("condition") or ""),
+            description=str(row.get("description") or row.get("reason") or ""),
+            address=None if row.get("address") is None else str(row["address"]),
+            user=None if row.get("user") is None else str(row["user"]),
+            client=str(row.get("client") or row.get("container") or ""),
+            peer=str(row.get("peer") or ""),
+            count=int(row.get("count") or 1),
+            more={key: value for key, value in row.items() if key not in known},
+        )
+        self._order.append(id)
+        if len(self._order) > EVENTS:
+            oldest = self._order.popleft()
+            del self._events[oldest]
+            self.events.changed({oldest})
+        self.events.changed({id})
+
+    def _event(self, id: str) -> Event | None:
+        return self._events.get(id)
+
+    async def _look(self) -> None:
+        sampled = 0.0
+        while True:
+            await asyncio.sleep(LOOK)
+            now = time.monotonic()
+            changed = self.traffic.look(now)
+            if changed:
+                self._configuration.addresses.changed(changed, other_keys=False)
+            if now - sampled >= SAMPLE:
+                sampled = now
+                self.traffic.sample(time.time())

@@ -1,0 +1,169 @@
+"""`connections` and their links, `events`, and traffic of an address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from enmasse import log
+from enmasse.api.types import Connection, Event, History, Link, Page, Sample
+from services.console.access import Caller
+from services.console.errors import unknown
+from services.console.listing import Listing
+from services.console.live import SAMPLE
+from services.console.operations import Answer, Answered, Call, Operation
+from services.console.parts import Parts
+from services.console.rest import writing
+from services.console.traffic import moment
+
+
+def operations(parts: Parts) -> list[Operation]:
+    """Return the operations."""
+    live, traffic = parts.live, parts.live.traffic
+
+    def shown(caller: Caller, row: Connection) -> Connection | None:
+        if caller.viewer:
+            return row
+        links = [each for each in traffic.addresses_of.get(row.id, {}).values() if caller.views(each)]
+        if not links and not (row.user is not None and row.user == caller.name):
+            return None
+        if len(links) == row.links:
+            return row
+        # Counters of all its links would tell of those that the caller may not view.
+        return msgspec.structs.replace(row, links=len(links), rates=_NO_RATES, totals=_NO_TOTALS)
+
+    def shown_link(caller: Caller, row: Link) -> Link | None:
+        return row if row.connection in traffic.users and caller.views(row.address) else None
+
+    def shown_event(caller: Caller, row: Event) -> Event | None:
+        return row if caller.views(row.address) or (row.user is not None and row.user == caller.name) else None
+
+    connections: Listing[Connection] = Listing(
+        rows=traffic.connections,
+        shown=shown,
+        filters={
+            "user": lambda row: row.user,
+            "protocol": lambda row: row.protocol,
+            "component": lambda row: row.component,
+            "container": lambda row: row.container,
+            "peer": lambda row: row.peer,
+            "tls": lambda row: row.tls is not None,
+        },
+        sorts={
+            "user": lambda row: row.user,
+            "container": lambda row: row.container,
+            "since": lambda row: row.since,
+            "in": lambda row: row.rates.in_,
+            "out": lambda row: row.rates.out,
+            "links": lambda row: row.links,
+        },
+        kinds={"tls": bool},
+    )
+    links: Listing[Link] = Listing(
+        rows=traffic.links,
+        shown=shown_link,
+        filters={
+            "connection": lambda row: row.connection,
+            "address": lambda row: row.address,
+            "direction": lambda row: row.direction,
+        },
+        sorts={"address": lambda row: row.address, "unsettled": lambda row: row.unsettled},
+        kinds={},
+    )
+    events: Listing[Event] = Listing(
+        rows=live.events,
+        shown=shown_event,
+        filters={
+            "kind": lambda row: row.kind,
+            "condition": lambda row: row.condition,
+            "address": lambda row: row.address,
+            "user": lambda row: row.user,
+            "client": lambda row: row.client,
+            "peer": lambda row: row.peer,
+            "component": lambda row: row.component,
+        },
+        sorts={"time": lambda row: row.time},
+        kinds={},
+    )
+
+    def seen(call: Call) -> Connection:
+        row = traffic.connections.get(call.name("id"))
+        found = None if row is None else shown(call.caller, row)
+        if found is None:
+            raise unknown(f"connection {call.name('id')[:200]!r}")
+        return found
+
+    async def list_connections(call: Call) -> Answered:
+        return await parts.lists.answer(connections, call)
+
+    async def get_connection(call: Call) -> Answer:
+        call.parameters()
+        return Answer(seen(call))
+
+    async def links_of(call: Call) -> Answer:
+        given = call.parameters()
+        of = seen(call)
+        found = (traffic.links.get(key) for key in sorted(traffic.addresses_of.get(of.id, {})))
+        rows = [row for row in found if row is not None and shown_link(call.caller, row) is not None]
+        limit = given.get("limit", len(rows))
+        return Answer(Page(items=rows[:limit], next=None, total=len(rows)))
+
+    async def list_links(call: Call) -> Answered:
+        return await parts.lists.answer(links, call)
+
+    async def close(call: Call) -> Answer:
+        call.parameters()
+        row = seen(call)
+        if row.user is None or row.user != call.caller.name:
+            writing.administers(call.caller)
+        await live.close_connection(row.id)
+        log.audit(
+            "audit.connection.closed",
+            who=call.caller.title, from_=call.host, what=f"connection {row.id} of {row.user} at {row.peer}",
+            outcome="closed",
+        )  # fmt: skip
+        return Answer(status=204)
+
+    async def list_events(call: Call) -> Answered:
+        return await parts.lists.answer(events, call)
+
+    async def history(call: Call) -> Answer:
+        call.parameters()
+        row = parts.configuration.addresses.get(call.name())
+        if row is None or not call.caller.views(row.name):
+            raise unknown(f"address {call.name()[:200]!r}")
+        samples = [Sample(time=moment(at) or "", rates=rates) for at, rates in traffic.history(row.name)]
+        return Answer(History(stats=row.stats, interval=SAMPLE, samples=samples))
+
+    def listed(path: str, id: str, text: str, handler: Any, listing: Listing[Any], kind: Any) -> Operation:
+        return Operation(
+            method="GET", path=path, id=id, tag="connections", text=text, handler=handler, answer=Page[kind],
+            parameters=listing.parameters, watched=True,
+        )  # fmt: skip
+
+    return [
+        listed("/connections", "listConnections", "Connections of clients.", list_connections, connections, Connection),
+        listed("/links", "listLinks", "Links of clients.", list_links, links, Link),
+        listed("/events", "listEvents", "Refusals and closed connections.", list_events, events, Event),
+        Operation(
+            method="GET", path="/connections/{id}", id="getConnection", tag="connections", text="A connection.",
+            handler=get_connection, answer=Connection,
+        ),
+        Operation(
+            method="GET", path="/connections/{id}/links", id="listLinksOfConnection", tag="connections",
+            text="The links of a connection.", handler=links_of, answer=Page[Link],
+        ),
+        Operation(
+            method="DELETE", path="/connections/{id}", id="closeConnection", tag="connections",
+            text="Close a connection.", handler=close, status=204, errors=(422, 502),
+        ),
+        Operation(
+            method="GET", path="/addresses/{name}/stats", id="getStats", tag="addresses",
+            text="The traffic of an address, now and in the last minutes.", handler=history, answer=History,
+        ),
+    ]  # fmt: skip
+
+
+_NOTHING = Connection(id="", component="", protocol="")
+_NO_RATES, _NO_TOTALS = _NOTHING.rates, _NOTHING.totals

@@ -1,0 +1,312 @@
+"""Traffic of addresses, connections and links, from the rows of `$live` (docs/contracts.md). No sockets, no clock.
+
+Each process gives rows with counters since its start. A row's contribution to its address is replaced when the row
+changes; that of a row that is gone stays in the counters, so that they never fall while the console runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from enmasse.api.types import Connection, Counters, Link, Rates, Stats
+from enmasse.live import Row
+from services.console.meter import Meter
+from services.console.rows import Rows
+
+FIELDS = (
+    "in", "out", "bytesIn", "bytesOut", "accepted", "rejected", "released", "modified", "expired", "deadLettered",
+    "redelivered",
+)  # fmt: skip
+"""Counters of an address, in the order of `Counters`."""
+OF_QUEUE = ("in", "out", "bytesIn", None, "out", "rejected", None, None, "expired", "deadLettered", "redelivered")
+"""Fields of a broker's row that count for these."""
+STORED_AT_ROUTER = (None, None, None, "bytesOut", None, None, "outReleased", "outModified", None, None, None)
+"""Fields of a router's row that count, for addresses whose messages a broker stores."""
+AT_ROUTER = ("in", "out", "bytesIn", "bytesOut", "accepted", "rejected", "released", "modified", None, None, None)
+OF_CONNECTION = ("in", "out", "bytesIn", "bytesOut")
+GAUGES = ("messages", "bytes", "consumers", "producers")
+INSIDE = frozenset({"inter-router", "route-container", "edge"})
+"""Kinds of connections that are not clients'."""
+
+Owner = Callable[[str], tuple[str, str] | None]
+"""Name on the wire → the configured address that it belongs to, and its type."""
+
+
+class _Of:
+    """What one row contributes: counters and gauges."""
+
+    __slots__ = ("address", "counters", "gauges", "oldest")
+
+    def __init__(self, address: str, counters: list[int], gauges: dict[str, int], oldest: float | None) -> None:
+        self.address = address
+        self.counters = counters
+        self.gauges = gauges
+        self.oldest = oldest
+
+
+class _Sum:
+    """The sum of an address."""
+
+    __slots__ = ("counters", "gauges", "oldest")
+
+    def __init__(self) -> None:
+        self.counters = [0] * len(FIELDS)
+        self.gauges: dict[str, int] = {}
+        self.oldest: dict[tuple[str, str, str], float] = {}
+
+
+class Traffic:
+    """Sums by address, and rows of connections and links. `owner`: see Owner; `now()`: seconds since 1970."""
+
+    def __init__(self, owner: Owner, now: Callable[[], float]) -> None:
+        self.connections: Rows[Connection] = Rows(lambda: self._connections, self._connection)
+        self.links: Rows[Link] = Rows(lambda: self._links, self._link)
+        self.addresses_of: dict[str, dict[str, str | None]] = {}
+        """Connection → link → address."""
+        self.users: dict[str, str | None] = {}
+        """Connection → its user."""
+        self._owner = owner
+        self._now = now
+        self._rows: dict[tuple[str, str, str], _Of] = {}
+        self._sums: dict[str, _Sum] = {}
+        self._connections: dict[str, tuple[str, Row]] = {}
+        self._links: dict[str, tuple[str, Row]] = {}
+        self._meter = Meter(len(FIELDS))
+        self._moved: set[str] = set()
+        self._connection_meter = Meter(len(OF_CONNECTION))
+
+    def take(self, component: str, kind: str, body: Row, *, full: bool) -> None:
+        """Take a message of a process. `full`: its other rows are gone."""
+        if full:
+            self._drop_all(component, body)
+        for group, ids in body.get("removed", {}).items():
+            for id in ids:
+                self._drop(component, group, id)
+        for group in ("queues", "addresses"):
+            for id, row in body.get(group, {}).items():
+                self._put(component, kind, group, id, row)
+        changed, other = set(), False
+        for id, row in body.get("connections", {}).items():
+            key = f"{component}/{id}"
+            inside = row.get("role") or row.get("kind", "normal") in INSIDE or row.get("dir") == "out"
+            if inside or (kind == "broker" and not row.get("user")):
+                continue
+            other = other or key not in self._connections
+            self._connections[key] = component, row
+            self.users[key] = row.get("user")
+            self._connection_meter.note(key, tuple([int(row.get(field) or 0) for field in OF_CONNECTION]))
+            changed.add(key)
+        linked, more = set(), False
+        for id, row in body.get("links", {}).items():
+            of, key = f"{component}/{row.get('connection')}", f"{component}/{id}"
+            more = more or key not in self._links
+            self._links[key] = component, row
+            self.addresses_of.setdefault(of, {})[key] = _address(row)
+            linked.add(key)
+            changed.add(of)
+        if changed:
+            self.connections.changed(changed, other_keys=other)
+        if linked:
+            self.links.changed(linked, other_keys=more)
+
+    def gone(self, component: str) -> None:
+        """Forget the connections and gauges of a process that is not reached."""
+        self._drop_all(component, {})
+
+    def look(self, now: float) -> set[str]:
+        """Compute rates; return the addresses that have changed since the last call."""
+        for name in self._moved:
+            self._meter.note(name, tuple(self._sums[name].counters))
+        changed = self._moved | self._meter.look(now)
+        self._moved = set()
+        moving = self._connection_meter.look(now)
+        if moving:
+            self.connections.changed(moving, other_keys=False)
+        return changed
+
+    def sample(self, wall: float) -> None:
+        """Keep a sample of what moves."""
+        self._meter.sample(wall)
+
+    def history(self, name: str) -> list[tuple[float, Rates]]:
+        """Return the samples of an address."""
+        return [(at, _rates(rates)) for at, rates in self._meter.history(name)]
+
+    def stats(self, name: str) -> Stats:
+        """Return the traffic of an address."""
+        total = self._sums.get(name)
+        if total is None:
+            return Stats()
+        gauges = total.gauges
+        oldest = min(total.oldest.values(), default=None)
+        return Stats(
+            messages=gauges.get("messages"),
+            size=gauges.get("bytes"),
+            oldest=None if oldest is None else round(max(0.0, self._now() - oldest), 1),
+            consumers=gauges.get("consumers"),
+            producers=gauges.get("producers"),
+            rates=_rates(self._meter.rates(name)),
+            totals=_counters(total.counters),
+        )
+
+    # -- contributions
+
+    def _put(self, component: str, kind: str, group: str, id: str, row: Row) -> None:
+        wire = row.get("address") or id
+        owner = None if str(wire).startswith("$") else self._owner(str(wire))
+        key = component, group, id
+        if owner is None:
+            self._forget(key)
+            return
+        name, type_ = owner
+        stored = type_ in ("queue", "topic")
+        counters, gauges, oldest = [0] * len(FIELDS), {}, None
+        if kind == "router":
+            columns: tuple[str | None, ...] = STORED_AT_ROUTER if stored else AT_ROUTER
+            gauges = {each: int(row[each]) for each in ("consumers", "producers") if row.get(each) is not None}
+        elif group == "queues":
+            columns = OF_QUEUE
+            gauges = {each: int(row.get(each) or 0) for each in ("messages", "bytes")}
+            if type_ == "topic":
+                columns = (None, *OF_QUEUE[1:2], None, *OF_QUEUE[3:])
+                gauges["consumers"] = int(row.get("consumers") or 0)
+            oldest = row.get("oldest")
+        else:  # of a broker: what a topic receives is counted there
+            columns = ("in", *((None,) * (len(FIELDS) - 1))) if type_ == "topic" else (None,) * len(FIELDS)
+        for at, column in enumerate(columns):
+            if column is not None:
+                counters[at] = int(row.get(column) or 0)
+        self._set(key, _Of(name, counters, gauges, oldest))
+
+    def _set(self, key: tuple[str, str, str], new: _Of) -> None:
+        old = self._rows.get(key)
+        if old is not None and old.address != new.address:
+            self._forget(key)
+            old = None
+        total = self._sums.setdefault(new.address, _Sum())
+        before = [0] * len(FIELDS) if old is None else old.counters
+        for at, value in enumerate(new.counters):
+            # A counter that has fallen belongs to a new start of its process: it counts from 0.
+            total.counters[at] += value - before[at] if value >= before[at] else value
+        for gauge, value in new.gauges.items():
+            was = 0 if old is None else old.gauges.get(gauge, 0)
+            total.gauges[gauge] = total.gauges.get(gauge, 0) + value - was
+        if new.oldest is None:
+            total.oldest.pop(key, None)
+        else:
+            total.oldest[key] = new.oldest
+        self._rows[key] = new
+        self._moved.add(new.address)
+
+    def _forget(self, key: tuple[str, str, str]) -> None:
+        old = self._rows.pop(key, None)
+        if old is None:
+            return
+        total = self._sums[old.address]
+        for gauge, value in old.gauges.items():
+            total.gauges[gauge] -= value
+        total.oldest.pop(key, None)
+        self._moved.add(old.address)
+
+    def _drop(self, component: str, group: str, id: str) -> None:
+        key = f"{component}/{id}"
+        if group == "connections" and self._connections.pop(key, None) is not None:
+            self.addresses_of.pop(key, None)
+            self.users.pop(key, None)
+            self._connection_meter.forget(key)
+            self.connections.changed({key})
+        elif group == "links" and (found := self._links.pop(key, None)) is not None:
+            of = f"{component}/{found[1].get('connection')}"
+            self.addresses_of.get(of, {}).pop(key, None)
+            self.links.changed({key})
+            self.connections.changed({of}, other_keys=False)
+        else:
+            self._forget((component, group, id))
+
+    def _drop_all(self, component: str, body: Row) -> None:
+        """Drop the rows of a process that `body` does not have."""
+        prefix = f"{component}/"
+        for group, keys in (("connections", self._connections), ("links", self._links)):
+            present = body.get(group, {})
+            for key in [key for key in keys if key.startswith(prefix) and key[len(prefix) :] not in present]:
+                self._drop(component, group, key[len(prefix) :])
+        for row in [each for each in self._rows if each[0] == component and each[2] not in body.get(each[1], {})]:
+            self._forget(row)
+
+    # -- rows
+
+    def _connection(self, key: str) -> Connection | None:
+        found = self._connections.get(key)
+        if found is None:
+            return None
+        component, row = found
+        tls = row.get("tls")
+        rates = self._connection_meter.rates(key)
+        return Connection(
+            id=key,
+            component=component,
+            protocol=str(row.get("protocol", "amqp")),
+            user=row.get("user"),
+            container=str(row.get("container") or row.get("client") or ""),
+            peer=str(row.get("peer") or ""),
+            tls=None
+            if not tls
+            else " ".join(str(each) for each in tls.values() if each)
+            if isinstance(tls, Mapping)
+            else str(tls),
+            since=moment(row.get("opened")),
+            links=len(self.addresses_of.get(key, ())),
+            rates=Rates(in_=rates[0], out=rates[1], bytes_in=rates[2], bytes_out=rates[3]),
+            totals=Counters(**{a: int(row.get(b) or 0) for a, b in zip(_SHORT, OF_CONNECTION, strict=True)}),
+        )
+
+    def _link(self, key: str) -> Link | None:
+        found = self._links.get(key)
+        if found is None:
+            return None
+        component, row = found
+        direction: Literal["in", "out"] = "in" if row.get("dir") == "in" else "out"
+        count, size = int(row.get("count") or 0), int(row.get("bytes") or 0)
+        outcomes = {each: int(row.get(each) or 0) for each in ("accepted", "rejected", "released", "modified")}
+        moved = {"in_": count, "bytes_in": size} if direction == "in" else {"out": count, "bytes_out": size}
+        return Link(
+            id=key,
+            connection=f"{component}/{row.get('connection')}",
+            component=component,
+            direction=direction,
+            address=_address(row),
+            name=str(row.get("name") or ""),
+            credit=row.get("credit"),
+            unsettled=row.get("unsettled"),
+            totals=Counters(**moved, **outcomes),
+        )
+
+
+_SHORT = ("in_", "out", "bytes_in", "bytes_out")
+
+
+def _address(row: Row) -> str | None:
+    found = row.get("address") or row.get("stated")
+    return None if found is None else str(found)
+
+
+def _rates(values: tuple[float, ...]) -> Rates:
+    return Rates(**dict(zip(_NAMES, values, strict=True)))
+
+
+def _counters(values: list[int]) -> Counters:
+    return Counters(**dict(zip(_NAMES, values, strict=True)))
+
+
+_NAMES = tuple(each.name for each in msgspec.structs.fields(Counters))
+
+
+def moment(seconds: Any) -> str | None:
+    """Return a time as ISO 8601 in UTC."""
+    if not isinstance(seconds, int | float):
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,89 @@
+"""Live state: traffic of addresses, connections, links and events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proton import Message
+from proton.reactor import AtMostOnce
+from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached
+
+from enmasse.testing import Suite
+from tests.console.client import Client, of
+from tests.kit.waiting import wait_for
+
+
+@pytest.fixture
+def amqp(suite: Suite) -> Iterator[BlockingConnection]:
+    connection = BlockingConnection(suite.url, timeout=60)
+    yield connection
+    connection.close()
+
+
+def stats(client: Client, name: str) -> Any:
+    return client("GET", f"addresses/{of(name)}").body["stats"]
+
+
+def test_traffic_of_a_queue_is_counted_and_streamed(client: Client, suite: Suite, amqp: BlockingConnection) -> None:
+    before = stats(client, "orders")["totals"]
+    sender = amqp.create_sender("orders")
+    for number in range(20):
+        sender.send(Message(f"message {number}"))
+    wait_for(lambda: stats(client, "orders")["messages"] == 20 and stats(client, "orders")["producers"] == 1)
+    now = stats(client, "orders")
+    assert now["totals"]["in"] == before["in"] + 20 and now["size"] > 0 and now["oldest"] is not None
+    receiver = amqp.create_receiver("orders", credit=20)
+    with Client(suite) as watching:
+        events = watching.events("addresses?watch=1&name=orders")
+        assert next(events)[0] == "snapshot"
+        for _ in range(20):
+            receiver.receive()
+            receiver.accept()
+        receiver.close()  # which sends what was accepted last
+        while next(events)[1]["items"][0]["stats"]["messages"] != 0:
+            pass
+    wait_for(lambda: stats(client, "orders")["totals"]["accepted"] == before["accepted"] + 20)
+    wait_for(lambda: any(each["rates"]["out"] > 0 for each in client("GET", "addresses/orders/stats").body["samples"]))
+    wait_for(lambda: stats(client, "orders")["rates"]["out"] == 0, "the rate of what has stopped")
+
+
+def test_addresses_without_a_broker(client: Client, amqp: BlockingConnection) -> None:
+    before = stats(client, "broadcast")["totals"]
+    receivers = [amqp.create_receiver("broadcast", credit=5, name=f"r{number}") for number in range(2)]
+    amqp.create_sender("broadcast", options=AtMostOnce()).send(Message("all"))
+    for each in receivers:
+        each.receive()
+        each.accept()
+    wait_for(lambda: stats(client, "broadcast")["totals"]["out"] == before["out"] + 2)
+    assert stats(client, "broadcast")["consumers"] == 2 and stats(client, "broadcast")["messages"] is None
+
+
+def test_a_connection_with_its_links_is_shown_and_closed(client: Client, suite: Suite) -> None:
+    amqp = BlockingConnection(suite.url, timeout=60)
+    receiver = amqp.create_receiver("orders", credit=7, name='a"link<b>')
+    name = amqp.container.container_id
+    (found,) = wait_for(lambda: client.items(f"connections?container={name}"))
+    assert (found["protocol"], found["user"], found["tls"], found["links"]) == ("amqp", "anonymous", None, 1)
+    path = f"connections/{of(found['id'])}"
+    wait_for(lambda: client.items(f"{path}/links"))
+    (link,) = client.items(f"{path}/links")
+    assert (link["address"], link["direction"], link["name"], link["credit"]) == ("orders", "out", 'a"link<b>', 7)
+    assert client("GET", path).body["id"] == found["id"]
+    assert client("DELETE", path).status == 204
+    with pytest.raises((ConnectionClosed, LinkDetached)):
+        while True:
+            receiver.receive(timeout=60)
+    wait_for(lambda: client("GET", path).status == 404)
+    audit = (suite.data / "logs" / "audit.log").read_text().splitlines()
+    assert "audit.connection.closed" in [json.loads(line)["event"] for line in audit]
+
+
+def test_brokers_and_routers(client: Client) -> None:
+    wait_for(lambda: all(each["connected"] for each in client.items("brokers")))
+    brokers = {each["name"]: each for each in client.items("brokers")}
+    assert brokers["small-persisted-queue-0"]["addresses"]["orders"] == "active"
+    (router,) = client.items("routers")
+    assert router["connected"] and "ragent" in router["peers"] and set(brokers) <= set(router["peers"])

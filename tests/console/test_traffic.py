@@ -1,0 +1,66 @@
+"""Sums of rows, without a process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.console.meter import Meter
+from services.console.traffic import Traffic
+
+OWNERS = {"q": ("q", "queue"), "t": ("t", "topic"), "t/a": ("t", "topic"), "m": ("m", "multicast")}
+
+
+def traffic() -> Traffic:
+    return Traffic(OWNERS.get, lambda: 1000.0)
+
+
+def body(**rows: Any) -> dict[str, Any]:
+    return {"full": False, **rows}
+
+
+def test_counters_never_fall_when_a_process_starts_again_or_a_queue_goes() -> None:
+    found = traffic()
+    found.take("b", "broker", body(queues={"q": {"address": "q", "in": 10, "out": 4, "messages": 6}}), full=True)
+    found.take("b", "broker", body(queues={"q": {"address": "q", "in": 2, "out": 1, "messages": 7}}), full=True)
+    assert (found.stats("q").totals.in_, found.stats("q").totals.out, found.stats("q").messages) == (12, 5, 7)
+    found.take("b", "broker", body(removed={"queues": ["q"]}), full=False)
+    assert (found.stats("q").totals.in_, found.stats("q").messages) == (12, 0)
+
+
+def test_the_queues_and_levels_of_a_topic_are_one_address() -> None:
+    found = traffic()
+    queues = {f"s{n}": {"address": "t/a", "out": n, "messages": n, "consumers": 1, "oldest": 900.0 + n} for n in (1, 2)}
+    found.take("b", "broker", body(queues=queues, addresses={"t": {"in": 3}, "t/a": {"in": 4}}), full=True)
+    stats = found.stats("t")
+    assert (stats.totals.in_, stats.totals.out, stats.messages, stats.consumers, stats.oldest) == (7, 3, 3, 2, 99.0)
+
+
+def test_routers_and_brokers_together_count_a_message_once() -> None:
+    found = traffic()
+    found.take("b", "broker", body(queues={"q": {"address": "q", "in": 5, "out": 5}}), full=True)
+    found.take("r", "router", body(addresses={"q": {"in": 5, "out": 5, "outReleased": 1, "consumers": 2}}), full=True)
+    stats = found.stats("q")
+    assert (stats.totals.in_, stats.totals.out, stats.totals.released, stats.consumers) == (5, 5, 1, 2)
+
+
+def test_what_a_lost_process_had_is_no_longer_shown() -> None:
+    found = traffic()
+    rows = body(
+        addresses={"m": {"in": 5, "consumers": 2}}, connections={"1": {"user": "u"}},
+        links={"2": {"connection": "1", "address": "m", "dir": "in"}},
+    )  # fmt: skip
+    found.take("r", "router", rows, full=True)
+    assert found.connections.keys() == ["r/1"] and found.addresses_of == {"r/1": {"r/2": "m"}}
+    found.gone("r")
+    assert found.connections.keys() == found.links.keys() == [] and found.stats("m").consumers == 0
+
+
+def test_rates_follow_counters_and_end() -> None:
+    meter = Meter(1)
+    for second in range(5):
+        meter.note("k", (second * 10,))
+        meter.look(float(second))
+    assert meter.rates("k") == (10.0,)
+    for second in range(5, 12):
+        meter.look(float(second))
+    assert meter.rates("k") == (0.0,) and meter.look(20.0) == set()
