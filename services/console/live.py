@@ -43,7 +43,7 @@ class Node:
 
 
 class Live:
-    """Live state. `router`: host:port of a router's listener for operators; None: there is none. `gateways()`: names of
+    """Live state. `router`: host:port of a router's listener for operators; None: without. `gateways()`: names of
     the gateways behind it."""
 
     def __init__(

@@ -37,7 +37,7 @@ Owner = Callable[[str], tuple[str, str] | None]
 
 
 class _Of:
-    """What one row contributes: counters and gauges."""
+    """Contribution of one row: counters and gauges."""
 
     __slots__ = ("address", "counters", "gauges", "oldest")
 

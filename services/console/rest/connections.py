@@ -30,7 +30,7 @@ def operations(parts: Parts) -> list[Operation]:
             return None
         if len(links) == row.links:
             return row
-        # Counters of all its links would tell of those that the caller may not view.
+        # Counters of all its links would reveal traffic of those that the caller may not view.
         return msgspec.structs.replace(row, links=len(links), rates=_NO_RATES, totals=_NO_TOTALS)
 
     def shown_link(caller: Caller, row: Link) -> Link | None:
