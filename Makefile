@@ -8,7 +8,7 @@ WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words check-advisories
 .PHONY: test clients
-.PHONY: compiled-tests all-tests coverage soak demo bench lock images chart-docs event-docs clean
+.PHONY: compiled-tests all-tests coverage soak soak-spark demo bench lock images chart-docs event-docs clean
 .PHONY: pictures prepare-kubernetes prepare-node test-cluster test-kubernetes test-node test-images
 
 install: $(STAMP) $(COMPILED)
@@ -97,6 +97,10 @@ pictures: prepare-test install
 
 soak: install
 	$(BIN)/python -m tests.soak
+
+# Kills of the Spark source and sink under load: fifteen minutes, or SOAK_SECONDS.
+soak-spark: prepare-test install
+	$(BIN)/python -m tests.soak.spark
 
 demo: prepare-demo install
 	$(BIN)/python -m demo
