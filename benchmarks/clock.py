@@ -24,10 +24,10 @@ class Reader(DataSourceStreamReader):
         self.rate, self.since = rate, 0.0
 
     def initialOffset(self) -> dict[str, int]:
-        self.since = self.since or time.time()
         return {"row": 0}
 
     def latestOffset(self) -> dict[str, int]:
+        self.since = self.since or time.time()
         return {"row": int((time.time() - self.since) * self.rate)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Range]:
