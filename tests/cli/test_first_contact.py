@@ -109,7 +109,8 @@ def test_what_it_suggests_works_as_it_is(up: Up) -> None:
 def test_only_the_entry_points_are_shown(up: Up) -> None:
     welcome(up)
     internal = set(json.loads((up.data / "run" / "ports.json").read_text()).values()) | {5673 + up.offset}
-    shown = enmasse("status", env={"ENMASSE_PORT_OFFSET": str(up.offset)}).stdout
+    # An address that an earlier test has added may still be on its way.
+    shown = enmasse("status", "--wait", "60", env={"ENMASSE_PORT_OFFSET": str(up.offset)}).stdout
     assert re.match("ready: [0-9]+ of [0-9]+ components, ([0-9]+) of \\1 addresses, ", shown)
     assert shown.splitlines()[2:6] == [
         f"AMQP   amqp://127.0.0.1:{5672 + up.offset}",
