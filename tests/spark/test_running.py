@@ -17,6 +17,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
+from enmasse import jobs
 from enmasse.cli.common import ADMIN_PORT
 from enmasse.testing import Suite, running, wait_for
 from tests.spark.conftest import DEADLINE, LIMIT
@@ -48,9 +49,13 @@ written.start().awaitTermination()
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return tmp_path / "state" / "enmasse" / "spark"
+    folder = tmp_path / "state" / "enmasse" / "spark"
+    yield folder
+    for job, runs in jobs.listed(folder):
+        if runs:
+            os.killpg(job.pid, signal.SIGKILL)
 
 
 @pytest.fixture
