@@ -23,7 +23,6 @@ from typing import Any
 
 from benchmarks import broker, router
 from benchmarks.harness import ROOT, Server, line, tell
-from benchmarks.load.amqp import DISPOSITION, FLOW, TRANSFER, Peer, frame
 from benchmarks.manage import create_queue
 from enmasse.amqp.performatives import (
     ACCEPTED,
@@ -41,14 +40,16 @@ from enmasse.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
+from enmasse.load.amqp import DISPOSITION, FLOW, TRANSFER, frame
 
 WINDOW = 2**31 - 1
+BEGIN = 0x11
 PLACES = ("router", "broker")
 VICTIM, FLOODED = "victim", "flooded"
 
 
 def encoded(performative: Any, channel: int = 0) -> bytes:
-    return frame(channel, encode_performative(performative))
+    return frame(encode_performative(performative), channel)
 
 
 def attach(name: str, handle: int, receiver: bool, address: str = FLOODED) -> bytes:
@@ -112,7 +113,7 @@ def _repeated_names() -> tuple[bytes, bytes]:
 
 KINDS: dict[str, Callable[[], tuple[bytes, bytes]]] = {
     "nothing": lambda: (b"", b""),
-    "empty frames": lambda: (b"", frame(0, b"") * 20_000),
+    "empty frames": lambda: (b"", frame(b"") * 20_000),
     "flows": lambda: (attach("l", 0, True), credit(10) * 10_000),
     "session flows with echo": lambda: (b"", flow(echo=True) * 10_000),
     "link flows with echo": lambda: (attach("l", 0, True), credit(10, echo=True) * 10_000),
@@ -162,9 +163,27 @@ def connect(args: argparse.Namespace, silent: bool) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
+def connected(args: argparse.Namespace, container: str) -> tuple[socket.socket, bytes]:
+    """Return a connection with a session, and what has come after it. Raises ConnectionError."""
+    sock = socket.create_connection((args.host, args.port), timeout=30)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    begin = Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW)
+    opening = Open(container_id=container, hostname=args.host, max_frame_size=65536, channel_max=0)
+    sock.sendall(b"AMQP\x00\x01\x00\x00" + encoded(opening) + encoded(begin))
+    buffer, at, code = b"", 8, 0
+    while code != BEGIN:
+        while len(buffer) < at + 8 or len(buffer) < at + int.from_bytes(buffer[at : at + 4]):
+            data = sock.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the peer closed the connection")
+            buffer += data
+        code, at = buffer[at + 10], at + int.from_bytes(buffer[at : at + 4])
+    return sock, buffer[at:]
+
+
 def write(args: argparse.Namespace, stop: select.poll, once: bytes, again: bytes) -> int:
     """Write the prepared frames as fast as they are read, and discard the answers."""
-    sock = Peer(args.host, args.port, f"flood-{time.time_ns()}").socket
+    sock, _ = connected(args, f"flood-{time.time_ns()}")
     sock.setblocking(False)
     sent = 0
     pending = memoryview(once or again)
@@ -183,8 +202,7 @@ def write(args: argparse.Namespace, stop: select.poll, once: bytes, again: bytes
 
 def transfers(args: argparse.Namespace, stop: select.poll) -> int:
     """Empty messages as fast as credit comes, to a consumer on the same connection. Raises ConnectionError."""
-    peer = Peer(args.host, args.port, f"flood-{time.time_ns()}")
-    sock, buffer = peer.socket, peer.buffer
+    sock, buffer = connected(args, f"flood-{time.time_ns()}")
     sock.sendall(attach("s", 0, False) + attach("r", 1, True))
     got = sent = limit = topped = 0
     sock.sendall(flow(handle=1, delivery_count=0, link_credit=100_000))
@@ -219,11 +237,8 @@ def transfers(args: argparse.Namespace, stop: select.poll) -> int:
         body = b"\x00\x53\x77\xa0\x00"  # an amqp-value of no bytes
         for n in range(sent, max(sent, limit)):
             tag = n.to_bytes(4, "big")
-            out += frame(
-                0,
-                encode_performative(Transfer(handle=0, delivery_id=n, delivery_tag=tag, settled=True, message_format=0))
-                + body,
-            )
+            transfer = Transfer(handle=0, delivery_id=n, delivery_tag=tag, settled=True, message_format=0)
+            out += frame(encode_performative(transfer) + body)
         sent = max(sent, limit)
         if out:
             sock.sendall(out)
@@ -240,13 +255,11 @@ def victim(args: argparse.Namespace) -> None:
 
     Raises ConnectionError if the well-behaved client is disconnected.
     """
-    peer = Peer(args.host, args.port, "victim")
-    sock = peer.socket
+    sock, buffer = connected(args, "victim")
     sock.sendall(attach("s", 0, False, VICTIM) + attach("r", 1, True, VICTIM))
     sock.sendall(flow(handle=1, delivery_count=0, link_credit=1_000_000))
     waits: list[float] = []
     body = b"\x00\x53\x77\xa0\x08"
-    buffer = peer.buffer
     sent = limit = 0
     got = True
     began = time.monotonic()
@@ -264,7 +277,7 @@ def victim(args: argparse.Namespace) -> None:
         if got and sent < limit:
             began, got = time.monotonic(), False
             transfer = Transfer(handle=0, delivery_id=sent, delivery_tag=sent.to_bytes(4, "big"), message_format=0)
-            sock.sendall(frame(0, encode_performative(transfer) + body + sent.to_bytes(8, "big")))
+            sock.sendall(frame(encode_performative(transfer) + body + sent.to_bytes(8, "big")))
             sent += 1
         if not select.select([sock], [], [], 0.2)[0]:
             continue

@@ -110,7 +110,7 @@ def running(
 
 
 def peer(what: str, server: Server, address: str, tag: str, options: Sequence[str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmarks.load.amqp", what, "--port", str(server.port), "--address", address]
+    command = [sys.executable, "-m", "enmasse.load.amqp", what, "--port", str(server.port), "--address", address]
     command += ["--tag", tag, *options] + (["--sasl"] if server.sasl else [])
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 

@@ -45,7 +45,7 @@ ROUNDS = 5
 
 def connects(server: Server, port: int, count: int, options: Sequence[str] = ()) -> dict[str, Any]:
     """Connect `count` times; returns the rate and the processor time of the server for a connection."""
-    command = [sys.executable, "-m", "benchmarks.load.connects", "connect", "--port", str(port), "--count", str(count)]
+    command = [sys.executable, "-m", "enmasse.load.connects", "connect", "--port", str(port), "--count", str(count)]
     process = subprocess.Popen(
         [*command, "--barrier", *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     )

@@ -104,7 +104,7 @@ def as_peer(server: Process) -> Peer:
 
 def generator(what: str, peer: Peer, *options: object) -> subprocess.Popen[str]:
     # amqtt speaks 3.1.1 only
-    command = [sys.executable, "-m", "benchmarks.load.mqtt", what, "--port", str(peer.port), "--version", "4"]
+    command = [sys.executable, "-m", "enmasse.load.mqtt", what, "--port", str(peer.port), "--version", "4"]
     command += [str(option) for option in options]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 

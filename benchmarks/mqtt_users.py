@@ -40,7 +40,7 @@ def cpu_of(pid: int) -> float:
 
 
 def load(suite: Suite, what: str, users: bool, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmarks.load.mqtt", what, "--port", str(suite.mqtt_port), *more]
+    command = [sys.executable, "-m", "enmasse.load.mqtt", what, "--port", str(suite.mqtt_port), *more]
     if users:
         command += ["--user", "u{}", "--password", "password-of-{}"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -1,1 +1,1 @@
-"""Load generators that are not the limit: `amqp` and `mqtt` make, acknowledge and count frames in bulk with numpy."""
+"""Programs of the benchmark of Spark: rows to read, a source alone, and a query that ends with its first rows."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,8 +17,8 @@ from enmasse.cli.common import FAILED, TIMED_OUT, UNREACHABLE, Seconds, TlsFiles
 from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
-    from enmasse.cli.load import ReceivingEnd
     from enmasse.cli.remote import RemoteAddress
+    from enmasse.load.amqp import ReceivingEnd, Work
 
 PATIENCE = 10.0
 """Seconds without any message after which the measurement fails."""
@@ -48,12 +53,12 @@ def command(
 
     Sender and receiver are separate processes; every message is acknowledged. The address must be empty.
     """
-    from enmasse.cli.load import LoadError, run
+    from enmasse.cli.load import LoadError
     from enmasse.cli.remote import choose
 
     remote = choose(address, url, offset, tls)
     try:
-        result = run(_measure(remote, seconds, size, not non_durable))
+        result = _measure(remote, seconds, size, not non_durable)
     except LoadError as error:
         end("bench.address.failed", str(error), FAILED if error.foreign else UNREACHABLE)
     if as_json:
@@ -64,20 +69,19 @@ def command(
         end("bench.messages.missing", f"{remote}: no message came through within {PATIENCE:g} s", TIMED_OUT)
 
 
-async def _measure(remote: RemoteAddress, seconds: float, size: int, durable: bool) -> dict[str, Any]:
+def _measure(remote: RemoteAddress, seconds: float, size: int, durable: bool) -> dict[str, Any]:
     import secrets
-    from dataclasses import asdict
 
-    from enmasse.cli.load import ReceivingEnd
+    from enmasse.cli.load import connected
+    from enmasse.load.amqp import MARK_SIZE, ReceivingEnd, Work
 
-    run = secrets.token_bytes(16)
-    receiver = ReceivingEnd(remote, run)
-    await receiver.connect("enmasse-bench-receiver")
-    options = {
-        "remote": asdict(remote), "run": run.hex(), "size": size, "durable": durable, "rate": None, "seconds": seconds,
-        "patience": PATIENCE,
-    }  # fmt: skip
-    sent = await _phase(receiver, options, "rate")
+    work = Work(
+        address=remote.address, size=size, mark=secrets.token_bytes(MARK_SIZE), durable=durable, patience=PATIENCE
+    )
+    receiver = connected(ReceivingEnd, remote, work, "enmasse-bench-receiver")
+    assert isinstance(receiver, ReceivingEnd)
+    receiver.grant()
+    sent = _phase(receiver, remote, work, seconds, "rate")
     span = max(receiver.last - receiver.first, 1) / 1e9
     rate = receiver.received / span if receiver.received > 1 else 0.0
     result = {
@@ -87,54 +91,68 @@ async def _measure(remote: RemoteAddress, seconds: float, size: int, durable: bo
     if rate:
         receiver.restart(timing=True)
         paced = max(1.0, min(rate * LATENCY_SHARE, LATENCY_MOST))
-        await _phase(receiver, options | {"rate": paced}, "latency")
-        result |= {"latency_rate": round(paced, 1), "latency_ms": percentiles(receiver.latencies)}
-    receiver.connection.close()
+        _phase(receiver, remote, replace(work, rate=paced), seconds, "latency")
+        result |= {"latency_rate": round(paced, 1), "latency_ms": percentiles(receiver.waits)}
+    receiver.close()
     return result
 
 
-async def _phase(receiver: ReceivingEnd, options: dict[str, Any], title: str) -> dict[str, Any]:
-    """Run one sender; returns its result when all accepted messages have arrived. Raises LoadError."""
-    import asyncio
+def _phase(receiver: ReceivingEnd, remote: RemoteAddress, work: Work, seconds: float, title: str) -> dict[str, Any]:
+    """Run one sender; return its result when all accepted messages have arrived. Raises LoadError."""
+    from enmasse.amqp.errors import AmqpError
+    from enmasse.cli.load import LoadError, load_error
+    from enmasse.load.amqp import Foreign
 
-    from enmasse.cli.load import LoadError
-
+    options = {"remote": asdict(remote), "work": asdict(work) | {"mark": work.mark.hex()}, "seconds": seconds}
     command = (sys.executable, "-P", "-m", "enmasse.cli.load")
-    pipe = asyncio.subprocess.PIPE
-    sender = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-    show = asyncio.create_task(_progress(receiver, title, options["seconds"]))
+    sender = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert sender.stdin is not None and sender.stdout is not None
     try:
-        talk = asyncio.ensure_future(sender.communicate(json.dumps(options).encode()))
-        waiting: list[asyncio.Future[Any]] = [talk, receiver.failed]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if receiver.failed.done():
-            await receiver.failed
-        output = (await talk)[0]
+        sender.stdin.write(json.dumps(options).encode())
+        sender.stdin.close()
+        with _progress(title, seconds) as show:
+            while sender.poll() is None:
+                receiver.take(PROGRESS_SECONDS)
+                show(receiver.received)
+        output = sender.stdout.read()
         outcome: dict[str, Any] = json.loads(output) if output.strip() else {"error": "the sending process failed"}
         if "error" in outcome:
             raise LoadError(outcome["error"])
-        await receiver.until(outcome["accepted"], PATIENCE)
+        ended = time.monotonic()
+        while receiver.received < outcome["accepted"] and time.monotonic() < max(ended, receiver.last / 1e9) + PATIENCE:
+            receiver.take(PROGRESS_SECONDS)
         return outcome
+    except Foreign:
+        reason = "holds other messages, which were left there; use an empty address"
+        raise LoadError(f"{remote.address} {reason}", foreign=True) from None
+    except (AmqpError, OSError) as error:
+        raise load_error(error, remote) from None
     finally:
-        show.cancel()
-        await asyncio.gather(show, return_exceptions=True)
-        if sender.returncode is None:
+        if sender.poll() is None:
             sender.kill()
-            await sender.wait()
+        sender.wait()
 
 
-async def _progress(receiver: ReceivingEnd, title: str, seconds: float) -> None:
-    import asyncio
-
+@contextlib.contextmanager
+def _progress(title: str, seconds: float) -> Iterator[Callable[[int], None]]:
+    """Show a bar on a terminal; what is yielded takes the number of messages."""
     if not sys.stderr.isatty():
+        yield lambda _: None
         return
-    steps = range(max(1, round(seconds / PROGRESS_SECONDS)))
-    with click.progressbar(
-        steps, label=f"{title:8}", file=sys.stderr, item_show_func=lambda _: f"{receiver.received:,} messages"
-    ) as progress:
-        while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
-            progress.update(1, receiver.received)
+    began, steps, shown = time.monotonic(), max(1, round(seconds / PROGRESS_SECONDS)), 0
+    made: Any = click.progressbar(
+        length=steps, label=f"{title:8}", file=sys.stderr, item_show_func=lambda n: f"{n or 0:,} messages"
+    )
+    with made as bar:
+
+        def show(messages: int) -> None:
+            nonlocal shown
+            now = min(steps, int((time.monotonic() - began) / PROGRESS_SECONDS))
+            if now > shown:
+                bar.update(now - shown, messages)
+                shown = now
+
+        yield show
 
 
 def percentiles(nanoseconds: list[int]) -> dict[str, float]:

@@ -17,7 +17,6 @@ import time
 from functools import cache
 from typing import Any
 
-from benchmarks.load.common import barrier, run
 from enmasse.amqp.frames import HEADER
 from enmasse.amqp.handshake import AMQP_HEADER, SASL_HEADER
 from enmasse.amqp.performatives import (
@@ -31,6 +30,7 @@ from enmasse.amqp.performatives import (
     encode_performative,
 )
 from enmasse.amqp.types import Symbol
+from enmasse.load.common import barrier, run
 
 
 def frame(performative: Any, kind: int) -> bytes:

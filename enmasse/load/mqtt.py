@@ -2,7 +2,7 @@
 connections. Between reads it lets packets gather for a moment: a server that writes each packet on its own would
 otherwise wake it for each of them, and pay for that.
 
-`python -m benchmarks.load.mqtt publish|subscribe|connect …` prints one JSON object when it has ended:
+`python -m enmasse.load.mqtt publish|subscribe|connect …` prints one JSON object when it has ended:
 
 - publish: `--count` messages over `--connections`, at most `--window` of each not acknowledged. The time runs from the
   first to the last acknowledgement (QoS 0: to the last write).
@@ -25,12 +25,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from benchmarks.load.common import Bytes, barrier, latencies, parser, run
+from enmasse.load.columns import alike, column, fill, numbers, packed
+from enmasse.load.common import barrier, latencies, parser, ready, run
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, V311, ConnAck, Connect, Packet, Properties, SubAck, Subscribe, Subscription, Will
 from enmasse.mqtt.reader import Reader
@@ -107,22 +105,18 @@ class Peer:
             raise ConnectionError("the server closed the connection")
         self.buffer = self.buffer + data if self.buffer else data
 
-    def runs(self) -> Iterator[tuple[int, Bytes, int]]:
-        """Take the leading packets that are alike in type, flags, length and topic length, as (type, one row for each
-        packet, offset of the body in a row). An incomplete packet stays."""
+    def runs(self) -> Iterator[Rows]:
+        """Take the leading packets that are alike in type, flags, length and topic length. An incomplete packet
+        stays."""
         while len(self.buffer) >= 2:
             size, at = length(self.buffer)
             if not at or len(self.buffer) < size:
                 return
             buffer = self.buffer
             fixed = at + 2 if buffer[0] & 0xF0 == PUBLISH else at
-            many = len(buffer) // size
-            grid = np.frombuffer(buffer, np.uint8, many * size).reshape(many, size)
-            if many > 1:
-                same = (grid[:, :fixed] == grid[0, :fixed]).all(axis=1)
-                many = many if same.all() else int(np.argmin(same))
+            many = alike(buffer, size, len(buffer) // size, range(fixed))
             self.buffer = buffer[many * size :]
-            yield buffer[0] & 0xF0, grid[:many], at
+            yield Rows(buffer, size, many, at)
 
     def drop(self) -> None:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -133,6 +127,24 @@ class Peer:
             self.socket.setblocking(True)
             self.socket.sendall(b"\xe0\0")
         self.socket.close()
+
+
+class Rows(NamedTuple):
+    """The first `many` packets of `size` bytes in a text; `body`: where the variable header begins in each."""
+
+    text: bytes
+    size: int
+    many: int
+    body: int
+
+    @property
+    def kind(self) -> int:
+        """Return the type of the packets."""
+        return self.text[0] & 0xF0
+
+    def ids(self, at: int) -> bytes:
+        """Return the column of the packet ids, which are at `at` of each packet."""
+        return column(self.text, self.size, self.many, at, 2)
 
 
 def length(buffer: bytes) -> tuple[int, int]:
@@ -146,12 +158,11 @@ def length(buffer: bytes) -> tuple[int, int]:
     return 0, 0
 
 
-def acks(head: int, ids: Bytes) -> bytes:
-    """Acknowledgements for packet ids, which are two columns."""
-    out = np.empty((len(ids), 4), np.uint8)
-    out[:, 0], out[:, 1] = head, 2
-    out[:, 2:] = ids
-    return out.tobytes()
+def acks(head: int, ids: bytes) -> bytes:
+    """Acknowledgements for a column of packet ids."""
+    out = bytearray(bytes([head, 2, 0, 0]) * (len(ids) // 2))
+    fill(out, 4, 2, ids, 2)
+    return bytes(out)
 
 
 class Publisher(Peer):
@@ -162,11 +173,10 @@ class Publisher(Peer):
         topic = encode.topic_field(args.topic.replace("{}", str(number)))
         values = b"\0" if args.version == V5 else b""
         flags = args.qos << 1 | args.retain
-        proto = encode.publish(flags, topic, 1, values, b"\0" * args.size)
-        self.proto = np.frombuffer(proto, np.uint8)
-        self.payload_at = len(proto) - args.size
+        self.proto = encode.publish(flags, topic, 1, values, b"\0" * args.size)
+        self.payload_at = len(self.proto) - args.size
         self.id_at = self.payload_at - len(values) - 2
-        self.same = memoryview(proto * BURST)
+        self.same = memoryview(self.proto * BURST)
         """A burst at QoS 0 without time stamps: its packets do not differ."""
 
     def send(self, most: int) -> None:
@@ -182,28 +192,27 @@ class Publisher(Peer):
             self.complete += room
             self.write(self.same[: room * len(self.proto)])
             return
-        rows = np.tile(self.proto, (room, 1))
+        rows, size = bytearray(self.proto * room), len(self.proto)
         if args.qos:
-            ids = (np.arange(self.sent, self.sent + room) % 65535 + 1).astype(">u2").view(np.uint8).reshape(room, 2)
-            rows[:, self.id_at : self.id_at + 2] = ids
+            ids = [number % 65535 + 1 for number in range(self.sent, self.sent + room)]
+            fill(rows, size, self.id_at, packed(ids, 2), 2)
         if args.size >= 8:
-            stamp = np.array([time.monotonic_ns()], ">i8").view(np.uint8)
-            rows[:, self.payload_at : self.payload_at + 8] = stamp
+            fill(rows, size, self.payload_at, packed([time.monotonic_ns()], 8) * room, 8)
         self.sent += room
         if not args.qos:
             self.complete += room
-        self.write(rows.tobytes())
+        self.write(bytes(rows))
 
     def take(self) -> None:
-        for kind, rows, at in self.runs():
-            if kind == PUBREC:
-                self.write(acks(0x62, rows[:, at : at + 2]))
-            elif kind in (PUBACK, PUBCOMP):
-                self.complete += len(rows)
-                if rows.shape[1] > 4 and rows[0, at + 2] >= 0x80:
-                    self.refused += len(rows)
+        for rows in self.runs():
+            if rows.kind == PUBREC:
+                self.write(acks(0x62, rows.ids(rows.body)))
+            elif rows.kind in (PUBACK, PUBCOMP):
+                self.complete += rows.many
+                if rows.size > 4 and rows.text[rows.body + 2] >= 0x80:
+                    self.refused += rows.many
             else:
-                raise ConnectionError(f"a publisher got packet type {kind >> 4}")
+                raise ConnectionError(f"a publisher got packet type {rows.kind >> 4}")
 
 
 def publish(args: argparse.Namespace) -> dict[str, Any]:
@@ -274,12 +283,12 @@ def subscribe(args: argparse.Namespace) -> dict[str, Any]:
         peer.subscribe()
         peer.socket.setblocking(False)
         poll.register(peer.socket, selectors.EVENT_READ, peer)
-    print("ready", flush=True)
+    ready()
     used = time.process_time()
     got = first_at = ended = 0
     ids_seen: dict[Peer, set[int]] = {peer: set() for peer in peers}
-    waits: list[NDArray[Any]] = []
-    late = duplicates = 0
+    waits: list[int] = []
+    duplicates = 0
     while got < args.count or any(ids_seen.values()):
         if not args.latency:
             time.sleep(min(GATHER * args.connections, LONGEST_GATHER))
@@ -293,30 +302,30 @@ def subscribe(args: argparse.Namespace) -> dict[str, Any]:
         for key, _ in events:
             peer = key.data
             peer.read()
-            for kind, rows, at in peer.runs():
-                if kind == PUBREL:
-                    ids_seen[peer].difference_update(rows[:, at : at + 2].copy().view(">u2").ravel().tolist())
-                    peer.write(acks(PUBCOMP, rows[:, at : at + 2]))
+            for rows in peer.runs():
+                if rows.kind == PUBREL:
+                    ids = rows.ids(rows.body)
+                    ids_seen[peer].difference_update(numbers(ids, 2))
+                    peer.write(acks(PUBCOMP, ids))
                     continue
-                if kind != PUBLISH:
-                    raise ConnectionError(f"a subscriber got packet type {kind >> 4}")
-                qos = int(rows[0, 0]) >> 1 & 3
-                id_at = at + 2 + (int(rows[0, at]) << 8 | int(rows[0, at + 1]))
-                fresh = len(rows)
+                if rows.kind != PUBLISH:
+                    raise ConnectionError(f"a subscriber got packet type {rows.kind >> 4}")
+                qos = rows.text[0] >> 1 & 3
+                id_at = rows.body + 2 + int.from_bytes(rows.text[rows.body : rows.body + 2])
+                fresh = rows.many
                 if qos == 1:
-                    peer.write(acks(PUBACK, rows[:, id_at : id_at + 2]))
+                    peer.write(acks(PUBACK, rows.ids(id_at)))
                 elif qos == 2:
-                    ids = rows[:, id_at : id_at + 2]
+                    ids = rows.ids(id_at)
                     peer.write(acks(PUBREC, ids))
-                    numbers = set(ids.copy().view(">u2").ravel().tolist())
-                    duplicates += len(numbers & ids_seen[peer])
-                    fresh = len(numbers - ids_seen[peer])
-                    ids_seen[peer] |= numbers
-                late += fresh if got >= args.count else 0
+                    found = set(numbers(ids, 2))
+                    duplicates += len(found & ids_seen[peer])
+                    fresh = len(found - ids_seen[peer])
+                    ids_seen[peer] |= found
                 got += fresh
                 if args.latency:
-                    stamps = np.ascontiguousarray(rows[:, -args.size :][:, :8]).view(">i8").ravel()
-                    waits.append(now - stamps.astype(np.int64))
+                    stamps = column(rows.text, rows.size, rows.many, rows.size - args.size, 8)
+                    waits += [now - stamp for stamp in numbers(stamps, 8)]
             if not peer.flush():
                 poll.modify(peer.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)
             elif key.events & selectors.EVENT_WRITE:
@@ -339,7 +348,7 @@ def connect(args: argparse.Namespace) -> dict[str, Any]:
         began = time.monotonic()
         peers = _connect_all(args)
         seconds.append(time.monotonic() - began)
-        print("ready", flush=True)
+        ready()
         if sys.stdin.readline().strip() != "again":
             break
         for peer in peers:

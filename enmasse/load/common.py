@@ -8,10 +8,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-Bytes = NDArray[np.uint8]
 Command = Callable[[argparse.Namespace], dict[str, Any]]
 
 
@@ -35,20 +31,27 @@ def parser(description: str | None, commands: Sequence[str]) -> argparse.Argumen
 def run(options: argparse.ArgumentParser, commands: Mapping[str, Command]) -> None:
     """Run the command that the arguments name, and print its result as one JSON object."""
     args = options.parse_args()
-    print(json.dumps(commands[args.what](args)), flush=True)
+    sys.stdout.write(json.dumps(commands[args.what](args)) + "\n")
+    sys.stdout.flush()
+
+
+def ready() -> None:
+    """Say that the load is about to begin."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
 
 
 def barrier(args: argparse.Namespace, word: str) -> None:
     """With `--barrier`, print `word` and wait for a line on stdin."""
     if args.barrier:
-        print(word, flush=True)
+        sys.stdout.write(word + "\n")
+        sys.stdout.flush()
         sys.stdin.readline()
 
 
-def latencies(waits: Sequence[NDArray[Any]]) -> dict[str, float]:
+def latencies(waits: Sequence[int]) -> dict[str, float]:
     """Return the median and the 99th percentile of waits in ns as µs, without the first tenth, which warms up."""
     if not waits:
         return {}
-    every = np.concatenate(waits) / 1e3
-    p50, p99 = np.percentile(every[len(every) // 10 :], [50, 99])
-    return {"p50_us": float(p50), "p99_us": float(p99)}
+    ordered = sorted(waits[len(waits) // 10 :])
+    return {f"p{p}_us": ordered[min(len(ordered) - 1, len(ordered) * p // 100)] / 1e3 for p in (50, 99)}
