@@ -47,7 +47,7 @@ check-advisories:
 	@$(BIN)/python tools/audit.py
 
 test: prepare-test install
-	@$(MAKE) --no-print-directory --jobs=2 clients all-tests
+	@$(MAKE) --no-print-directory --jobs=3 clients all-tests # lint beside the compiling of tests
 
 # Beside lint and the first tests. The tests that need a client wait for it.
 clients: install

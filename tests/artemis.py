@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 from enmasse.engines.artemis import distribution, instance
 from enmasse.engines.artemis.instance import MIB, Instance
 from enmasse.testing import free_port, wait_for
+from tests.kit.processes import end_with_parent
 
 HEADER = b"AMQP\x03\x01\x00\x00"
 QUICK = ("-XX:TieredStopAtLevel=1",)
@@ -46,7 +46,7 @@ class Artemis:
         java, *rest = instance.command(self.instance, *distribution.ready())
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [java, *QUICK, *rest], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_me
+                [java, *QUICK, *rest], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=end_with_parent
             )
         wait_for("Artemis answers", self.answers)
 
@@ -80,13 +80,6 @@ def answers(host: str, port: int) -> bool:
             return connection.recv(8) == HEADER
     except OSError:
         return False
-
-
-def _die_with_me() -> None:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-    os.setpgid(0, 0)
 
 
 @contextlib.contextmanager

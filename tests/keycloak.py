@@ -24,7 +24,7 @@ from typing import Any
 from enmasse.engines.artemis.distribution import check_java
 from enmasse.engines.maven import Distribution, cache
 from enmasse.testing import free_port, wait_for
-from tests.artemis import _die_with_me
+from tests.kit.processes import end_with_parent
 
 VERSION = "26.7.3"
 KEYCLOAK = Distribution(
@@ -117,7 +117,7 @@ class Keycloak:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*java, "start", *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                preexec_fn=_die_with_me,
+                preexec_fn=end_with_parent,
             )  # fmt: skip
         wait_for("Keycloak answers", self._answers, _START_WITHIN)
 
