@@ -213,6 +213,8 @@ EVENTS = (
     Event("router.management-request.failed", "error", "operation type", "A management request failed with an unexpected error.", REPORT),
     Event("router.management-request.unreadable", "info", "reason", "A management request cannot be decoded; it was rejected.", "Correct the client."),
     Event("router.reply.dropped", "debug", "reply_to", "A management reply was dropped because its address has no receiver.", NOTHING),
+    Event("spark.progress.failed", "warning", "file reason", "A line of a pipeline's progress cannot be written; the query continues.", "Check the disk of the work folder."),
+    Event("spark.readings.late", "warning", "batch count", "Readings of a batch are left out of the windows: the watermark has passed the end of theirs.", "Raise `watermark` of the pipeline if devices report later than it allows."),
     Event("spark.source.interrupted", "warning", "source reason", "Nothing is received from the address; the query tries again.", "Check the server and the address."),
     Event("spark.source.resumed", "warning", "source", "Messages are received from the address again.", NOTHING),
     Event("spark.spool.filled", "warning", "source bytes", "The spool exceeds `spoolLimit`; nothing is received until Spark commits.", "Check whether the query makes progress; raise `spoolLimit`."),

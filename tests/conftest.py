@@ -42,8 +42,8 @@ FIRST = (
 """What takes longest begins first, so that no worker is left alone with it in the end."""
 LAST = ("tests/interop/test_jms", "tests/interop/")
 """Their clients are being built meanwhile. What takes longest begins first here, too."""
-ONE_WORKER = ("tests/contract/", "tests/conformance/", "tests/system/")
-"""Folders whose files share processes that are slow to start."""
+ONE_WORKER = ("tests/contract/", "tests/conformance/", "tests/system/", "tests/spark/test_in_spark")
+"""Folders, and beginnings of names, whose files share processes that are slow to start."""
 APART = (
     "tests/conformance/test_killed.py",
     *(f"tests/system/test_{name}.py" for name in ("artemis", "keycloak", "mqtt", "qdrouterd", "restart", "wills")),

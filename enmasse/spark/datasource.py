@@ -76,7 +76,10 @@ class AmqpDataSource(DataSource):
 
         Raises OptionError.
         """
-        return AmqpStreamWriter(sink_of(checked(dict(self.options), "sink"), schema))
+        sink = sink_of(checked(dict(self.options), "sink"), schema)
+        if sink.write_id:
+            raise OptionError('amqp sink: the option "writeId" is for write: a stream names its batches itself')
+        return AmqpStreamWriter(sink)
 
 
 class SelectingDataSource(AmqpDataSource):

@@ -40,7 +40,7 @@ KNOWN = {
         "flightPort",
     ),
     "reader": ("url", *LOGIN, "address", "selector"),
-    "sink": ("url", *LOGIN, "address", "sinkId", "duplicateId", "onReject", "deadLetterAddress"),
+    "sink": ("url", *LOGIN, "address", "sinkId", "writeId", "duplicateId", "onReject", "deadLetterAddress"),
 }
 KNOWN["table"] = (*KNOWN["reader"], *KNOWN["sink"][len(LOGIN) + 2 :])
 """A table is read and written with the same options."""

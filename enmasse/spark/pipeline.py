@@ -23,10 +23,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from enmasse.spark import pipeline_file, stages
+from enmasse.spark import outputs, pipeline_file, stages
+from enmasse.spark.delta_table import DeltaTable
+from enmasse.spark.last_values import LastValues
 from enmasse.spark.options import LOGIN
+from enmasse.spark.parquet_table import ParquetTable
+from enmasse.spark.progress import ProgressFile
+from enmasse.spark.scoring import scored
 from enmasse.spark.session import session
-from enmasse.spark.together import repeatable
 
 READING = "device string, time timestamp, temperature double"
 
@@ -88,11 +92,11 @@ def flight(spark: SparkSession) -> dict[str, str]:
 
 
 def start_file(spark: SparkSession, sections: dict[str, dict[str, Any]]) -> StreamingQuery:
-    """Start the query of a file (`pipeline_file.load`): address → spool → stages → their addresses.
+    """Start the query of a file (`pipeline_file.load`): address → spool → stages → addresses and tables.
 
-    One query with one sink, which sends each row to its own address, so that the stages share a spool and a checkpoint.
+    One query, so that the stages share a spool and a checkpoint; `outputs` divides its batches. Raises ModelError.
     """
-    source, read = sections["source"], sections["readings"]
+    source = sections["source"]
     work = Path(source["work"]).absolute()
     login = {name: source[name] for name in ("url", *LOGIN) if source[name]}
     messages: Any = (
@@ -104,35 +108,69 @@ def start_file(spark: SparkSession, sections: dict[str, dict[str, Any]]) -> Stre
         .options(**flight(spark))
         .load()
     )
-    parsed = stages.parsed(messages, read["device"], read["time"], read["value"], read["ahead"])
+    stages.use_rocksdb(spark)
+    rows = outputs.together(parts(messages, sections))
+    to = destinations(sections, login, work / "checkpoint")
+    stream = rows.writeStream.foreachBatch(to).option("checkpointLocation", str(work / "checkpoint"))
+    query = stream.outputMode("append").start()
+    spark.streams.addListener(ProgressFile(work, query.id, to.late))
+    return query
+
+
+def parts(messages: DataFrame, sections: dict[str, dict[str, Any]]) -> list[DataFrame]:
+    """Return the rows that each stage of a file makes of messages, for `outputs.together`."""
+    read = sections["readings"]
+    scores = sections.get("scores")
+    features = scores["features"] or (read["value"],) if scores else ()
+    parsed = stages.parsed(messages, read["device"], read["time"], read["value"], read["ahead"], features)
     data = stages.good(parsed, read["watermark"])
-    outputs: list[DataFrame] = []
+    found: list[DataFrame] = []
     if read["deadLetterAddress"]:
-        outputs.append(stages.bad(parsed, read["deadLetterAddress"]))
+        found.append(outputs.messages("bad", stages.bad(parsed, read["deadLetterAddress"])))
     if stage := sections.get("windows"):
-        outputs.append(
-            stages.as_json(stages.windows(data, stage["window"], stage["quantiles"] or ()), stage["address"])
-        )
+        windows = stages.windows(data, stage["window"], stage["quantiles"] or ())
+        found.append(outputs.messages("windows", stages.as_json(windows, stage["address"], beside="window"), "window"))
+    if "windows" in sections or "last" in sections:
+        found.append(outputs.reading(data))
     if stage := sections.get("alerts"):
         idle = pipeline_file.seconds(stage["idle"]) * 1000
-        found = stages.anomalies(data, stage["threshold"], stage["minimum"], idle)
-        outputs.append(stages.as_json(found, stage["address"]))
+        alerts = stages.anomalies(data, stage["threshold"], stage["minimum"], idle)
+        found.append(outputs.messages("alerts", stages.as_json(alerts, stage["address"])))
     if stage := sections.get("commands"):
         rule = {name: stage[name] for name in ("address", "body", "ttl", "above", "below")}
-        outputs.append(stages.commands(data, **rule))
+        found.append(outputs.messages("commands", stages.commands(data, **rule)))
+    if scores:
+        predicted = scored(parsed, scores["model"], features, trusted=scores["trusted"])
+        sent = stages.scores(predicted, scores["address"], read["deadLetterAddress"])
+        found.append(outputs.messages("scores", sent))
+    return found
+
+
+def destinations(sections: dict[str, dict[str, Any]], login: dict[str, str], checkpoint: Path) -> outputs.Outputs:
+    """Return where the rows go."""
+    sink = {**login, "duplicateId": "true"}
     # What a message holds decides on the address of a command: one that does not exist must not end the query.
-    dead = (
-        {"onReject": "deadletter", "deadLetterAddress": read["deadLetterAddress"]} if read["deadLetterAddress"] else {}
-    )
-    return (
-        repeatable(functools.reduce(DataFrame.union, outputs))
-        .writeStream.format("amqp")
-        .options(**login, **dead)
-        .option("duplicateId", "true")
-        .option("checkpointLocation", str(work / "checkpoint"))
-        .outputMode("append")
-        .start()
-    )
+    if dead := sections["readings"]["deadLetterAddress"]:
+        sink |= {"onReject": "deadletter", "deadLetterAddress": dead}
+    to = outputs.Outputs(sink, checkpoint)
+    if stage := sections.get("table"):
+        form = {"parquet": parquet, "delta": delta}[stage["format"]]
+        to.make_table = functools.partial(form, stage["path"], stage["compact"])
+    if stage := sections.get("last"):
+        to.last = LastValues(Path(stage["path"]).absolute())
+    if stage := sections.get("windows"):
+        to.window, to.late_address = stage["window"], stage["lateAddress"]
+    return to
+
+
+def parquet(path: str, most: int, query: str) -> outputs.Table:
+    """Return the table of Parquet files in a folder."""
+    return ParquetTable(Path(path).absolute(), query, most)
+
+
+def delta(path: str, most: int, query: str) -> outputs.Table:
+    """Return the Delta table at a path or URL."""
+    return DeltaTable(path, query, most)
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:

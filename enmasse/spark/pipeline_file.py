@@ -56,6 +56,27 @@ def whole(value: Any) -> str:
     return "" if good else "must be a whole number above 0"
 
 
+def several(value: Any) -> str:
+    """Check that a value is a whole number above 1."""
+    return whole(value) or ("" if value > 1 else "must be above 1")
+
+
+def boolean(value: Any) -> str:
+    """Check that a value is true or false."""
+    return "" if isinstance(value, bool) else "must be true or false"
+
+
+def texts(value: Any) -> str:
+    """Check that a value is a list of different texts."""
+    good = isinstance(value, list) and value and not any(map(text, value)) and len(set(value)) == len(value)
+    return "" if good else 'must be a list of different texts, such as ["temperature", "humidity"]'
+
+
+def one_of(*choices: str) -> Check:
+    """Return the check that a value is one of these."""
+    return lambda value: "" if value in choices else f"must be {' or '.join(choices)}"
+
+
 def duration(value: Any) -> str:
     """Check that a value is a duration."""
     return "" if seconds(value) else 'must be a duration such as "10 minutes"; units are ' + ", ".join(UNITS)
@@ -83,7 +104,14 @@ SECTIONS: dict[str, dict[str, tuple[Check, Any]]] = {
         "ahead": (duration, "1 day"),
         "deadLetterAddress": (any_text, ""),
     },
-    "windows": {"address": (text, REQUIRED), "window": (duration, "1 day"), "quantiles": (fractions, None)},
+    "windows": {
+        "address": (any_text, ""),
+        "window": (duration, "1 day"),
+        "quantiles": (fractions, None),
+        "lateAddress": (any_text, ""),
+    },
+    "table": {"format": (one_of("parquet", "delta"), "parquet"), "path": (text, REQUIRED), "compact": (several, 24)},
+    "last": {"path": (text, REQUIRED)},
     "alerts": {
         "address": (text, REQUIRED),
         "threshold": (positive, 4.0),
@@ -97,10 +125,16 @@ SECTIONS: dict[str, dict[str, tuple[Check, Any]]] = {
         "above": (number, None),
         "below": (number, None),
     },
+    "scores": {
+        "model": (text, REQUIRED),
+        "features": (texts, None),
+        "address": (text, REQUIRED),
+        "trusted": (boolean, False),
+    },
 }
 """Section → field → check of its value, and its default. `source` is required, `readings` always there, the others are
 stages: left out if their section is."""
-STAGES = ("windows", "alerts", "commands")
+STAGES = ("windows", "last", "alerts", "commands", "scores")
 
 
 def seconds(value: Any) -> int:
@@ -172,9 +206,18 @@ def _together(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> 
     if commands and commands["address"].startswith("{device}"):
         reason = "must have a text before {device}: else a device could send to any address"
         problems.append(document.problem(reason, "commands", "address"))
-    if commands and not sections.get("readings", {}).get("deadLetterAddress"):
-        reason = "needs readings.deadLetterAddress: commands for devices that have no address go there"
-        problems.append(document.problem(reason, "commands"))
+    dead = {
+        "commands": "commands for devices that have no address go there",
+        "scores": "readings without a prediction go there",
+    }
+    for name, why in dead.items():
+        if name in sections and not sections.get("readings", {}).get("deadLetterAddress"):
+            problems.append(document.problem(f"needs readings.deadLetterAddress: {why}", name))
+    windows = sections.get("windows")
+    if windows and not windows["address"] and "table" not in sections:
+        problems.append(document.problem("needs address, or the section table: where results go", "windows"))
+    if "table" in sections and not windows:
+        problems.append(document.problem("needs the section windows, whose results it holds", "table"))
     return problems
 
 

@@ -63,8 +63,8 @@ def prefix_of_task(name: str, of_write: str | None, *, keyed: bool = False) -> s
     `keyed`: equal rows are in one partition (`enmasse.spark.repeatable`), so it is "all" instead of the partition.
 
     Query and batch are as Spark repeats them, also after a restart from the checkpoint; the query's id is a UUID, so
-    the ids of two queries differ whatever their sinks are called. Outside a query `of_write`, made once for a write,
-    takes the place of both: a task that is tried again has the same ids, a write that is made again has others.
+    the ids of two queries differ whatever their sinks are called. In a write `of_write` takes the place of both: the
+    option `writeId`, or a name that is made for the write, so that a task that is tried again has the same ids.
     """
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
@@ -85,6 +85,7 @@ class Sink:
         self.address = None if self.routed else required(options, "address", "sink", ROUTED)
         self.name = options.get("sinkid", self.address or "routed")
         self.keyed = KEY in columns
+        self.write_id = options.get("writeid", "")
         self.duplicate_id = choice(options, "duplicateId", ("false", "true"), "sink") == "true"
         self.dead_letter = options.get("deadletteraddress", "")
         on_reject = choice(options, "onReject", ("fail", "deadletter"), "sink")
@@ -256,7 +257,7 @@ class AmqpWriter(DataSourceArrowWriter):
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        self.of_write = str(uuid.uuid4())  # made on the driver, the same in each task
+        self.of_write = sink.write_id or str(uuid.uuid4())  # made on the driver, the same in each task
 
     @plainly()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:

@@ -1,38 +1,55 @@
 """Stages of the telemetry pipeline, each usable alone: functions from DataFrame to DataFrame.
 
-`parsed` makes readings of messages; `windows`, `anomalies` and `commands` work on good readings; `bad`, `windows_out`,
-`alerts_out` and `commands` end in rows for the sink without the option `address`: ADDRESSED.
+`parsed` makes readings of messages: `good` and `bad` ones. `windows`, `late`, `anomalies`, `commands` and `latest` work
+on good readings, `enmasse.spark.scoring` on what `parsed` makes. `bad`, `commands` and `as_json` end in rows for the
+sink without the option `address`: ADDRESSED.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pandas as pd
-from pyspark.sql import Column, DataFrame
+import msgspec
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 ADDRESSED = ("address", "body", "content_type", "application_properties", "ttl")
 PROPERTIES = "map<string,string>"
-STATE = "count bigint, mean double, spread double"
-ALERT = "device string, time timestamp, value double, mean double, deviation double"
+FOUND = "device string, us bigint, value double, mean double, deviation double"
+"""Columns of anomalies, with the time in microseconds since 1970."""
+FORM = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"}
+BUCKETS = 256
+"""Groups of devices, each of which is one value of the state: the state is asked for once a group and batch, not once a
+device."""
 
 
 def parsed(
-    messages: DataFrame, device: str = "device", time: str = "time", value: str = "temperature", ahead: str = "1 day"
+    messages: DataFrame,
+    device: str = "device",
+    time: str = "time",
+    value: str = "temperature",
+    ahead: str = "1 day",
+    features: Sequence[str] = (),
 ) -> DataFrame:
-    """Return `device`, `time`, `value`, `body` and `error` of each message: error is null for a good reading.
+    """Return `device`, `time`, `value`, `offset`, `body` and `error` of each message, and with names of `features` an
+    array of these numbers, null where one is missing. `error` is null for a good reading.
 
     A reading is a JSON object with the named fields: a text that is not empty, a time in ISO 8601, a finite number. A
     time before 1970, or later than now by more than `ahead`, is an error: it would move the watermark past the readings
     of all other devices.
     """
-    fields = f.from_json("text", f"`{device}` string, `{time}` string, `{value}` string")
+    names = dict.fromkeys((device, time, value, *features))
+    fields = f.from_json("text", ", ".join(f"`{name}` string" for name in names))
     raw = messages.select(
-        "body", f.col("error").alias("broken"), "text", f.col("text").isNull().alias("binary"), fields.alias("r")
+        "body",
+        "offset",
+        f.col("error").alias("broken"),
+        "text",
+        f.col("text").isNull().alias("binary"),
+        fields.alias("r"),
     )
     read = raw.select(
         "*",
@@ -52,12 +69,16 @@ def parsed(
         .when(f.col("time") > f.current_timestamp() + f.expr(f"interval {ahead}"), f"field {time}: in the future")
         .when(~finite, f"field {value}: missing, or not a finite number")
     )
-    return read.select("device", "time", "value", "body", error.alias("error"))
+    columns: list[Column] = [f.col(name) for name in ("device", "time", "value", "offset", "body")]
+    if features:
+        numbers = [f.col("r").getField(name).try_cast("double") for name in features]
+        columns.append(f.array(*numbers).alias("features"))
+    return read.select(*columns, error.alias("error"))
 
 
 def good(readings: DataFrame, watermark: str) -> DataFrame:
-    """Return `device`, `time` and `value` of readings without an error, with a watermark of event time."""
-    return readings.where("error is null").select("device", "time", "value").withWatermark("time", watermark)
+    """Return readings without an error, and without `body` and `error`, with a watermark of event time."""
+    return readings.where("error is null").drop("body", "error").withWatermark("time", watermark)
 
 
 def bad(readings: DataFrame, address: str) -> DataFrame:
@@ -83,38 +104,80 @@ def windows(readings: DataFrame, window: str, quantiles: Sequence[float] = ()) -
     return grouped.select("device", f.col("w.start").alias("start"), f.col("w.end").alias("end"), *names)
 
 
+def late(readings: DataFrame, window: str, watermark_ms: int) -> DataFrame:
+    """Return the readings of a batch that `windows` leaves out: the watermark has passed the end of their window.
+
+    watermark_ms: the watermark of the batch before it, in milliseconds since 1970; Spark leaves out readings by that.
+    """
+    return readings.where(f.window("time", window)["end"] <= f.timestamp_millis(f.lit(watermark_ms)))
+
+
+def latest(readings: DataFrame) -> DataFrame:
+    """Return the latest reading of each device, by time; of several at the same time, the one that came last. For a
+    batch: a stream would keep all devices in its state."""
+    newest = f.max_by(f.struct("device", "time", "value", "offset"), f.struct("time", "offset"))
+    return readings.groupBy("device").agg(newest.alias("r")).select("r.*")
+
+
 def anomalies(readings: DataFrame, threshold: float, minimum: int, idle_ms: int) -> DataFrame:
     """Return readings that are further than `threshold` standard deviations from the mean of the readings of their
-    device before them, once there are `minimum` of these: the columns of ALERT.
+    device before them, once there are `minimum` of these: `device`, `time`, `value`, `mean` and `deviation`.
 
     Mean and deviation are kept for each device (Welford), in the order in which readings come, by time within a batch.
-    A device without readings for `idle_ms` of event time is forgotten.
+    A device is forgotten when it has had no reading for `idle_ms` of event time. The session needs RocksDB as state
+    store: see `use_rocksdb`.
     """
+    bucket = f.pmod(f.xxhash64("device"), f.lit(BUCKETS)).alias("bucket")
+    rows = readings.select(bucket, "device", f.unix_micros("time").alias("us"), "value", "offset")
+    found = rows.groupBy("bucket").transformWithState(Anomalies(threshold, minimum, idle_ms), FOUND, "Append", "None")
+    return found.withColumn("us", f.timestamp_micros("us")).withColumnRenamed("us", "time")
 
-    def of_device(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        if state.hasTimedOut:
-            state.remove()
-            return
-        data = pd.concat(list(frames)).sort_values("time", kind="stable")
-        count, mean, spread = state.get if state.exists else (0, 0.0, 0.0)
-        found: list[tuple[Any, ...]] = []
-        for at, value in zip(data["time"], data["value"], strict=True):
+
+def use_rocksdb(spark: Any) -> None:
+    """Let queries that are started in a session from now on keep their state in RocksDB, as `anomalies` needs."""
+    name = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", name)
+
+
+class Anomalies(StatefulProcessor):
+    """The state of the devices of a bucket: device → count, mean, sum of squared distances, time of the last reading
+    (ms), in MessagePack. See `anomalies`."""
+
+    def __init__(self, threshold: float, minimum: int, idle_ms: int) -> None:
+        self.threshold = threshold
+        self.minimum = minimum
+        self.idle_ms = idle_ms
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state."""
+        self.state = handle.getValueState("devices", "devices binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        """Yield the anomalies among the readings of a bucket in a batch."""
+        kept = self.state.get()
+        known: dict[str, tuple[int, float, float, int]] = {} if kept is None else DECODER.decode(bytes(kept[0]))
+        newest = max((last for *_, last in known.values()), default=0)
+        for row in sorted(rows, key=lambda row: (row.us, row.offset)):
+            device, value, at = row.device, row.value, row.us // 1000
+            count, mean, spread, last = known.get(device) or (0, 0.0, 0.0, at)
+            if at - last > self.idle_ms:
+                count, mean, spread = 0, 0.0, 0.0
             deviation = math.sqrt(spread / (count - 1)) if count > 1 else 0.0
-            if count >= minimum and abs(value - mean) > threshold * deviation:
-                found.append((key[0], at, value, mean, deviation))
+            if count >= self.minimum and abs(value - mean) > self.threshold * deviation:
+                yield Row(device=device, us=row.us, value=value, mean=mean, deviation=deviation)
             count += 1
             before = value - mean
             mean += before / count
-            spread += before * (value - mean)
-        state.update((count, mean, spread))
-        last = int(data["time"].max().timestamp() * 1000)
-        state.setTimeoutTimestamp(max(last + idle_ms, state.getCurrentWatermarkMs() + 1))
-        if found:
-            yield pd.DataFrame(found, columns=["device", "time", "value", "mean", "deviation"])
+            known[device] = count, mean, spread + before * (value - mean), max(last, at)
+            newest = max(newest, at)
+        kept = {device: state for device, state in known.items() if newest - state[3] <= self.idle_ms}
+        self.state.update((msgspec.msgpack.encode(kept),))
 
-    return readings.groupBy("device").applyInPandasWithState(
-        of_device, ALERT, STATE, "append", GroupStateTimeout.EventTimeTimeout
-    )
+    def close(self) -> None:
+        """Nothing is held but the state."""
+
+
+DECODER = msgspec.msgpack.Decoder(dict[str, tuple[int, float, float, int]])
 
 
 def commands(
@@ -135,11 +198,26 @@ def commands(
     return _addressed(readings.where(beyond), to, f.encode(text, "utf-8"), ttl=ttl)
 
 
-def as_json(rows: DataFrame, address: str) -> DataFrame:
-    """Return any rows as ADDRESSED rows, each as JSON."""
-    form = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"}
-    text = f.to_json(f.struct(*rows.columns), form)
-    return _addressed(rows, f.lit(address), f.encode(text, "utf-8"), content_type="application/json")
+def scores(rows: DataFrame, address: str, dead_letters: str) -> DataFrame:
+    """Return the rows of `enmasse.spark.scoring.scored` as ADDRESSED rows: predictions as JSON, and readings without
+    one to another address, with the reason in DeadLetterReason."""
+    text = f.to_json(f.struct("device", "time", "prediction"), FORM)
+    good = f.col("error").isNull()
+    return _addressed(
+        rows,
+        f.when(good, address).otherwise(dead_letters),
+        f.when(good, f.encode(text, "utf-8")).otherwise(f.col("body")),
+        content_type="application/json",
+        reason=f.col("error"),
+    )
+
+
+def as_json(rows: DataFrame, address: str, beside: str = "") -> DataFrame:
+    """Return any rows as ADDRESSED rows, each as JSON, and with the column `beside`, which has the whole row."""
+    text = f.to_json(f.struct(*rows.columns), FORM)
+    if beside:
+        rows = rows.withColumn(beside, f.struct(*rows.columns))
+    return _addressed(rows, f.lit(address), f.encode(text, "utf-8"), content_type="application/json", beside=beside)
 
 
 def _addressed(
@@ -150,9 +228,13 @@ def _addressed(
     content_type: str | None = None,
     reason: Column | None = None,
     ttl: int | None = None,
+    beside: str = "",
 ) -> DataFrame:
-    properties = f.lit(None).cast(PROPERTIES) if reason is None else f.create_map(f.lit("DeadLetterReason"), reason)
+    properties = f.lit(None).cast(PROPERTIES)
+    if reason is not None:
+        properties = f.when(reason.isNotNull(), f.create_map(f.lit("DeadLetterReason"), reason))
     return rows.select(
+        *([beside] if beside else []),
         address.alias("address"),
         body.alias("body"),
         f.lit(content_type).cast("string").alias("content_type"),

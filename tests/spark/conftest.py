@@ -114,6 +114,16 @@ def traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
 
 
+@pytest.fixture(scope="session")
+def spark(scratch: None) -> Iterator[Any]:
+    """The session of all files `test_in_spark*.py`, which one worker takes."""
+    from enmasse.spark.session import session  # PySpark takes a second
+
+    running = session("enmasse-tests")
+    yield running
+    running.stop()
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     running = Broker(tmp_path_factory.mktemp("broker"))

@@ -1,45 +1,32 @@
-"""Source, sink and pipeline in one Spark session, which lives as long as this file's tests; a driver that is killed."""
+"""Source and sink in one Spark session; a driver that is killed."""
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from proton import Message
 from proton.reactor import Copy
 from proton.utils import BlockingConnection
 from pyspark.errors import AnalysisException, StreamingQueryException
-from vega_datasets import local_data
 
-from enmasse.spark import pipeline, pipeline_file, register_addresses, repeatable
+from enmasse.spark import register_addresses, repeatable
 from enmasse.spark.datasource import AmqpDataSource, SelectingDataSource
 from enmasse.spark.errors import sentence
-from enmasse.spark.session import session
 from enmasse.spark.tables import TableError
 from enmasse.testing import wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 from tests.spark.copying import copy
 
 pytestmark = pytest.mark.timeout(LIMIT)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    running = session("enmasse-tests")
-    yield running
-    running.stop()
 
 
 def stream(spark: Any, broker: Broker, address: str, folder: Path, **options: str) -> Any:
@@ -136,32 +123,6 @@ def test_rows_of_a_spool_whose_files_are_not_seen_come_from_the_driver(
     finally:
         query.stop()
     assert [(row.offset, row.message_id) for row in found] == [(n, f"m{n}") for n in range(301)]
-
-
-def test_windows_equal_plain_python(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    broker.queue("readings")
-    broker.queue("window-results")
-    start = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
-    values = [(f"d{i % 2}", start + dt.timedelta(hours=i), float((i * 37) % 101)) for i in range(96)]
-    values.append(("clock", start + dt.timedelta(days=90), 0.0))
-    bodies = [json.dumps({"device": d, "time": t.isoformat(), "temperature": v}) for d, t, v in values]
-    broker.send("readings", [Message(id=str(i), body=b, durable=True) for i, b in enumerate(["no json", *bodies])])
-    arguments = ["--url", broker.url, "--address", "readings", "--results", "window-results", "--work", str(tmp_path)]
-    query = pipeline.start(spark, pipeline.arguments(arguments))
-    try:
-        found = {}
-        for message in broker.receive("window-results", 8):
-            row = json.loads(bytes(message.body))
-            found[row["device"], row["start"][:10]] = (row["maximum"], row["minimum"], row["mean"], row["readings"])
-    finally:
-        query.stop()
-    expected = {}
-    for device in ("d0", "d1"):
-        for day in range(4):
-            date = (start + dt.timedelta(days=day)).date()
-            mine = [v for d, t, v in values if d == device and t.date() == date]
-            expected[device, date.isoformat()] = (max(mine), min(mine), sum(mine) / len(mine), len(mine))
-    assert found == expected
 
 
 def test_a_wrong_option_of_the_source_is_refused_at_load_with_one_sentence(spark: Any, tmp_path: Path) -> None:
@@ -349,87 +310,6 @@ def test_addresses_are_tables(spark: Any, broker: Broker, tmp_path: Path) -> Non
     with pytest.raises(AnalysisException) as caught:
         spark.sql(f"create table t using amqp options (url '{broker.url}', address 'tab_two')")
     assert "CREATE TEMPORARY VIEW" in str(sentence(caught.value))
-
-
-def test_the_stages_of_a_file_equal_pandas_and_plain_python(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    """A real year of hourly temperatures of two cities, with bad readings and outliers among them."""
-    for name in ("year", "year-bad", "year-results", "year-alerts", "command-sea", "command-sf"):
-        broker.queue(name)
-    sea, sf = (data[["date", "temp"]].head(2000) for data in (local_data.seattle_temps(), local_data.sf_temps()))
-    year = pd.concat([sea.assign(device="sea"), sf.assign(device="sf")]).sort_values("date", kind="stable")
-    year["date"] = pd.to_datetime(year["date"], utc=True)
-    year.loc[year.index[::487], "temp"] += 80.0
-    bodies = [
-        json.dumps({"device": device, "time": date.isoformat(), "temperature": temp})
-        for device, date, temp in zip(year["device"], year["date"], year["temp"], strict=True)
-    ]
-    wrong = {
-        "no json": "not a JSON object",
-        "[1]": "not a JSON object",
-        '{"device": "", "time": "2010-01-01T00:00:00Z", "temperature": 1}': "field device",
-        '{"device": "sf", "time": "yesterday", "temperature": 1}': "field time",
-        '{"device": "sf", "time": "2010-01-01T00:00:00Z", "temperature": "NaN"}': "field temperature",
-        '{"device": "sf", "time": "2010-01-01T00:00:00Z"}': "field temperature",
-        '{"device": "sf", "time": "9000-01-01T00:00:00Z", "temperature": 1}': "field time: in the future",
-        '{"device": "sf", "time": "0100-01-01T00:00:00Z", "temperature": 1}': "field time: before 1970",
-    }
-    lost = json.dumps({"device": "nosuch", "time": "2010-12-31T00:00:00Z", "temperature": 200})
-    end = json.dumps({"device": "clock", "time": "2011-01-01T00:00:00Z", "temperature": 0})
-    file = tmp_path / "pipeline.json"
-    file.write_text(
-        json.dumps(
-            {
-                "source": {"url": broker.url, "address": "year", "work": str(tmp_path)},
-                "readings": {"deadLetterAddress": "year-bad", "watermark": "10 days"},
-                "windows": {"address": "year-results", "window": "1 day", "quantiles": [0.5, 0.9]},
-                "alerts": {"address": "year-alerts", "threshold": 4, "minimum": 50, "idle": "52 weeks"},
-                "commands": {"address": "command-{device}", "body": "cool {device} {value}", "above": 110},
-            }
-        )
-    )
-    broker.send("year", [Message(body=body, durable=True) for body in [*wrong, *bodies, lost, end]])
-    query = pipeline.start_file(spark, pipeline_file.load(file))
-    try:
-        rejected = broker.receive("year-bad", len(wrong) + 1)
-        dead = {bytes(m.body).decode(): m.properties["DeadLetterReason"] for m in rejected}
-        assert "amqp:not-found" in dead.pop("cool nosuch 200.0")
-        days = year.groupby(["device", year["date"].dt.floor("D")])["temp"]
-        results = [json.loads(bytes(m.body)) for m in broker.receive("year-results", days.ngroups)]
-        reference = plain_anomalies(list(zip(year["device"], year["temp"], strict=True)), 4.0, 50)
-        assert len(reference) > 3
-        alerts = [json.loads(bytes(m.body)) for m in broker.receive("year-alerts", len(reference))]
-        hot = year[year["temp"] > 110]
-        assert len(hot) > 2 and broker.depth("command-sea") + broker.depth("command-sf") == len(hot)
-        for device, rows in hot.groupby("device"):
-            sent = broker.receive(f"command-{device}", len(rows))
-            assert {bytes(m.body).decode() for m in sent} == {f"cool {device} {value}" for value in rows["temp"]}
-            assert all(0 < m.ttl * 1000 <= 60_000 for m in sent)
-    finally:
-        query.stop()
-    assert {body: reason.startswith(wrong[body]) for body, reason in dead.items()} == dict.fromkeys(wrong, True)
-    found = {(row["device"], pd.Timestamp(row["start"])): row for row in results}
-    for key, values in days:
-        row = found.pop(key)
-        assert (row["maximum"], row["minimum"], row["readings"]) == (values.max(), values.min(), len(values))
-        assert row["mean"] == pytest.approx(values.mean(), rel=1e-12)
-        assert row["quantiles"] == pytest.approx(list(values.quantile([0.5, 0.9])), rel=1e-12)
-    assert not found
-    assert sorted((a["device"], a["value"], a["mean"], a["deviation"]) for a in alerts) == sorted(reference)
-    assert (broker.depth("year-alerts"), broker.depth("year-bad")) == (0, 0)
-
-
-def plain_anomalies(values: list[tuple[str, float]], threshold: float, least: int) -> list[tuple[str, float, Any, Any]]:
-    """Device, value, and mean and deviation of the values of the device before it, of each anomaly."""
-    seen: dict[str, list[float]] = {}
-    found = []
-    for device, value in values:
-        before = seen.setdefault(device, [])
-        if len(before) >= least:
-            mean, deviation = statistics.fmean(before), statistics.stdev(before)
-            if abs(value - mean) > threshold * deviation:
-                found.append((device, value, pytest.approx(mean, rel=1e-9), pytest.approx(deviation, rel=1e-9)))
-        before.append(value)
-    return found
 
 
 def numbered(count: int, start: int = 0) -> list[Message]:
