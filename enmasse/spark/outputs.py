@@ -35,7 +35,7 @@ class Table(Protocol):
 
 
 def messages(kind: str, addressed: DataFrame, *beside: str) -> DataFrame:
-    """Return rows of `stages.ADDRESSED` as rows of the union; an empty address is none."""
+    """Return rows of `stages.ADDRESSED` as rows of the union; an empty address becomes null."""
     rows = addressed.withColumn("address", f.nullif("address", f.lit("")))
     return rows.select(f.lit(kind).alias("kind"), *stages.ADDRESSED, *beside)
 

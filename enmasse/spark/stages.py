@@ -174,7 +174,7 @@ class Anomalies(StatefulProcessor):
         self.state.update((msgspec.msgpack.encode(kept),))
 
     def close(self) -> None:
-        """Nothing is held but the state."""
+        """Do nothing: only the state is held, by Spark."""
 
 
 DECODER = msgspec.msgpack.Decoder(dict[str, tuple[int, float, float, int]])
