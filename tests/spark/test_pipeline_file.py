@@ -45,7 +45,17 @@ def test_toml_and_json_say_the_same_and_have_defaults(tmp_path: Path) -> None:
             {"windows": {"address": "r", "windw": "1 day"}},
             "windows.windw: there is no such field; did you mean window?",
         ),
-        ({"windows": {}}, "windows.address: is missing"),
+        ({"windows": {}}, "windows: needs address, or the section table"),
+        (
+            {"windows": {"window": "1 day"}, "table": {"path": "/t", "format": "orc"}},
+            "table.format: must be parquet or",
+        ),
+        ({"table": {"path": "/t", "compact": 1}}, "table.compact: must be above 1"),
+        ({"table": {}}, "table.path: is missing"),
+        ({"last": {}}, "last.path: is missing"),
+        ({**DEAD, "scores": {"model": "m", "address": "s", "features": ["a", "a"]}}, "scores.features: must be a list"),
+        ({**DEAD, "scores": {"model": "m", "address": "s", "trusted": "yes"}}, "scores.trusted: must be true or false"),
+        ({"scores": {"model": "m", "address": "s"}}, "scores: needs readings.deadLetterAddress"),
         ({"windows": {"address": "r", "window": "1 parsec"}}, "windows.window: must be a duration"),
         ({"windows": {"address": "r", "window": "0 days"}}, "windows.window: must be a duration"),
         ({"windows": {"address": "r", "quantiles": [2]}}, "windows.quantiles: must be a list of numbers from 0 to 1"),
@@ -70,7 +80,7 @@ def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path) -> None:
     assert "there is no stage" in problems(tmp_path, '[source]\naddress = "a"\nwork = "/w"')[0]
     with pytest.raises(PipelineFileError, match="cannot be read"):
         load(tmp_path / "nosuch.toml")
-    assert len(problems(tmp_path, "[source]\n[windows]\nquantiles = 3")) == 4
+    assert len(problems(tmp_path, "[source]\n[windows]\nquantiles = 3\n[table]")) == 4
 
 
 def test_a_file_or_a_folder_is_given_not_both(capsys: pytest.CaptureFixture[str]) -> None:
