@@ -119,7 +119,7 @@ def test_the_stages_of_a_file_equal_pandas_and_plain_python(spark: Any, broker: 
         "table": {"path": str(tmp_path / "table"), "compact": 2},
         "last": {"path": str(tmp_path / "last.db")},
         "alerts": {"address": "year-alerts", "threshold": 4, "minimum": 50, "idle": "52 weeks"},
-        "commands": {"address": "command-{device}", "body": "cool {device} {value}", "above": 110},
+        "commands": {"address": "command-{device}", "body": "cool {device} {value}", "above": 110, "ttl": 3_600_000},
         "scores": {
             "model": str(tmp_path / "model.skops"),
             "features": ["temperature", "humidity"],
@@ -151,14 +151,14 @@ def test_the_stages_of_a_file_equal_pandas_and_plain_python(spark: Any, broker: 
         found_late = [json.loads(bytes(m.body)) for m in broker.receive("year-late", len(late))]
         rejected += [(bytes(m.body), m.properties["DeadLetterReason"]) for m in broker.receive("year-bad", 3)]
         query.processAllAvailable()
-        wait_for("the count of late readings", lambda: sum(line["late"] for line in progress.lines(tmp_path)), DEADLINE)
+        wait_for("the count of late readings", lambda: count_of(tmp_path, "late") == len(late), DEADLINE)
     finally:
         query.stop()
     for device, rows in hot.groupby("device"):
         assert broker.depth(f"command-{device}") == len(rows)
         sent = broker.receive(f"command-{device}", len(rows))
         assert {bytes(m.body).decode() for m in sent} == {f"cool {device} {value}" for value in rows["temp"]}
-        assert all(0 < m.ttl * 1000 <= 60_000 for m in sent)
+        assert all(0 < m.ttl * 1000 <= 3_600_000 for m in sent)
     reasons = Counter(reason for _, reason in rejected)
     assert reasons["missing, or not a number: humidity"] == dry + 3
     dead = {body: reason for body, reason in rejected if "humidity" not in reason}
@@ -312,9 +312,8 @@ def test_a_command_reaches_its_device_by_mqtt_and_one_that_has_expired_does_not(
         "commands": {"type": "topic", "flavor": "small-persisted-topic"},
         "bad": {"type": "queue", "flavor": "small-persisted-queue"},
     }
-    with running(tmp_path / "suite", addresses) as suite:
+    with running(tmp_path / "suite", addresses, options=()) as suite:
         suite.up(DEADLINE)
-        suite.wait_ready()
 
         def device(name: str) -> tuple[mqtt.Client, queue.Queue[str]]:
             got: queue.Queue[str] = queue.Queue()
