@@ -14,7 +14,6 @@ from enmasse.supervisor.lines import NOT_ASKED
 from enmasse.testing import running, wait_for
 from tests import one_program
 from tests.artemis import ENVIRONMENT
-from tests.spark import sinking
 from tests.system.amqp_users import PATIENCE, allow, entry, proton, send_one
 from tests.system.mqtt_users import write_users
 
@@ -66,24 +65,6 @@ def test_users_present_at_the_start_log_in_through_dispatch(tmp_path: Path) -> N
             relay.send(Message(address="other", body="x"))
         for connection, address in ((alice, "other"), (alice, "$management"), (bob, "jobs")):
             assert refused(connection.create_sender, address) and refused(connection.create_receiver, address), address
-        assert suite.down() == 0
-
-
-@pytest.mark.needs("qdrouterd")
-def test_the_sink_of_spark_logs_in_through_dispatch_and_stores_each_row_once(tmp_path: Path) -> None:
-    names = ("sunk", "sunk-dead")
-    addresses = {name: {"type": "queue", "flavor": "small-persisted-queue"} for name in names}
-    right, wrong = tmp_path / "right", tmp_path / "wrong"
-    right.write_text("pw-a\n")
-    wrong.write_text("pw-b\n")
-    with running(tmp_path / "suite", addresses, options=DISPATCH) as suite:
-        write_users(suite, {"alice": entry("pw-a", allow(*names)), "bob": entry("pw-b")})
-        suite.up()
-        login = {"url": suite.url, "user": "alice", "passwordFile": str(right)}
-        sinking.check(proton(suite, "alice", "pw-a"), *names, **login)
-        assert 'option "passwordFile"' in sinking.refused(**{**login, "passwordFile": str(wrong)}, address="sunk")
-        bob = {**login, "user": "bob", "passwordFile": str(wrong)}
-        assert "amqp:unauthorized-access" in sinking.refused(**bob, address="sunk")
         assert suite.down() == 0
 
 
