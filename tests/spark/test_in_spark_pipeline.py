@@ -330,7 +330,7 @@ def test_a_command_reaches_its_device_by_mqtt_and_one_that_has_expired_does_not(
         (here, got), (away, _) = device("here"), device("away")
         away.disconnect()
         away.loop_stop()
-        sections = {
+        sections: dict[str, dict[str, Any]] = {
             "source": {
                 "url": suite.url, "address": "telemetry/#", "subscription": "pipeline", "work": str(tmp_path / "work"),
             },
@@ -340,7 +340,7 @@ def test_a_command_reaches_its_device_by_mqtt_and_one_that_has_expired_does_not(
         file = tmp_path / "p.json"
 
         def started(ttl: int) -> Any:
-            sections["commands"]["ttl"] = ttl  # type: ignore[index]
+            sections["commands"]["ttl"] = ttl
             file.write_text(json.dumps(sections))
             return pipeline.start_file(spark, pipeline_file.load(file))
 
