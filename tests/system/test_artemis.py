@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from proton.utils import BlockingConnection
 
 from enmasse.engines.artemis import peers
 from enmasse.identity.credentials import Credential, read_credential
@@ -18,6 +19,7 @@ from tests.artemis import ENVIRONMENT
 from tests.identity.kit import refusal
 from tests.kit.running import asyncio_test
 from tests.load import Consumer, Producer, subscribe
+from tests.spark import sinking
 from tests.system.mqtt_devices import exactly_once
 from tests.system.seeing import carrier, component, wait_address, wait_process
 
@@ -98,6 +100,17 @@ def test_nothing_accepted_is_lost_when_brokers_are_killed_under_load(suite: Suit
         assert producer.accepted == consumer.seen.keys() == set(range(producer.sent))
     for client in (worker, away, *producers):
         client.stop()
+
+
+def test_the_sink_of_spark_stores_each_row_once_and_names_those_that_fail(suite: Suite) -> None:
+    names = ("sunk", "sunk-dead")
+    suite.edit("addresses.json", {name: {"type": "queue", "flavor": "small-persisted-queue"} for name in names})
+    for name in names:
+        wait_address(suite, name, ready=True)
+    connection = BlockingConnection(suite.url, timeout=sinking.PATIENCE)
+    sinking.check(connection, *names, url=suite.url)
+    connection.close()
+    suite.edit("addresses.json", {}, remove=names)
 
 
 def test_what_artemis_has_not_is_refused(suite: Suite) -> None:
