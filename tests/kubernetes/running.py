@@ -34,13 +34,16 @@ def config_map(name: str, kind: str, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def grant(cluster: Cluster, namespace: str, component: str, *more: str, **config_maps: Iterable[str]) -> str:
+def grant(
+    cluster: Cluster, namespace: str, component: str, *more: str, console: bool = False, **config_maps: Iterable[str]
+) -> str:
     """The service account of a component with the rights that the chart gives it, and its objects of the kinds in
     `more`; gives the user for `Cluster.token`. `config_maps`: further ones with `addresses` or `flavors`, which the
-    values name."""
+    values name; `console`: there is one, for which configserv writes."""
     chart = str(Path(__file__).parents[2] / "charts" / "enmasse")
     template = ("template", "enmasse", chart, "--show-only", f"templates/{component}.yaml", "--namespace", namespace)
     values = [f"--set=configuration.{kind}={{{','.join(names)}}}" for kind, names in config_maps.items()]
+    values.append(f"--set=console.enabled={str(console).lower()}")
     kinds = ("ServiceAccount", "Role", "RoleBinding", *more)
     found = yaml.safe_load_all(cluster.helm(*template, *values))
     cluster.apply(*(each for each in found if each and each["kind"] in kinds), namespace=namespace)

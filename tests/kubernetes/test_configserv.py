@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import proton
+from proton.utils import BlockingConnection
 
+from enmasse.kubernetes.api import Server, connect
+from enmasse.model import edits
+from enmasse.model.merged import Source
 from enmasse.testing import wait_for
+from services.configserv.drivers.kubernetes import KubernetesDriver, KubernetesSettings
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
 
@@ -210,6 +217,115 @@ def test_the_api_server_away_and_back(cluster: Cluster, tmp_path: Path) -> None:
         change = {"addresses.json": {"c": {"type": "anycast"}}}
         cluster.apply(config_map("enmasse-addresses", "addresses", change), namespace=namespace)
         wait_for("the change is seen", lambda: applied(one, "c"))
+
+
+CONFIGURED: dict[Literal["addresses", "flavors", "brokers"], list[str]] = {
+    "addresses": ["enmasse-addresses"],
+    "flavors": ["enmasse-flavors"],
+}
+BY_HAND = '{\n  "a": {"type": "anycast"},   \n\n "b":{"type":\t"queue", "flavor": "q"}\n}\n'
+
+
+def configured(pod: Pod, **change: Any) -> dict[str, Any]:
+    """The result of a change that a console asks for."""
+    connection = BlockingConnection(pod.settings["listen"], timeout=60)
+    try:
+        answers = connection.create_receiver("configure", credit=1)
+        change["if"] = change.pop("based", {})
+        body = json.dumps({"id": 7, "kind": "addresses", **change})
+        connection.create_sender("configure").send(proton.Message(body=body))
+        found: dict[str, Any] = json.loads(answers.receive().body)
+        assert found.pop("id") == 7
+        return found
+    finally:
+        connection.close()
+
+
+def test_a_change_of_an_entry_leaves_all_other_bytes_of_the_configmaps(cluster: Cluster, tmp_path: Path) -> None:
+    """The console's changes: an entry is written where it is, a new one where the release has its own."""
+    namespace = cluster.namespace()
+    user = grant(cluster, namespace, "configserv", console=True)
+    cluster.apply(
+        config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}),
+        config_map("enmasse-addresses", "addresses", {}),
+        config_map("a-team", "addresses", {"team.json": BY_HAND, "notes": "no json"}),
+        namespace=namespace,
+    )
+
+    def data(name: str) -> dict[str, str]:
+        return dict(cluster.get("configmap", name, namespace=namespace).get("data") or {})
+
+    with pods(tmp_path, cluster, namespace, "one", user=user) as (one,):
+        one.settings["driver"] = {"kind": "kubernetes", "namespace": namespace, "config_maps": CONFIGURED}
+        one.file.write_text(json.dumps(one.settings))
+        one.start()
+        one.wait_ready()
+
+        made = configured(one, set={"new": QUEUE}, based={"new": None})
+        assert made["accepted"] and set(made["etags"]) == {"new"}, made
+        assert json.loads(data("enmasse-addresses")["addresses.json"]) == {"new": QUEUE}
+        assert data("a-team") == {"team.json": BY_HAND, "notes": "no json"}
+        wait_for("it is in force", lambda: addresses(one) == {"a", "b", "new"})
+
+        by_hand = '{"new":  {"flavor": "q", "type": "queue"},\n"other" : {"type": "anycast"}\n\n}'
+        cluster.apply(config_map("enmasse-addresses", "addresses", {"addresses.json": by_hand}), namespace=namespace)
+        wait_for("it is in force", lambda: "other" in addresses(one))
+        changed = configured(one, set={"new": {"type": "multicast"}}, based={"new": made["etags"]["new"]})
+        assert changed["accepted"], changed
+        text = data("enmasse-addresses")["addresses.json"]
+        assert text == '{"new": {"type": "multicast"},\n"other" : {"type": "anycast"}\n\n}'
+
+        for wrong in (
+            {"set": {"new": QUEUE}, "based": {"new": made["etags"]["new"]}},  # changed since
+            {"set": {"other": QUEUE}, "based": {"other": None}},
+            {"set": {"bad": {"type": "nonsense"}}},
+            {"set": {"bad": {"type": "queue", "flavor": "none"}}},
+            {"remove": ["new"], "check": True},
+        ):
+            refused = configured(one, **wrong)
+            assert (
+                refused["accepted"] is bool(wrong.get("check")) and data("enmasse-addresses")["addresses.json"] == text
+            )
+
+        # Where this service may not write, and what nobody can write by it.
+        refused = configured(one, remove=["a"])
+        assert not refused["accepted"] and "configmap/a-team cannot be written" in refused["errors"][0]["reason"]
+        assert data("a-team")["team.json"] == BY_HAND
+        refused = configured(one, kind="users", set={"alice": {}})
+        assert refused["errors"][0]["reason"].startswith("users are in a Secret: change them with `enmasse user`")
+        assert configured(one, remove=["new", "other"])["accepted"]
+        assert json.loads(data("enmasse-addresses")["addresses.json"]) == {}
+        wait_for("both are removed", lambda: addresses(one) == {"a", "b"})
+        assert one.stop() == 0
+
+
+def test_an_edit_by_hand_during_a_change_is_not_lost(cluster: Cluster) -> None:
+    """The resourceVersion has changed then: the ConfigMap is read again, and the change made in what is there now."""
+    namespace = cluster.namespace()
+    user = grant(cluster, namespace, "configserv", console=True)
+    cluster.apply(config_map("enmasse-addresses", "addresses", {"addresses.json": BY_HAND}), namespace=namespace)
+    server = Server(cluster.url, cluster.token(user), str(cluster.authority.file))
+    api = connect(namespace=namespace, server=server)
+    settings = KubernetesSettings(kind="kubernetes", namespace=namespace, config_maps=CONFIGURED)
+    seen: list[bytes] = []
+
+    def edit(sources: Sequence[Source], place: str) -> dict[str, bytes]:
+        (source,) = sources
+        seen.append(source.data)
+        if len(seen) <= 2:
+            text = BY_HAND.replace('"a"', f'"hand-{len(seen)}": {{}}, "a"')
+            edited = config_map("enmasse-addresses", "addresses", {"addresses.json": text, "more.txt": "x"})
+            cluster.apply(edited, namespace=namespace)
+        return {place: edits.add(source.data.decode(), "made", QUEUE).encode()}
+
+    async def change() -> None:
+        await KubernetesDriver(settings, api).edit("addresses.json", edit)
+
+    asyncio.run(change())
+    found = cluster.get("configmap", "enmasse-addresses", namespace=namespace)["data"]
+    assert len(seen) == 3 and seen[0].decode() == BY_HAND
+    assert set(json.loads(found["addresses.json"])) == {"hand-2", "a", "b", "made"} and found["more.txt"] == "x"
+    assert '\n\n "b":{"type":\t"queue", "flavor": "q"}' in found["addresses.json"]
 
 
 def holder(cluster: Cluster, namespace: str) -> str:

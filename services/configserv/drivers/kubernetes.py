@@ -6,17 +6,18 @@ Users are in a Secret, which this service may not read by the API: it is mounted
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError
-from enmasse.kubernetes.configuration import FILES, PREFIX, SELECTOR, kind_of, merged, of_addresses
+from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
+from enmasse.kubernetes.configuration import FILES, PREFIX, SELECTOR, home, kind_of, merged, of_addresses
 from enmasse.kubernetes.forced import Order, order
 from enmasse.kubernetes.watch import View
 from enmasse.model.configuration import ISSUERS, USERS, Content, Unreadable
+from enmasse.model.merged import Source
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
 from services.configserv.drivers.files import Signature, content, signature
 
@@ -96,8 +97,11 @@ class KubernetesDriver:
         sources = merged(found, self._made_for).get(file)
         if not isinstance(sources, tuple):
             raise NotWritable(f"there is no ConfigMap for {file}")
-        texts = edit(sources, self._home(file, [source.name for source in sources]))
-        names = {name.removeprefix(PREFIX).partition("/")[0] for name in texts}
+        place = self._home(file, found, [source.name for source in sources])
+        if place not in {source.name for source in sources}:
+            sources = (*sources, Source(place, b"{}"))
+        texts = edit(sources, place)
+        names = {home(name) for name in texts}
         if len(names) > 1:
             raise NotWritable(f"these entries are in several ConfigMaps ({', '.join(sorted(names))}): change one first")
         for name in names:
@@ -117,10 +121,14 @@ class KubernetesDriver:
                 raise NotWritable(f"{PREFIX}{name} cannot be written: {error}") from None
         return True
 
-    def _home(self, file: str, sources: list[str]) -> str:
-        """Return the source for new entries: of the ConfigMap that the release has made, otherwise the first."""
-        made = [name for name, kind in self._made_for.items() if FILES[kind] == file]
-        return next((each for name in made for each in sources if each.startswith(f"{PREFIX}{name}/")), min(sources))
+    def _home(self, file: str, found: Mapping[str, Object], sources: list[str]) -> str:
+        """Return the source for new entries: of the ConfigMap that the release has made, which may be empty, otherwise
+        the first."""
+        made = [name for name, kind in self._made_for.items() if FILES[kind] == file and name in found]
+        own = made or [
+            name for name, item in sorted(found.items()) if FILES[kind_of(name, item, self._made_for)] == file
+        ]
+        return next((each for each in sources if home(each) == own[0]), f"{PREFIX}{own[0]}/{file}")
 
     def close(self) -> None:
         self._changed = None
