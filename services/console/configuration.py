@@ -88,6 +88,11 @@ class Configuration:
         return True
 
     @property
+    def status(self) -> list[feeds.AddressStatus]:
+        """The status of each address, by name."""
+        return [self._status[name] for name in sorted(self._status)]
+
+    @property
     def phases(self) -> dict[str, int]:
         """Number of addresses in each phase."""
         found = dict.fromkeys(feeds.PHASES, 0)

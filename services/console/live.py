@@ -93,6 +93,11 @@ class Live:
         node = None if found is None else self.brokers.get(found[0])
         return node if node is not None and node.connection is not None else None
 
+    def gateways(self) -> list[str]:
+        """Return the names of the gateways that are connected to the router, where no supervisor knows them."""
+        rows = self.router.merged.kinds.get("connections", {}).values()
+        return sorted({str(row.get("container")) for row in rows if row.get("role") == "mqtt_gateway"})
+
     async def close_connection(self, key: str) -> None:
         """Close a client's connection at the router. Raises RequestError."""
         component, _, id = key.rpartition("/")

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from enmasse import process
 from enmasse.identity.credentials import own
+from services.console.alone import Alone
 from services.console.api import Api, problems
 from services.console.bounds import Connections
 from services.console.configuration import Configuration
@@ -45,7 +46,9 @@ class Web:
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
 
         def gateways() -> list[str]:
-            rows = () if supervisor is None else supervisor.components
+            if supervisor is None:
+                return live.gateways()
+            rows = supervisor.components
             return [row.name for _, row in rows if row.kind == "mqtt_gateway" and row.ready]
 
         live = Live(configuration, config.router, config.name, credential, gateways)
@@ -59,6 +62,8 @@ class Web:
         application.on_response_prepare.append(_headers)
         if supervisor is not None:
             application.add_routes(Passing(supervisor, gate).routes())
+        else:
+            application.add_routes(Alone(configuration, gate).routes())
         application.add_routes(Api(self._parts).routes())
         application.add_routes(Pages().routes())
         self._runner = web.AppRunner(

@@ -29,8 +29,9 @@ class Reply(NamedTuple):
 class Client:
     """Requests over one connection, with these headers."""
 
-    def __init__(self, suite: Suite, **headers: str) -> None:
-        self.port = 8080 + suite.offset
+    def __init__(self, at: Suite | int, **headers: str) -> None:
+        """`at`: a suite, or the port of a console."""
+        self.port = at if isinstance(at, int) else 8080 + at.offset
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 

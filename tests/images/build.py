@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 PREFIX = "localhost/enmasse"
 TARGETS = (
     "configserv", "storage-controller", "ragent", "router", "broker", "mqtt-gateway", "mqtt-lwt", "subserv", "authserv",
+    "console",
     "artemis", "spark-pipeline",
 )  # fmt: skip
 STAGES = {"configserv": "build-kubernetes", "storage-controller": "build-kubernetes", "spark-pipeline": "build-spark"}

@@ -30,6 +30,7 @@ IMAGES = (
     "subserv",
     "mqtt-lwt",
     "authserv",
+    "console",
 )
 READY_ALONE = ("router", "broker")
 
@@ -40,6 +41,7 @@ def settings(image: str, port: int) -> dict[str, Any]:
     every: dict[str, dict[str, Any]] = {
         "configserv": {"listen": listen, "config_dir": "/tmp/config", "data_dir": f"{STATE}/data"},
         "authserv": {"listen": listen, "configserv": NOWHERE["configserv"]},
+        "console": {"listen": listen, **NOWHERE},
         "ragent": {"listen": listen, "configserv": NOWHERE["configserv"]},
         "storage-controller": {
             "configserv": NOWHERE["configserv"],
@@ -99,4 +101,6 @@ def test_a_service(image: str, tmp_path: Path) -> None:
         assert who.split() == [str(UID), "0"]
         if image == "authserv":
             assert container.execute("python3", "-c", "import argon2, cryptography, joserfc, scramp") == ""
+        if image == "console":  # its web server is imported with the first connection only
+            assert container.execute("python3", "-c", "import services.console.web") == ""
         assert container.terminate() == 0, container.said

@@ -21,6 +21,7 @@ from enmasse.identity.roles import Peer, Role
 from enmasse.settings import ServiceSettings
 from services.authserv.app import AuthservSettings
 from services.configserv.service import ConfigservSettings
+from services.console.settings import ConsoleSettings
 from services.mqtt_gateway.settings import GatewaySettings
 from services.mqtt_lwt.service import LastWillSettings
 from services.ragent.agent import RouterAgentSettings
@@ -45,18 +46,21 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "subserv": SubservSettings,
     "mqtt-lwt": LastWillSettings,
     "authserv": AuthservSettings,
+    "console": ConsoleSettings,
 }
 PEOPLE: dict[str, Any] = {
     "developers": [{"kind": "Group", "name": "developers"}],
     "administrators": [{"kind": "User", "name": "bob"}, {"kind": "ServiceAccount", "name": "deployer"}],
 }
+ROUTES = {port: f"{port}.example.com" for port in ("amqps", "mqtts", "wss", "https")}
+INGRESSES = {port: f"{port}.example.net" for port in ROUTES}
 EVERYTHING: dict[str, Any] = {
     "logLevel": "debug",
     "image": {"pullSecrets": ["registry"], "repository": "registry.example.com/team", "tag": "1.2.3"},
     "configuration": {"addresses": ["team-a"], "flavors": ["special"]},
     "people": PEOPLE,
-    "routes": {"enabled": True, "hosts": {"amqps": "a.example.com", "mqtts": "m.example.com", "wss": "w.example.com"}},
-    "ingress": {"enabled": True, "hosts": {"amqps": "b.example.com", "mqtts": "n.example.com", "wss": "x.example.com"}},
+    "routes": {"enabled": True, "hosts": ROUTES},
+    "ingress": {"enabled": True, "hosts": INGRESSES},
     "loadBalancer": {"enabled": True, "sourceRanges": ["10.0.0.0/8"], "annotations": {"a": "b"}},
     "networkPolicy": {
         "operators": [{"podSelector": {"matchLabels": {"who": "operator"}}}],
@@ -78,6 +82,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "mqttGateway": {"replicas": None, "limits": {"connections": 5}},
     "users": {"enabled": True},
+    "console": {"enabled": True},
 }
 ANONYMOUS: dict[str, Any] = {
     "users": {"allowAnonymous": True},
@@ -90,6 +95,7 @@ BY_HAND: dict[str, Any] = {
     "redis": {"enabled": False},
     "tls": {"enabled": False},
     "identity": {"enabled": False},
+    "console": {"enabled": True},
 }
 DISPATCH: dict[str, Any] = {
     "router": {"engine": "qdrouterd", "replicas": 3, "image": "registry.example.com/qdrouterd:1.19"},
@@ -175,6 +181,8 @@ def test_services_accept_their_settings(cluster: Cluster, values: Object) -> Non
         wanted -= {"storage-controller", "mqtt-gateway", "subserv", "mqtt-lwt"}
     if values is not EVERYTHING:
         wanted.remove("authserv")
+    if values not in (EVERYTHING, BY_HAND):
+        wanted.remove("console")
     assert read == (wanted - {"router"} if values is DISPATCH else wanted)
 
 
@@ -219,7 +227,7 @@ def folders(found: list[Object], folder: Path) -> dict[str, Path]:
 
 def test_certificates_of_processes_have_their_roles_and_hosts(cluster: Cluster, tmp_path: Path) -> None:
     """Each service that listens proves itself to the others under the names in their settings; no other one can."""
-    found = rendered(cluster, {"users": {"enabled": True}})
+    found = rendered(cluster, {"users": {"enabled": True}, "console": {"enabled": True}})
     certificates = folders(found, tmp_path)
     assert set(certificates) == set(COMPONENTS)
     dialled = {
@@ -272,7 +280,7 @@ def test_pods_have_the_certificate_of_their_component(cluster: Cluster) -> None:
 
 
 def test_certificates_of_cert_manager(cluster: Cluster) -> None:
-    found = rendered(cluster, {**ISSUED, "users": {"enabled": True}})
+    found = rendered(cluster, {**ISSUED, "users": {"enabled": True}, "console": {"enabled": True}})
     assert not [name for name in objects(found, "Secret") if "identity" in name]
     made = objects(found, "Certificate")
     assert {name.removeprefix("enmasse-").removesuffix("-identity") for name in made} == set(COMPONENTS)
@@ -406,19 +414,15 @@ def test_only_ports_with_tls_lead_outside(cluster: Cluster, values: Object) -> N
     found = rendered(cluster, values, "--api-versions=route.openshift.io/v1")
     for name, service in objects(found, "Service").items():
         if service["spec"].get("type") != "ClusterIP" and service["spec"].get("clusterIP") != "None":
-            assert {port["name"] for port in service["spec"]["ports"]} <= {"amqps", "mqtts", "wss"}, name
+            assert {port["name"] for port in service["spec"]["ports"]} <= ROUTES.keys(), name
     for route in objects(found, "Route").values():
         assert route["spec"]["tls"] == {"termination": "passthrough", "insecureEdgeTerminationPolicy": "None"}
-        assert route["spec"]["port"]["targetPort"] in ("amqps", "mqtts", "wss")
+        assert route["spec"]["port"]["targetPort"] in ROUTES
     for ingress in objects(found, "Ingress").values():
         assert ingress["spec"]["tls"]
-        assert ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"]["name"] in (
-            "amqps",
-            "mqtts",
-            "wss",
-        )
-    assert len(objects(found, "Route")) == (3 if values is EVERYTHING else 0)
-    assert len(objects(found, "Ingress")) == (3 if values is EVERYTHING else 0)
+        assert ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"]["name"] in ROUTES
+    assert len(objects(found, "Route")) == (len(ROUTES) if values is EVERYTHING else 0)
+    assert len(objects(found, "Ingress")) == (len(ROUTES) if values is EVERYTHING else 0)
     for pod in pods(found).values():
         assert not pod["spec"].get("hostNetwork")
         assert not any("hostPort" in port for c in pod["spec"]["containers"] for port in c.get("ports", []))
@@ -431,6 +435,7 @@ def test_only_ports_with_tls_lead_outside(cluster: Cluster, values: Object) -> N
         ({"router": {"engine": "qdrouterd"}}, "/router/image"),
         ({"ragent": {"replicas": 2}}, "/ragent/replicas"),
         ({"subserv": {"replicas": 2}}, "/subserv/replicas"),
+        ({"console": {"replicas": 2}}, "/console/replicas"),
         ({"mqttLwt": {"replicas": 2}}, "/mqttLwt/replicas"),
         ({"tls": {"enabled": False}, "routes": {"enabled": True}}, "/tls/enabled"),
         ({"tls": {"enabled": False}, "ingress": {"enabled": True}}, "/tls/enabled"),
@@ -463,6 +468,27 @@ def test_exposure_needs_users(cluster: Cluster, way: str) -> None:
         rendered(cluster, exposed)
     for users in ({"enabled": True}, {"allowAnonymous": True}):
         assert rendered(cluster, {**exposed, "users": users})
+
+
+@pytest.mark.parametrize("way", ["routes", "ingress"])
+def test_the_console_is_exposed_for_users_only(cluster: Cluster, way: str) -> None:
+    """Without users it answers on loopback only: a way that leads to refusals is no way."""
+    exposed = {way: {"enabled": True, "hosts": {"https": "c.example.com"}}, "users": {"allowAnonymous": True}}
+    for enabled in (True, False):
+        with pytest.raises(Refused, match=r"set console\.enabled=true and users\.enabled=true"):
+            rendered(cluster, {**exposed, "console": {"enabled": enabled}})
+    balanced = {"loadBalancer": {"enabled": True}, "users": {"allowAnonymous": True}, "console": {"enabled": True}}
+    assert "enmasse-console-external" not in objects(rendered(cluster, balanced), "Service")
+
+
+def test_configserv_writes_the_releases_configuration_only_for_a_console(cluster: Cluster) -> None:
+    for enabled in (True, False):
+        values = {"console": {"enabled": enabled}, "configuration": {"addresses": ["team-a"]}}
+        rules = objects(rendered(cluster, values), "Role")["enmasse-configserv"]["rules"]
+        updated = [
+            rule["resourceNames"] for rule in rules if "update" in rule["verbs"] and "configmaps" in rule["resources"]
+        ]
+        assert updated == ([["enmasse-addresses", "team-a", "enmasse-flavors"]] if enabled else [])
 
 
 @pytest.mark.parametrize("way", ["routes", "ingress"])
@@ -500,6 +526,21 @@ def configured(cluster: Cluster, namespace: str, name: str, file: str, user: str
     return cluster.kubectl(
         "apply", "--server-side", "--force-conflicts", "--namespace", namespace, "-f", "-", user=user, stdin=made
     )
+
+
+def test_notes_name_the_ways_to_the_console(cluster: Cluster) -> None:
+    place = ("--dry-run=server", "--namespace", cluster.namespace(), "--values=-")
+
+    def notes(values: Object) -> str:
+        shown = cluster.helm("install", "enmasse", str(CHART), *place, stdin=json.dumps(values))
+        return shown.partition("NOTES:")[2]
+
+    for_users = notes({"console": {"enabled": True}, "users": {"enabled": True}, "loadBalancer": {"enabled": True}})
+    assert "https://enmasse-console:8443" in for_users and "https://HOST:8443" in for_users
+    assert "port-forward deployment/enmasse-console 8081" in notes(
+        {"console": {"enabled": True}, "tls": {"enabled": False}}
+    )
+    assert "onsole" not in notes({})
 
 
 @pytest.fixture(scope="module")

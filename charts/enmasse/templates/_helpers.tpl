@@ -282,6 +282,7 @@ spec:
 {{- $roles = merge $roles (dict "storage-controller" "storage_controller" "broker" "broker") }}
 {{- end }}
 {{- if .Values.users.enabled }}{{ $_ := set $roles "authserv" "authserv" }}{{ end }}
+{{- if .Values.console.enabled }}{{ $_ := set $roles "console" "console" }}{{ end }}
 {{- if .Values.mqtt.enabled }}
 {{- $roles = merge $roles (dict "mqtt-gateway" "mqtt_gateway" "subserv" "subserv" "mqtt-lwt" "mqtt_lwt") }}
 {{- end }}
@@ -320,7 +321,7 @@ has the name of another ConfigMap of the release.
   "flavors" (prepend .Values.configuration.flavors (printf "%s-flavors" $release)) }}
 {{- if not .Values.storageController.enabled }}{{ $_ := set $maps "brokers" (list (printf "%s-brokers" $release)) }}{{ end }}
 {{- $taken := list }}
-{{- range list "authserv" "configserv" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "storage-controller" "subserv" "test" }}
+{{- range list "authserv" "configserv" "console" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "storage-controller" "subserv" "test" }}
 {{- $taken = append $taken (printf "%s-%s" $release .) }}
 {{- end }}
 {{- range $kind, $names := $maps }}

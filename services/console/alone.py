@@ -1,0 +1,76 @@
+"""The paths that `enmasse up` answers on one machine, in a cluster: there is no supervisor, so health is that of the
+console, and status what configserv's feeds have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from services.console.access import Caller
+from services.console.configuration import Configuration
+from services.console.errors import RequestError
+from services.console.gate import Gate
+
+HEALTH = ("/livez", "/readyz", "/healthz")
+
+
+class Alone:
+    """Answers health, `/api/status` and `/api/ready`. Processes are Kubernetes' to show: `components` is empty."""
+
+    def __init__(self, configuration: Configuration, gate: Gate) -> None:
+        self._configuration = configuration
+        self._gate = gate
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [
+            *(web.get(path, self._health) for path in HEALTH),
+            web.get("/api/ready", self._ready),
+            web.get("/api/status", self._status),
+        ]
+
+    async def _health(self, request: web.Request) -> web.Response:
+        ready = self._configuration.connected or request.path == "/livez"
+        detail = "" if ready else "the configuration service is not reached"
+        return _json({"ready": ready, "detail": detail}, 200 if ready else 503)
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        await self._viewer(request)
+        return _json(self._brief())
+
+    async def _status(self, request: web.Request) -> web.Response:
+        await self._viewer(request)
+        configuration = self._configuration
+        status = {
+            **self._brief(),
+            "components": [],
+            "addresses": configuration.status,
+            "errors": configuration.errors,
+            "ca": None,
+            "insecure": [],
+        }
+        return _json(status)
+
+    def _brief(self) -> dict[str, Any]:
+        configuration = self._configuration
+        wrong = {error.entry for error in configuration.errors}
+        ready = configuration.connected and all(
+            each.ready or (each.phase == "Failed" and each.name in wrong) for each in configuration.status
+        )
+        return {"schema": 1, "ready": ready, "config": configuration.files}
+
+    async def _viewer(self, request: web.Request) -> Caller:
+        """Return the caller, if it may view everything. Raises RequestError."""
+        if not await self._configuration.complete(10.0):
+            raise RequestError("console.service.unavailable", "the configuration service has not delivered yet")
+        self._gate.check_site(request)
+        caller = await self._gate.caller(request)
+        if not caller.viewer:
+            raise RequestError("console.permission.denied", "this needs `view` on everything")
+        return caller
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
