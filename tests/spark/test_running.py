@@ -96,6 +96,18 @@ def children(pid: int) -> list[psutil.Process]:
     return list(psutil.Process(pid).children(recursive=True))
 
 
+def have_ended(processes: list[psutil.Process]) -> bool:
+    """Return whether none of these runs. One whose new parent has not taken its status has ended too."""
+
+    def runs(process: psutil.Process) -> bool:
+        try:
+            return bool(process.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return False
+
+    return not any(map(runs, processes))
+
+
 def test_a_pipeline_beside_the_suite_is_restarted_and_its_progress_is_shown(suite: Suite) -> None:
     first = component(suite)
     wait_for("the pipeline", lambda: component(suite)["ready"], DEADLINE)
@@ -110,8 +122,7 @@ def test_a_pipeline_beside_the_suite_is_restarted_and_its_progress_is_shown(suit
     assert 'enmasse_spark_messages_behind{name="spark"} 0' in text
     helpers = children(first["pid"])
     os.kill(first["pid"], signal.SIGKILL)
-    psutil.wait_procs(helpers, DEADLINE)
-    assert not any(helper.is_running() for helper in helpers), "what the job had started ended with it"
+    wait_for("the end of all that the job had started", lambda: have_ended(helpers), DEADLINE)
     wait_for("another one", lambda: component(suite)["ready"] and component(suite)["restarts"] == 1, DEADLINE)
     send(suite, "telemetry", 5)
     wait_for("five rows", lambda: "5 rows," in component(suite)["detail"], DEADLINE)
@@ -139,8 +150,7 @@ def test_a_job_in_the_background_is_listed_with_its_progress_until_it_is_stopped
     processes = [psutil.Process(found["pid"]), *children(found["pid"])]
     stopped = enmasse("stop", "counting")
     assert (stopped.returncode, stopped.stdout) == (0, "counting is stopped\n")
-    psutil.wait_procs(processes, DEADLINE)
-    assert not any(process.is_running() for process in processes)
+    wait_for("the end of the job", lambda: have_ended(processes), DEADLINE)
     assert enmasse("status").stderr == "no job runs\n"
 
 
