@@ -31,8 +31,9 @@ def arrival_of(folder: Path, record: int) -> int | None:
 class Lag:
     """Lag of a query behind its spool. What needs a look at files is kept until the numbers of records change."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, first: int = 0) -> None:
+        """first: the partition that the first number of `report` is for."""
+        self._folder, self._first = folder, first
         self._known: tuple[Sequence[int], Sequence[int]] | None = None
         self._bytes = 0
         self._oldest: int | None = None
@@ -45,7 +46,7 @@ class Lag:
         """
         if self._known != (ends, heads):
             self._known = (ends, heads)
-            folders = [partition_folder(self._folder, n) for n in range(len(heads))]
+            folders = [partition_folder(self._folder, self._first + n) for n in range(len(heads))]
             self._bytes = sum(map(bytes_of, folders))
             parts = zip(folders, ends, heads, strict=True)
             arrivals = [arrival_of(folder, end) for folder, end, head in parts if head > end]

@@ -38,6 +38,7 @@ KNOWN = {
         "schema",
         "flightHost",
         "flightPort",
+        "metricsPort",
     ),
     "reader": ("url", *LOGIN, "address", "selector"),
     "sink": ("url", *LOGIN, "address", "sinkId", "writeId", "duplicateId", "onReject", "deadLetterAddress"),

@@ -29,6 +29,10 @@ FIRST_SECONDS = 0.5
 """How long it then waits for a first message."""
 
 
+STATES = ("starting", "attached", "lost", "failed")
+"""States of a receiver process; `lost`: it tries again."""
+
+
 class ReceiverError(QueryError):
     """The receiver process has ended: the text gives the reason and what to do."""
 
@@ -113,7 +117,7 @@ class ReceiverProcess:
     def _on_event(self, change: dict[str, Any]) -> None:
         """Handle a change of state: logged once when trouble begins, and once when it ends."""
         event, before = change["event"], self.trouble
-        if event in ("attached", "lost", "failed"):
+        if event in STATES:
             self.state = event
         if event == "attached":
             self.attached.set()

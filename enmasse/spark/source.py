@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from enmasse.spark.admission import admission_of
 from enmasse.spark.columns import decoded
 from enmasse.spark.errors import plainly
+from enmasse.spark.exporter import HOST, Exporter
 from enmasse.spark.flight import Endpoint, SpoolServer, fetched
 from enmasse.spark.lag import Lag
 from enmasse.spark.login import login_of
@@ -116,10 +117,13 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.values = values
         self.flight = flight_of(options)
         self.server: SpoolServer | None = None
+        self.metrics_port = number(options, "metricsPort", 1, 65535) if "metricsport" in options else 0
+        self.exporter: Exporter | None = None
         self.receivers: Receivers | None = None
         self.available_now = False
         self.target: list[int] | None = None  # with available-now: the end of the query, once it is known
         self.initial: list[int] | None = None
+        self.processed: list[int] | None = None  # as Spark stated when it planned that batch
         self.planned: list[int] | None = None  # the end of the batch that was planned last
         self.lag = Lag(self.spool())
         self.first = True
@@ -131,12 +135,24 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def started(self) -> Receivers:
         """Return the receiver processes, started on first use: in the one process that asks for offsets.
 
-        Raises ReceiverError, SpoolError.
+        Raises ReceiverError, SpoolError; OptionError if metricsPort cannot be listened on.
         """
         if self.receivers is None:
             self.receivers = Receivers(self.settings, self.number)
+            if self.metrics_port:
+                self.exporter = self._exporter(self.receivers)
         self.receivers.check()
         return self.receivers
+
+    def _exporter(self, receivers: Receivers) -> Exporter:
+        firsts = receivers.firsts()
+        try:
+            return Exporter(self.metrics_port, self.spool(), receivers, lambda: self.processed or firsts)
+        except OSError as error:
+            raise OptionError(
+                f'amqp source: option "metricsPort": cannot listen on {HOST}:{self.metrics_port} ({error.strerror}). '
+                "Give each query a port of its own"
+            ) from None
 
     @plainly()
     def initialOffset(self) -> dict[str, int]:
@@ -187,7 +203,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises ReceiverError; SpoolError if the checkpoint is ahead of the spool.
         """
         receivers = self.started()
-        done = self._done(start, receivers)
+        self.processed = done = self._done(start, receivers)
         if self.available_now:
             self._await_available(receivers, done)
         elif self.first:
@@ -295,7 +311,9 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         receivers.commit(ends_of(end, receivers.firsts()))
 
     def stop(self) -> None:
-        """End the receiver processes, and the server of ranges, if there are any."""
+        """End the receiver processes, the server of ranges and that of metrics, if there are any."""
+        if self.exporter is not None:
+            self.exporter.close()
         if self.server is not None:
             self.server.shutdown()
         if self.receivers is not None:

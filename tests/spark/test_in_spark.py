@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from proton import Message
@@ -18,11 +19,12 @@ from proton.reactor import Copy
 from proton.utils import BlockingConnection
 from pyspark.errors import AnalysisException, StreamingQueryException
 
+from enmasse.metrics import parse
 from enmasse.spark import register_addresses, repeatable
 from enmasse.spark.datasource import AmqpDataSource, SelectingDataSource
 from enmasse.spark.errors import sentence
 from enmasse.spark.tables import TableError
-from enmasse.testing import wait_for
+from enmasse.testing import free_port, wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 from tests.spark.copying import copy
 
@@ -109,7 +111,8 @@ def test_rows_of_a_spool_whose_files_are_not_seen_come_from_the_driver(
 ) -> None:
     """Without the file `id` no executor knows the folder as that of the spool; so it asks the driver."""
     broker.queue("flown")
-    data = stream(spark, broker, "flown", tmp_path, flightHost="127.0.0.1")
+    port = free_port()
+    data = stream(spark, broker, "flown", tmp_path, flightHost="127.0.0.1", metricsPort=str(port))
     writer = data.writeStream.format("memory").queryName("flown")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
@@ -120,9 +123,21 @@ def test_rows_of_a_spool_whose_files_are_not_seen_come_from_the_driver(
             broker.send("flown", numbered(100, start))
             wait_rows(spark, query, "flown", start + 100)
         found = rows_of(spark, "flown")
+        wait_for("all to be processed", lambda: scraped(port)["enmasse_spark_processed_total"] == 301, DEADLINE)
+        metrics = scraped(port)
     finally:
         query.stop()
     assert [(row.offset, row.message_id) for row in found] == [(n, f"m{n}") for n in range(301)]
+    assert (metrics["enmasse_spark_spooled_total"], metrics["enmasse_spark_behind"]) == (301, 0)
+    assert metrics["enmasse_spark_spool_bytes"] > 301 * 16
+
+
+def scraped(port: int) -> dict[str, float]:
+    """The metrics of a query with one receiver, those of the states by `attached` alone."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE) as answer:
+        families = parse(answer.read())
+    samples = [sample for family in families for sample in family.samples]
+    return {one.name: one.value for one in samples if one.labels.get("state", "attached") == "attached"}
 
 
 def test_a_wrong_option_of_the_source_is_refused_at_load_with_one_sentence(spark: Any, tmp_path: Path) -> None:
