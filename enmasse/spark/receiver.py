@@ -457,13 +457,19 @@ async def ended(work: asyncio.Task[None]) -> None:
 
 
 async def keep_doubt(intake: Intake) -> None:
-    """After a connection, return when the messages in doubt are on disk; a failed write is tried again each second."""
-    for attempt in itertools.count():
+    """After a connection, return when the messages in doubt are on disk, and there is room for those that could not be
+    written; both are tried again each second. Without room a next connection would only count up redeliveries."""
+    kept, told = False, False
+    while True:
         try:
-            await intake.lost()
+            if not kept:
+                await intake.lost()
+                kept = True
+            intake.spool.check_room()
             return
         except OSError as error:
-            if not attempt:
+            if not kept and not told:
+                told = True
                 report("lost", reason=words(error))
             await asyncio.sleep(1)
 

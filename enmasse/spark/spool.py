@@ -119,6 +119,7 @@ class SpoolWriter:
         self._end_segment(1)  # an earlier owner may still append to the last one
         self._buffer: list[bytes] = []
         self._buffered = self._buffered_bytes = 0
+        self._refused = 0  # bytes that could not be written last
 
     def append(self, message: bytes, arrived_ms: int) -> None:
         """Buffer a message, with the time of its arrival in milliseconds since 1970."""
@@ -143,6 +144,7 @@ class SpoolWriter:
                 written += os.write(self._file, data[written:])
             os.fdatasync(self._file)
         except OSError:
+            self._refused = len(data)
             self._index.discard()
             os.ftruncate(self._file, self._size)
             raise
@@ -159,6 +161,16 @@ class SpoolWriter:
         self.count += count
         self._head.put(self.count)
         self._end_segment(self._segment_bytes)
+
+    def check_room(self) -> None:
+        """Return if there is room for what could not be written last. Raises OSError."""
+        if not self._refused:
+            return
+        try:
+            os.posix_fallocate(self._file, self._size, self._refused)
+        finally:
+            os.ftruncate(self._file, self._size)
+        self._refused = 0
 
     def check_owner(self) -> None:
         """Return if this is still the owner of the spool. Raises SpoolTakenError; OSError."""
