@@ -150,8 +150,7 @@ class Intake:
         try:
             self.spool.sync()
         except OSError as error:
-            what = f"the spool cannot be written, {error.strerror}"
-            raise OSError(error.errno, what, str(self.spool.folder)) from None
+            raise self._unwritable(error) from None
         self.account.stored(fresh, self.spool.count)
         for delivery, verdict in zip(deliveries, verdicts, strict=True):
             if verdict != LATER:
@@ -180,7 +179,13 @@ class Intake:
     async def lost(self) -> None:
         """Note that the link is gone: what it left unsettled is in doubt. Raises OSError if that cannot be stored."""
         self.held.clear()
-        await self.account.lost()
+        try:
+            await self.account.lost()
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> OSError:
+        return OSError(error.errno, f"the spool cannot be written, {error.strerror}", str(self.spool.folder))
 
     async def next(self, receiver: ClientReceiver) -> Delivery:
         """Return the next delivery.

@@ -42,7 +42,7 @@ def rows(reader: AmqpStreamReader, start: dict[str, int], end: dict[str, int]) -
     return [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def filling(folder: Path, mounted: bool, pid: int) -> Callable[[], None]:
+def filling(folder: Path, mounted: bool, pid: int) -> Callable[[], object]:
     """Leave room for a few messages; returns how to make room."""
     if mounted:
         ballast = folder / "ballast"
