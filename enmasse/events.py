@@ -78,6 +78,7 @@ EVENTS = (
     Event("audit.peer.refused", "info", "who role from what outcome count", "A process or operator at an inner listener of `service` was refused. `who` null: it has not proved its identity.", "Nothing if a process was just restarted; otherwise find the program at `from`."),
     Event("audit.request.refused", "info", "who from what outcome count", "A request to the HTTP endpoint of `enmasse up` was refused: it has not the operator's secret.", "Find the program at `from`."),
     Event("audit.router.ordered", "info", "who role from what outcome", "An entity of the router `service` was created, changed or deleted, or a connection closed, by management, and not by the router agent.", NOTHING),
+    Event("audit.session.deleted", "info", "who from what outcome", "A user of the console has deleted a session, a subscription, or the retained message of a topic.", NOTHING),
     Event("audit.session.ordered", "info", "who from what outcome", "An operator has deleted a subscription or session, cleared retained messages or disconnected an MQTT client.", NOTHING),
     Event("audit.suite.ordered", "info", "who from what outcome addresses", "An operator has given an order over HTTP: another number of processes, or the deletion of addresses with their messages. `outcome` states what became of it.", NOTHING),
     Event("audit.users.changed", "info", "who from what outcome added removed passwords permissions more", "Users and groups of users.json were added or removed, or have other passwords or permissions. The fields have their names.", NOTHING),

@@ -149,8 +149,9 @@ class Lists:
         self._closing.set()
 
     async def answer(self, listing: Listing[Any], call: Call) -> Answer | web.StreamResponse:
-        """Return a page or a stream."""
+        """Return a page or a stream. Raises RequestError."""
         given = call.parameters()
+        await listing.rows.fresh()
         if given.pop("watch", False):
             for name in ("limit", "after", "sort"):
                 if name in given:

@@ -6,21 +6,23 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from enmasse import process
-from enmasse.api.types import Event
+from enmasse.api.types import Connection, Event
 from enmasse.control import ControlConnection, ControlError, Dispatch, keep_connected
 from enmasse.control.live import follow
 from enmasse.identity.credentials import AnyCredential
+from enmasse.identity.roles import Role
 from enmasse.live import NODE, Merged, Row
 from enmasse.model.feeds import BrokerEndpoint
+from enmasse.model.sessions import ByClient, Done
 from enmasse.settings import host_port
 from services.console.configuration import Configuration
 from services.console.errors import RequestError
 from services.console.polling import poll_router
 from services.console.rows import Rows
+from services.console.subscribers import Subscribers
 from services.console.traffic import Traffic, moment
 
 LOOK, SAMPLE = 1.0, 5.0
@@ -43,8 +45,8 @@ class Node:
 
 
 class Live:
-    """Live state. `router`: host:port of a router's listener for operators; None: without. `gateways()`: names of
-    the gateways behind it."""
+    """Live state. `router`: host:port of a router's listener for operators; None: without. `subscribers` has MQTT
+    clients disconnected."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Live:
         router: str | None,
         name: str,
         credential: AnyCredential | None,
-        gateways: Callable[[], list[str]],
+        subscribers: Subscribers,
     ) -> None:
         self.traffic = Traffic(configuration.owner_of, time.time)
         self.router = Node("router")
@@ -65,7 +67,7 @@ class Live:
         self._router = router
         self._name = name
         self._credential = credential
-        self._gateways = gateways
+        self._subscribers = subscribers
         self._behind: dict[str, Node] = {}
         self._endpoints: dict[str, BrokerEndpoint] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -93,19 +95,15 @@ class Live:
         node = None if found is None else self.brokers.get(found[0])
         return node if node is not None and node.connection is not None else None
 
-    def gateways(self) -> list[str]:
-        """Return the names of the gateways that are connected to the router, where no supervisor knows them."""
-        rows = self.router.merged.kinds.get("connections", {}).values()
-        return sorted({str(row.get("container")) for row in rows if row.get("role") == "mqtt_gateway"})
-
-    async def close_connection(self, key: str) -> None:
-        """Close a client's connection at the router. Raises RequestError."""
-        component, _, id = key.rpartition("/")
+    async def close_connection(self, row: Connection) -> None:
+        """Close a client's connection at the router or gateway. Raises RequestError."""
+        id = row.id.removeprefix(f"{row.component}/")
         connection = self.router.connection
-        if connection is None or component != self.router.component:
-            raise RequestError(
-                "console.change.refused", "this connection can only be closed where it is (MQTT: `sessions`)"
-            )
+        if any(row.component == node.component for node in self._behind.values()):
+            await self._subscribers.ask("disconnect", ByClient(client=id), Done, f"connection {row.id[:200]!r}")
+            return
+        if connection is None or row.component != self.router.component:
+            raise RequestError("console.change.refused", "a connection to a broker can only be closed there")
         try:
             async with asyncio.timeout(CLOSING):
                 node = await Dispatch(connection).opened()
@@ -161,7 +159,7 @@ class Live:
         tasks: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
-                wanted = set(self._gateways())
+                wanted = self._gateways()
                 for name in wanted - tasks.keys():
                     node = self._behind[name] = Node(name)
                     tasks[name] = asyncio.create_task(self._follow(node, connection, f"{NODE}/{name}"))
@@ -172,6 +170,11 @@ class Live:
         finally:
             for task in tasks.values():
                 task.cancel()
+
+    def _gateways(self) -> set[str]:
+        """Return the names of the gateways at the router."""
+        rows = self.router.merged.kinds.get("connections", {}).values()
+        return {str(row["container"]) for row in rows if row.get("role") == Role.GATEWAY and row.get("container")}
 
     def _follow_brokers(self) -> None:
         """Follow the brokers that there are now."""

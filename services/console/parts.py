@@ -9,6 +9,7 @@ from services.console.gate import Gate
 from services.console.listing import Lists
 from services.console.live import Live
 from services.console.login import Passwords
+from services.console.subscribers import Subscribers
 from services.console.supervisor import Supervisor
 
 
@@ -21,4 +22,5 @@ class Parts:
     passwords: Passwords
     lists: Lists
     live: Live
+    subscribers: Subscribers
     supervisor: Supervisor | None

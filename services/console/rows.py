@@ -50,6 +50,9 @@ class Rows(Generic[R]):
         self._sorted: list[str] | None = None
         self._watchers: set[Watcher] = set()
 
+    async def fresh(self) -> None:
+        """Wait until the rows are those of now; these are so all the time."""
+
     def get(self, key: str) -> R | None:
         """Return the row, or None."""
         found = self._made.get(key)

@@ -28,6 +28,7 @@ STORED_AT_ROUTER = (None, None, None, "bytesOut", None, None, "outReleased", "ou
 """Fields of a router's row that count, for addresses whose messages a broker stores."""
 AT_ROUTER = ("in", "out", "bytesIn", "bytesOut", "accepted", "rejected", "released", "modified", None, None, None)
 OF_CONNECTION = ("in", "out", "bytesIn", "bytesOut")
+_OF_LINK = ("count", "bytes", "accepted", "rejected", "released", "modified")
 GAUGES = ("messages", "bytes", "consumers", "producers")
 INSIDE = frozenset({"inter-router", "route-container", "edge"})
 """Kinds of connections that are not clients'."""
@@ -78,6 +79,12 @@ class Traffic:
         self._meter = Meter(len(FIELDS))
         self._moved: set[str] = set()
         self._connection_meter = Meter(len(OF_CONNECTION))
+        self._link_meter = Meter(len(_OF_LINK))
+        self._component_meter = Meter(len(FIELDS))
+        self._totals: dict[str, list[int]] = {}
+        """Router or broker → counters: of connections that are not brokers', of queues and topics."""
+        self._counted: dict[str, list[int]] = {}
+        """Connection at a router → what it has added to these."""
 
     def take(self, component: str, kind: str, body: Row, *, full: bool) -> None:
         """Take a message of a process. `full`: its other rows are gone."""
@@ -92,6 +99,8 @@ class Traffic:
         changed, other = set(), False
         for id, row in body.get("connections", {}).items():
             key = f"{component}/{id}"
+            if kind == "router" and row.get("dir") != "out":
+                self._count(component, key, row)
             inside = row.get("role") or row.get("kind", "normal") in INSIDE or row.get("dir") == "out"
             if inside or (kind == "broker" and not row.get("user")):
                 continue
@@ -105,6 +114,7 @@ class Traffic:
             of, key = f"{component}/{row.get('connection')}", f"{component}/{id}"
             more = more or key not in self._links
             self._links[key] = component, row
+            self._link_meter.note(key, tuple([int(row.get(field) or 0) for field in _OF_LINK]))
             self.addresses_of.setdefault(of, {})[key] = _address(row)
             linked.add(key)
             changed.add(of)
@@ -126,6 +136,12 @@ class Traffic:
         moving = self._connection_meter.look(now)
         if moving:
             self.connections.changed(moving, other_keys=False)
+        moving = self._link_meter.look(now)
+        if moving:
+            self.links.changed(moving, other_keys=False)
+        for component, totals in self._totals.items():
+            self._component_meter.note(component, tuple(totals))
+        self._component_meter.look(now)
         return changed
 
     def sample(self, wall: float) -> None:
@@ -153,7 +169,21 @@ class Traffic:
             totals=_counters(total.counters),
         )
 
+    def of_component(self, name: str) -> tuple[Rates, Counters]:
+        """Return rates and totals of a router or broker."""
+        totals = self._totals.get(name)
+        return _rates(self._component_meter.rates(name)), Counters() if totals is None else _counters(totals)
+
     # -- contributions
+
+    def _count(self, component: str, key: str, row: Row) -> None:
+        """Add what a connection has carried since its last row to the counters of its router."""
+        totals = self._totals.setdefault(component, [0] * len(FIELDS))
+        now = [int(row.get(field) or 0) for field in OF_CONNECTION]
+        before = self._counted.get(key, [0] * len(now))
+        for at, (value, was) in enumerate(zip(now, before, strict=True)):
+            totals[at] += value - was if value >= was else value
+        self._counted[key] = now
 
     def _put(self, component: str, kind: str, group: str, id: str, row: Row) -> None:
         wire = row.get("address") or id
@@ -180,18 +210,23 @@ class Traffic:
         for at, column in enumerate(columns):
             if column is not None:
                 counters[at] = int(row.get(column) or 0)
-        self._set(key, _Of(name, counters, gauges, oldest))
+        self._set(key, _Of(name, counters, gauges, oldest), of_broker=kind != "router")
 
-    def _set(self, key: tuple[str, str, str], new: _Of) -> None:
+    def _set(self, key: tuple[str, str, str], new: _Of, *, of_broker: bool) -> None:
         old = self._rows.get(key)
         if old is not None and old.address != new.address:
             self._forget(key)
             old = None
         total = self._sums.setdefault(new.address, _Sum())
         before = [0] * len(FIELDS) if old is None else old.counters
+        sums = [total.counters]
+        if of_broker:
+            sums.append(self._totals.setdefault(key[0], [0] * len(FIELDS)))
         for at, value in enumerate(new.counters):
             # A counter that has fallen belongs to a new start of its process: it counts from 0.
-            total.counters[at] += value - before[at] if value >= before[at] else value
+            more = value - before[at] if value >= before[at] else value
+            for counters in sums:
+                counters[at] += more
         for gauge, value in new.gauges.items():
             was = 0 if old is None else old.gauges.get(gauge, 0)
             total.gauges[gauge] = total.gauges.get(gauge, 0) + value - was
@@ -214,6 +249,8 @@ class Traffic:
 
     def _drop(self, component: str, group: str, id: str) -> None:
         key = f"{component}/{id}"
+        if group == "connections":
+            self._counted.pop(key, None)
         if group == "connections" and self._connections.pop(key, None) is not None:
             self.addresses_of.pop(key, None)
             self.users.pop(key, None)
@@ -222,6 +259,7 @@ class Traffic:
         elif group == "links" and (found := self._links.pop(key, None)) is not None:
             of = f"{component}/{found[1].get('connection')}"
             self.addresses_of.get(of, {}).pop(key, None)
+            self._link_meter.forget(key)
             self.links.changed({key})
             self.connections.changed({of}, other_keys=False)
         else:
@@ -230,6 +268,9 @@ class Traffic:
     def _drop_all(self, component: str, body: Row) -> None:
         """Drop the rows of a process that `body` does not have."""
         prefix = f"{component}/"
+        for key in [key for key in self._counted if key.startswith(prefix)]:
+            if key[len(prefix) :] not in body.get("connections", {}):
+                del self._counted[key]
         for group, keys in (("connections", self._connections), ("links", self._links)):
             present = body.get(group, {})
             for key in [key for key in keys if key.startswith(prefix) and key[len(prefix) :] not in present]:
@@ -272,6 +313,12 @@ class Traffic:
         direction: Literal["in", "out"] = "in" if row.get("dir") == "in" else "out"
         count, size = int(row.get("count") or 0), int(row.get("bytes") or 0)
         outcomes = {each: int(row.get(each) or 0) for each in ("accepted", "rejected", "released", "modified")}
+        rates = dict(zip(_OF_LINK, self._link_meter.rates(key), strict=True))
+        moving = {each: rates[each] for each in outcomes}
+        if direction == "in":
+            moving |= {"in_": rates["count"], "bytes_in": rates["bytes"]}
+        else:
+            moving |= {"out": rates["count"], "bytes_out": rates["bytes"]}
         moved = {"in_": count, "bytes_in": size} if direction == "in" else {"out": count, "bytes_out": size}
         return Link(
             id=key,
@@ -282,6 +329,7 @@ class Traffic:
             name=str(row.get("name") or ""),
             credit=row.get("credit"),
             unsettled=row.get("unsettled"),
+            rates=Rates(**moving),
             totals=Counters(**moved, **outcomes),
         )
 

@@ -23,6 +23,7 @@ from services.console.pages import Pages
 from services.console.parts import Parts
 from services.console.passing import Passing
 from services.console.settings import ConsoleSettings
+from services.console.subscribers import Subscribers
 from services.console.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -44,15 +45,9 @@ class Web:
             is_tls=is_tls,
         )  # fmt: skip
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
-
-        def gateways() -> list[str]:
-            if supervisor is None:
-                return live.gateways()
-            rows = supervisor.components
-            return [row.name for _, row in rows if row.kind == "mqtt_gateway" and row.ready]
-
-        live = Live(configuration, config.router, config.name, credential, gateways)
-        self._parts = Parts(configuration, gate, passwords, Lists(gate.holds), live, supervisor)
+        subscribers = Subscribers(lambda: live.router.connection)
+        live = Live(configuration, config.router, config.name, credential, subscribers)
+        self._parts = Parts(configuration, gate, passwords, Lists(gate.holds), live, subscribers, supervisor)
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []

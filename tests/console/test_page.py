@@ -11,6 +11,8 @@ from typing import Any
 import paho.mqtt.client as mqtt
 import pytest
 from playwright.sync_api import Browser, expect
+from proton import ConnectionException
+from proton.utils import BlockingConnection
 
 from enmasse.testing import Suite, running
 from tests.console.browser import SECONDS, Console, chromium
@@ -20,7 +22,7 @@ MARKUP = "<img/src=x/onerror=alert(1)>"
 """Runs a script where a name or body is taken for HTML."""
 PLACES = {
     "": "Overview", "addresses": "Addresses", "connections": "Connections", "sessions": "MQTT sessions",
-    "subscriptions": "Subscriptions", "retained": "Retained topics", "wills": "Wills", "network": "Network",
+    "subscriptions": "Subscriptions", "retained": "Retained topics", "network": "Network",
     "flavors": "Flavors", "users": "Users", "events": "Events",
 }  # fmt: skip
 QUEUE = {"type": "queue", "flavor": "small-persisted-queue"}
@@ -136,6 +138,37 @@ def test_the_table_of_addresses_is_used_by_keyboard_alone(suite: Suite, console:
     second = page.locator("tbody tr[data-index='1'] a").inner_text()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text(second)
+
+
+def test_a_connection_that_is_closed_in_the_page_ends_at_the_client(suite: Suite, console: Console) -> None:
+    amqp = BlockingConnection(suite.url, timeout=SECONDS)
+    receiver = amqp.create_receiver("plain")
+    page = console.open("connections", "Connections")
+    rows = page.get_by_role("region", name="Connections").locator("tbody tr")
+    rows.filter(has_text=amqp.container.container_id).get_by_role("link").click()
+    expect(page.get_by_role("region", name="Links")).to_contain_text("plain")
+    page.get_by_role("button", name="Close connection").click()
+    page.get_by_role("dialog").get_by_role("button", name="Close", exact=True).click()
+    expect(page.get_by_text("The connection is closed.")).to_be_visible()
+    with pytest.raises(ConnectionException):
+        while True:
+            receiver.receive(timeout=SECONDS)
+
+
+def test_mqtt_sessions_and_retained_topics_are_shown_and_can_be_cleared(suite: Suite, console: Console) -> None:
+    with device(suite, "thermometer"):
+        page = console.open("sessions", "MQTT sessions")
+        expect(page.get_by_role("region").locator("tbody")).to_contain_text("thermometer")
+        page = console.open("retained", "Retained topics")
+        page.get_by_role("button", name="clear sensors/thermometer/temperature").click()
+        page.get_by_role("dialog").get_by_role("button", name="Clear").click()
+        expect(page.get_by_role("button", name="clear sensors/thermometer/temperature")).to_have_count(0)
+
+
+def test_a_client_that_was_refused_is_an_event_with_the_reason(suite: Suite, console: Console) -> None:
+    assert suite.command("send", "not/there", "x", "--port-offset", str(suite.offset)).returncode != 0
+    page = console.open("events", "Events")
+    expect(page.get_by_role("region", name="Events").locator("tbody")).to_contain_text("not/there")
 
 
 def _names(suite: Suite) -> set[str]:

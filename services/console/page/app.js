@@ -11,7 +11,6 @@ import { Connection, Connections } from "./views/connections.js";
 import { Sessions } from "./views/sessions.js";
 import { Subscriptions } from "./views/subscriptions.js";
 import { RetainedTopics } from "./views/retained.js";
-import { Wills } from "./views/wills.js";
 import { Network } from "./views/network.js";
 import { User, Users } from "./views/users.js";
 import { Flavors } from "./views/flavors.js";
@@ -24,7 +23,6 @@ const PLACES = [
   ["sessions", "MQTT sessions", Sessions],
   ["subscriptions", "Subscriptions", Subscriptions],
   ["retained", "Retained topics", RetainedTopics],
-  ["wills", "Wills", Wills],
   ["network", "Network", Network],
   ["flavors", "Flavors", Flavors],
   ["users", "Users", Users, User],

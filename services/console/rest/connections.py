@@ -117,7 +117,7 @@ def operations(parts: Parts) -> list[Operation]:
         row = seen(call)
         if row.user is None or row.user != call.caller.name:
             writing.administers(call.caller)
-        await live.close_connection(row.id)
+        await live.close_connection(row)
         log.audit(
             "audit.connection.closed",
             who=call.caller.title, from_=call.host, what=f"connection {row.id} of {row.user} at {row.peer}",

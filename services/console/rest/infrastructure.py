@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from enmasse.api.types import Broker, Page, Router
 from services.console.errors import unknown
-from services.console.operations import Answer, Call, Operation
+from services.console.listing import Listing
+from services.console.operations import Answer, Answered, Call, Operation
 from services.console.parts import Parts
+from services.console.polled import Polled
 
 
 def operations(parts: Parts) -> list[Operation]:
@@ -19,6 +21,7 @@ def operations(parts: Parts) -> list[Operation]:
         node = live.brokers.get(name)
         queues = {} if node is None else node.merged.kinds.get("queues", {})
         known = node is not None and node.connection is not None
+        rates, totals = live.traffic.of_component(name if node is None else node.component)
         return Broker(
             name=name,
             host=endpoint.host,
@@ -27,29 +30,49 @@ def operations(parts: Parts) -> list[Operation]:
             connected=known,
             addresses=configuration.placed(name),
             messages=sum(int(row.get("messages") or 0) for row in queues.values()) if known and queues else None,
+            rates=rates,
+            totals=totals,
         )
 
-    def routers() -> list[Router]:
+    async def brokers() -> dict[str, Broker]:
+        found = {name: broker(name) for name in configuration.brokers}
+        return {name: row for name, row in found.items() if row is not None}
+
+    async def routers() -> dict[str, Router]:
         node = live.router
         if not node.component:
-            return []
+            return {}
         rows = node.merged.kinds.get("connections", {}).values()
+        rates, totals = live.traffic.of_component(node.component)
         peers = sorted({str(row.get("container")) for row in rows if row.get("role") or row.get("dir") == "out"})
-        return [
-            Router(
-                name=node.component,
-                connected=node.connection is not None,
-                peers=peers,
-                connections=sum(1 for row in rows if not row.get("role") and row.get("dir") != "out"),
-                links=len(node.merged.kinds.get("links", {})),
-            )
-        ]
+        row = Router(
+            name=node.component,
+            connected=node.connection is not None,
+            peers=peers,
+            connections=sum(1 for row in rows if not row.get("role") and row.get("dir") != "out"),
+            links=len(node.merged.kinds.get("links", {})),
+            rates=rates,
+            totals=totals,
+        )
+        return {row.name: row}
 
-    async def list_brokers(call: Call) -> Answer:
-        call.parameters()
-        found = [broker(name) for name in sorted(configuration.brokers)] if call.caller.viewer else []
-        rows = [row for row in found if row is not None]
-        return Answer(Page(items=rows, total=len(rows)))
+    of_brokers: Listing[Broker] = Listing(
+        rows=Polled(brokers),
+        shown=lambda caller, row: row if caller.viewer else None,
+        filters={"name": lambda row: row.name, "connected": lambda row: row.connected},
+        sorts={"messages": lambda row: row.messages},
+        kinds={"connected": bool},
+    )
+    of_routers: Listing[Router] = Listing(
+        rows=Polled(routers),
+        shown=lambda caller, row: row if caller.viewer else None,
+        filters={"name": lambda row: row.name},
+        sorts={},
+        kinds={},
+    )
+
+    async def list_brokers(call: Call) -> Answered:
+        return await parts.lists.answer(of_brokers, call)
 
     async def get_broker(call: Call) -> Answer:
         call.parameters()
@@ -58,21 +81,19 @@ def operations(parts: Parts) -> list[Operation]:
             raise unknown(f"broker {call.name()[:200]!r}")
         return Answer(found)
 
-    async def list_routers(call: Call) -> Answer:
-        call.parameters()
-        rows = routers() if call.caller.viewer else []
-        return Answer(Page(items=rows, total=len(rows)))
+    async def list_routers(call: Call) -> Answered:
+        return await parts.lists.answer(of_routers, call)
 
     return [
         Operation(
             method="GET", path="/brokers", id="listBrokers", text="The brokers, and the addresses on each.",
-            handler=list_brokers, answer=Page[Broker],
+            handler=list_brokers, answer=Page[Broker], parameters=of_brokers.parameters, watched=True,
         ),
         Operation(
             method="GET", path="/brokers/{name}", id="getBroker", text="A broker.", handler=get_broker, answer=Broker,
         ),
         Operation(
             method="GET", path="/routers", id="listRouters", text="The routers, and the processes at each.",
-            handler=list_routers, answer=Page[Router],
+            handler=list_routers, answer=Page[Router], parameters=of_routers.parameters, watched=True,
         ),
     ]  # fmt: skip

@@ -1,0 +1,210 @@
+"""`sessions`, `subscriptions` and `retained`: what the subscription service keeps for clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enmasse import log
+from enmasse.api.types import Page, Retained, Session, Subscription
+from enmasse.identity.owned import owner
+from enmasse.identity.principal import ANONYMOUS
+from enmasse.model import sessions as wire
+from services.console.access import Caller
+from services.console.errors import RequestError, unknown
+from services.console.listing import Listing
+from services.console.operations import Answer, Answered, Call, Operation
+from services.console.parts import Parts
+from services.console.polled import Polled
+from services.console.rest import writing
+
+MOST = 10_000
+"""Retained messages that are listed: the first ones."""
+
+
+def operations(parts: Parts) -> list[Operation]:
+    """Return the operations."""
+    service = parts.subscribers
+
+    async def all_sessions() -> dict[str, Session]:
+        found = await service.ask("sessions", None, wire.SessionsReply)
+        return {row.client: _session(row) for row in found.sessions}
+
+    async def all_subscriptions() -> dict[str, Subscription]:
+        found = await service.ask("subscriptions", None, wire.SubscriptionsReply)
+        return {row.id: _subscription(row) for row in found.subscriptions}
+
+    async def all_retained() -> dict[str, Retained]:
+        found = await service.ask("retained", wire.ByFilter(limit=MOST), wire.RetainedReply)
+        return {row.topic: _retained(row) for row in found.retained}
+
+    sessions, subscriptions, retained = Polled(all_sessions), Polled(all_subscriptions), Polled(all_retained)
+    of_sessions: Listing[Session] = Listing(
+        rows=sessions,
+        shown=lambda caller, row: row if caller.viewer or _own(caller, row.user) else None,
+        filters={
+            "client": lambda row: row.client,
+            "user": lambda row: row.user,
+            "gateway": lambda row: row.gateway,
+            "connected": lambda row: row.connected,
+        },
+        sorts={"since": lambda row: row.since, "inFlight": lambda row: row.in_flight},
+        kinds={"connected": bool},
+    )
+    of_subscriptions: Listing[Subscription] = Listing(
+        rows=subscriptions,
+        shown=_shown_subscription,
+        filters={
+            "kind": lambda row: row.kind,
+            "client": lambda row: row.client,
+            "user": lambda row: row.user,
+            "connected": lambda row: row.connected,
+        },
+        sorts={"depth": lambda row: row.depth, "since": lambda row: row.since},
+        kinds={"connected": bool},
+    )
+    of_retained: Listing[Retained] = Listing(
+        rows=retained,
+        shown=lambda caller, row: row if caller.views(row.topic) else None,
+        filters={"topic": lambda row: row.topic, "user": lambda row: row.user, "broker": lambda row: row.broker},
+        sorts={"size": lambda row: row.size, "since": lambda row: row.since},
+        kinds={},
+    )
+
+    async def delete_session(call: Call) -> Answer:
+        call.parameters()
+        id, what = call.name("id"), f"session {call.name('id')[:200]!r}"
+        await sessions.fresh()
+        row = sessions.get(id)
+        if row is None or of_sessions.shown(call.caller, row) is None:
+            raise unknown(what)
+        if not _own(call.caller, row.user):
+            writing.administers(call.caller)
+        there = (await service.ask("subscriptions", None, wire.SubscriptionsReply)).subscriptions
+        found = next((each.id for each in there if each.kind == "mqtt" and each.client == id), None)
+        if found is None:
+            raise unknown(what)
+        await service.ask("delete", wire.ById(id=found), wire.Done, what)
+        _audit(call, what)
+        await sessions.renew()
+        return Answer(status=204)
+
+    async def delete_subscription(call: Call) -> Answer:
+        call.parameters()
+        id, what = call.name("id"), f"subscription {call.name('id')[:200]!r}"
+        await subscriptions.fresh()
+        row = subscriptions.get(id)
+        if row is None or _shown_subscription(call.caller, row) is None:
+            raise unknown(what)
+        if not _own(call.caller, row.user) and not _all(call.caller, "manage", row):
+            raise RequestError("console.permission.denied", "this needs the permission `manage` on all its filters")
+        if row.kind == "share":
+            raise RequestError(
+                "console.change.refused",
+                "a shared subscription ends with its last member: delete these sessions, or have them unsubscribe",
+            )
+        await service.ask("delete", wire.ById(id=id), wire.Done, what)
+        _audit(call, what)
+        await subscriptions.renew()
+        return Answer(status=204)
+
+    async def clear(call: Call) -> Answer:
+        call.parameters()
+        topic, what = call.name("topic"), f"retained message of {call.name('topic')[:200]!r}"
+        await retained.fresh()
+        if not call.caller.views(topic) or retained.get(topic) is None:
+            raise unknown(what)
+        if not call.caller.may("manage", topic):
+            raise RequestError("console.permission.denied", "this needs the permission `manage` on the topic")
+        if "+" in topic or "#" in topic:
+            raise RequestError("console.change.refused", "a topic with + or # would be taken for a filter")
+        await service.ask("clear_retained", wire.ByFilter(filter=topic), wire.Done, what)
+        _audit(call, what)
+        await retained.renew()
+        return Answer(status=204)
+
+    def listed(path: str, id: str, text: str, listing: Listing[Any], kind: Any) -> Operation:
+        async def handler(call: Call) -> Answered:
+            return await parts.lists.answer(listing, call)
+
+        return Operation(
+            method="GET", path=path, id=id, tag="subscriptions", text=text, handler=handler, answer=Page[kind],
+            parameters=listing.parameters, errors=(502,), watched=True,
+        )  # fmt: skip
+
+    def deletes(path: str, id: str, text: str, handler: Any) -> Operation:
+        return Operation(
+            method="DELETE", path=path, id=id, tag="subscriptions", text=text, handler=handler, status=204,
+            errors=(422, 502),
+        )  # fmt: skip
+
+    return [
+        listed("/sessions", "listSessions", "MQTT sessions.", of_sessions, Session),
+        deletes("/sessions/{id}", "deleteSession", "Delete a session with what waits for it.", delete_session),
+        listed(
+            "/subscriptions", "listSubscriptions", "Subscriptions that outlive connections.", of_subscriptions,
+            Subscription,
+        ),
+        deletes(
+            "/subscriptions/{id}", "deleteSubscription", "Delete a subscription with what waits for it.",
+            delete_subscription,
+        ),
+        listed("/retained", "listRetained", f"Retained messages, {MOST:,} at most.", of_retained, Retained),
+        deletes("/retained/{topic}", "clearRetained", "Clear the retained message of a topic.", clear),
+    ]  # fmt: skip
+
+
+def _own(caller: Caller, user: str | None) -> bool:
+    return user is not None and user == caller.name
+
+
+def _shown_subscription(caller: Caller, row: Subscription) -> Subscription | None:
+    return row if _own(caller, row.user) or _all(caller, "view", row) else None
+
+
+def _all(caller: Caller, operation: Any, row: Subscription) -> bool:
+    """Return whether the caller may do this on everything that a subscription selects."""
+    if caller.rights is None:
+        return True
+    filters = [_plain(filter) for filter in row.filters]
+    if not filters:
+        return caller.rights.covers(operation, "#").allowed
+    return all(caller.rights.covers(operation, filter).allowed for filter in filters)
+
+
+def _plain(filter: str) -> str:
+    """Return the filter of a shared subscription, `$share/GROUP/FILTER`, and others unchanged."""
+    return filter.split("/", 2)[-1] if filter.startswith("$share/") else filter
+
+
+def _audit(call: Call, what: str) -> None:
+    log.audit("audit.session.deleted", who=call.caller.title, from_=call.host, what=what, outcome="deleted")
+
+
+def _user(client: str) -> str | None:
+    found = owner(client).user
+    return None if found == ANONYMOUS else found
+
+
+def _session(row: wire.SessionRow) -> Session:
+    own = owner(row.client)
+    return Session(
+        id=row.client, client=own.client, user=_user(row.client), connected=row.connected, gateway=row.gateway,
+        peer=row.peer, protocol=row.protocol, since=row.since, expiry=row.expiry, subscriptions=row.subscriptions,
+        in_flight=row.in_flight,
+    )  # fmt: skip
+
+
+def _subscription(row: wire.SubscriptionRow) -> Subscription:
+    owned = row.kind in ("mqtt", "amqp")
+    return Subscription(
+        id=row.id, kind=row.kind, client=owner(row.client).client if owned else row.client,
+        user=_user(row.client) if owned else None, filters=row.filters, depth=row.depth, since=row.since or None,
+        brokers=row.brokers, connected=row.connected,
+    )  # fmt: skip
+
+
+def _retained(row: wire.RetainedRow) -> Retained:
+    return Retained(
+        topic=row.topic, size=row.size, qos=row.qos, since=row.since, expires=row.expires or None, broker=row.broker,
+        user=row.user or None, withheld=row.withheld,
+    )  # fmt: skip

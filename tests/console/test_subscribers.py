@@ -1,0 +1,98 @@
+"""What the subscription service keeps for MQTT clients, and their connections at a gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from enmasse.testing import Suite
+from tests.console.client import Client, of
+from tests.kit.waiting import wait_for
+
+NAME = "a/device <b>"
+
+
+@pytest.fixture
+def device(suite: Suite) -> Iterator[mqtt.Client]:
+    """A device with a session that outlives its connection, a subscription, and a retained message."""
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, NAME, protocol=mqtt.MQTTv311, clean_session=False)
+    client.connect("127.0.0.1", suite.mqtt_port)
+    client.loop_start()
+    try:
+        wait_for(client.is_connected)
+        client.subscribe("news/#", 1)
+        client.publish("news/local", "rain", 1, retain=True).wait_for_publish(60)
+        yield client
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+def of_device(client: Client, path: str) -> dict[str, Any] | None:
+    return next((each for each in client.items(path) if NAME in (each.get("client"), each.get("container"))), None)
+
+
+def test_a_session_a_subscription_and_a_retained_message_are_shown_and_deleted(
+    client: Client, suite: Suite, device: mqtt.Client
+) -> None:
+    session = wait_for(lambda: of_device(client, "sessions?connected=true"))
+    assert (session["id"], session["user"], session["protocol"]) == (NAME, None, 4)
+    subscription = wait_for(lambda: (row := of_device(client, "subscriptions?kind=mqtt")) and row["filters"] and row)
+    assert subscription["filters"] == {"news/#": "1"} and subscription["connected"]
+    (kept,) = wait_for(lambda: client.items("retained?topic=news/*"))
+    assert (kept["topic"], kept["qos"], kept["withheld"]) == ("news/local", 1, "")
+
+    with Client(suite) as watching:
+        events = watching.events("retained?watch=1")
+        assert [row["topic"] for row in next(events)[1]["items"]] == ["news/local"]
+        assert client("DELETE", f"retained/{of('news/local')}").status == 204
+        assert next(events) == ("change", {"items": [], "removed": ["news/local"], "more": False})
+    assert client("DELETE", f"retained/{of('news/local')}").status == 404
+    assert client("DELETE", f"subscriptions/{of('no such')}").status == 404
+    assert client("DELETE", f"sessions/{of('no such')}").status == 404
+
+    device.disconnect()
+    wait_for(lambda: of_device(client, "sessions?connected=false"))
+    assert client("DELETE", f"sessions/{of(NAME)}").status == 204
+    assert of_device(client, "sessions") is None and of_device(client, "subscriptions") is None
+    audit = [json.loads(line) for line in (suite.data / "logs" / "audit.log").read_text().splitlines()]
+    assert sum(line["event"] == "audit.session.deleted" for line in audit) == 2
+
+
+def test_the_connection_of_an_mqtt_client_is_shown_and_closed(
+    client: Client, suite: Suite, device: mqtt.Client
+) -> None:
+    ended: list[Any] = []
+    device.on_disconnect = lambda *arguments: ended.append(arguments)
+    row = wait_for(lambda: of_device(client, "connections?protocol=mqtt"))
+    assert row["id"].endswith(NAME)
+    assert client("DELETE", f"connections/{of(row['id'])}").status == 204
+    wait_for(lambda: ended)
+
+
+def test_brokers_and_routers_and_links_have_totals_and_rates(client: Client, suite: Suite) -> None:
+    connection = BlockingConnection(suite.url, timeout=60)
+    sender = connection.create_sender("orders/late")
+    with Client(suite) as watching:
+        events = watching.events("brokers?watch=1&name=small-persisted-queue-0")
+        (before,) = next(events)[1]["items"]
+        for number in range(10):
+            sender.send(Message(f"{number}"))
+        while (row := next(events)[1]["items"][0])["totals"]["in"] < before["totals"]["in"] + 10:
+            pass
+        assert row["name"] == "small-persisted-queue-0"
+    wait_for(lambda: client.items("routers")[0]["totals"]["in"] >= 10)
+    (link,) = wait_for(lambda: client.items("links?address=orders/late&direction=in"))
+    wait_for(lambda: client.items("links?address=orders/late&direction=in")[0]["totals"]["accepted"] == 10)
+    assert link["rates"].keys() == link["totals"].keys()
+    receiver = connection.create_receiver("orders/late", credit=10)
+    for _ in range(10):
+        receiver.receive()
+        receiver.accept()
+    connection.close()
