@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Subscribers:
-    """Requests over the connection that `router()` returns; None: there is none now."""
+    """Requests over the connection that `router()` returns, or None without one."""
 
     def __init__(self, router: Callable[[], ControlConnection | None]) -> None:
         self._router = router

@@ -18,7 +18,7 @@ ADDRESSES = {
 
 @pytest.fixture(scope="package")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("console"), ADDRESSES, options=()) as suite:
+    with running(tmp_path_factory.mktemp("console"), ADDRESSES) as suite:
         suite.up()
         yield suite
         assert suite.down() == 0

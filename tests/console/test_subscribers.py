@@ -11,11 +11,26 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from enmasse.testing import Suite
+from enmasse.api.types import Subscription
+from enmasse.identity.permissions import Permissions
+from enmasse.identity.principal import Principal
+from enmasse.model.users import Granted, Permission
+from enmasse.testing import Suite, running
+from services.console.access import Caller
+from services.console.rest.subscribers import shown_subscription
 from tests.console.client import Client, of
+from tests.console.conftest import ADDRESSES
 from tests.kit.waiting import wait_for
 
 NAME = "a/device <b>"
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running(tmp_path_factory.mktemp("subscribers"), ADDRESSES, options=()) as suite:
+        suite.up()
+        yield suite
+        assert suite.down() == 0
 
 
 @pytest.fixture
@@ -96,3 +111,20 @@ def test_brokers_and_routers_and_links_have_totals_and_rates(client: Client, sui
         receiver.receive()
         receiver.accept()
     connection.close()
+
+
+def test_a_user_sees_its_own_and_what_its_permissions_cover() -> None:
+    allowed = Permission(effect="allow", operations=("view",), addresses=("news/#",))
+    rights = Permissions({"alice": Granted(permissions=(allowed,))}).rights(Principal("alice"))
+    alice = Caller("bearer", Principal("alice"), rights)
+
+    def seen(user: str | None, *filters: str) -> bool:
+        row = Subscription(
+            id="1", kind="mqtt", client="c", user=user, filters=dict.fromkeys(filters, "1"), depth=0, since=None,
+            brokers=[], connected=True,
+        )  # fmt: skip
+        return shown_subscription(alice, row) is not None
+
+    assert seen("bob", "news/local", "news/+/today") and seen("bob", "$share/group/news/#")
+    assert not seen("bob", "news/local", "orders") and not seen("bob", "#") and not seen(None)
+    assert seen("alice", "orders") and seen("alice")

@@ -52,7 +52,7 @@ def operations(parts: Parts) -> list[Operation]:
     )
     of_subscriptions: Listing[Subscription] = Listing(
         rows=subscriptions,
-        shown=_shown_subscription,
+        shown=shown_subscription,
         filters={
             "kind": lambda row: row.kind,
             "client": lambda row: row.client,
@@ -93,7 +93,7 @@ def operations(parts: Parts) -> list[Operation]:
         id, what = call.name("id"), f"subscription {call.name('id')[:200]!r}"
         await subscriptions.fresh()
         row = subscriptions.get(id)
-        if row is None or _shown_subscription(call.caller, row) is None:
+        if row is None or shown_subscription(call.caller, row) is None:
             raise unknown(what)
         if not _own(call.caller, row.user) and not _all(call.caller, "manage", row):
             raise RequestError("console.permission.denied", "this needs the permission `manage` on all its filters")
@@ -157,7 +157,8 @@ def _own(caller: Caller, user: str | None) -> bool:
     return user is not None and user == caller.name
 
 
-def _shown_subscription(caller: Caller, row: Subscription) -> Subscription | None:
+def shown_subscription(caller: Caller, row: Subscription) -> Subscription | None:
+    """Return the row if it is the caller's own, or if the caller may view everything that its filters match."""
     return row if _own(caller, row.user) or _all(caller, "view", row) else None
 
 
