@@ -15,6 +15,7 @@ from services.console.alone import Alone
 from services.console.api import Api, problems
 from services.console.bounds import Connections
 from services.console.configuration import Configuration
+from services.console.errors import RequestError
 from services.console.gate import Gate
 from services.console.listing import Lists
 from services.console.live import Live
@@ -62,8 +63,8 @@ class Web:
         application.add_routes(Api(self._parts).routes())
         application.add_routes(Pages().routes())
         self._runner = web.AppRunner(
-            application, access_log=None, logger=_silent, handle_signals=False, keepalive_timeout=60,
-            max_line_size=HEAD_BYTES, max_field_size=HEAD_BYTES, handler_cancellation=True, shutdown_timeout=2.0,
+            application, access_log=None, logger=_silent, handle_signals=False, handler_cancellation=True,
+            shutdown_timeout=2.0,
         )  # fmt: skip
 
     async def start(self) -> None:
@@ -79,7 +80,11 @@ class Web:
         """Return the protocol of a new connection."""
         server = self._runner.server
         assert server is not None
-        return self._connections.guarded(server())
+        peer = _Peer(
+            server, loop=asyncio.get_running_loop(), access_log=_silent, logger=_silent, keepalive_timeout=60,
+            max_line_size=HEAD_BYTES, max_field_size=HEAD_BYTES,
+        )  # fmt: skip
+        return self._connections.guarded(peer)
 
     async def close(self) -> None:
         """End all connections."""
@@ -99,7 +104,30 @@ class Web:
         return self._connections.metrics()
 
 
+class _Peer(web.RequestHandler):
+    """Protocol of a connection. What is no request, or too long for one, is answered with a problem, which repeats
+    nothing of it."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc, None)  # raises ConnectionError if an answer has begun
+        text = f"the request is not valid HTTP, or a line of its head has more than {HEAD_BYTES} bytes"
+        found = RequestError("console.request.invalid", text).answer()
+        if status >= 500:
+            found = RequestError("console.service.failed", "the request failed; try again").answer()
+        _set_headers(found)
+        found.force_close()
+        return found
+
+
 async def _headers(request: web.Request, response: web.StreamResponse) -> None:
+    _set_headers(response)
+
+
+def _set_headers(response: web.StreamResponse) -> None:
     """Set the headers that every answer has."""
     headers = response.headers
     headers["Server"] = "EnMasse"

@@ -6,6 +6,7 @@ Works with editors that rename over the file and with the symbolic links that Co
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 from collections.abc import Callable
@@ -22,6 +23,10 @@ POLL, POLL_CHANGED = 0.1, 0.05
 """
 
 Signature = tuple[int, ...] | str | None
+
+
+class _Unchanged(Exception):
+    """An edit that changes no byte."""
 
 
 class FilesDriver:
@@ -57,9 +62,12 @@ class FilesDriver:
             if before is None and file != USERS:
                 raise NotWritable(f"{file} is missing: put it back first, or what it held would be removed")
             sources = [Source(file, b"{}\n" if before is None else before)]
-            return edit(sources, file).get(file, sources[0].data)
+            texts = edit(sources, file)
+            if file not in texts:
+                raise _Unchanged  # a check makes no users.json: with that file everyone needs a login
+            return texts[file]
 
-        with locked(path.parent):
+        with locked(path.parent), contextlib.suppress(_Unchanged):
             edit_file(path, change)
 
     def close(self) -> None:

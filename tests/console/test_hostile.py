@@ -1,0 +1,116 @@
+"""Hostile requests: made from the OpenAPI document, and such as are no HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from enmasse.testing import Suite
+from tests.console.client import Client, of
+from tests.kit.waiting import wait_for
+
+EXAMPLES = 3
+"""For each operation."""
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+LEFT_OUT = ("/users", "/login", "/logout")
+"""Writing there takes anonymous access from the suite that others share."""
+
+
+def described(client: Client) -> dict[str, Any]:
+    """Return the OpenAPI document without what would not end, or lock out the others."""
+    document: dict[str, Any] = client("GET", "openapi.json").body
+    del document["security"], document["components"]["securitySchemes"]
+    for path, methods in list(document["paths"].items()):
+        for method, operation in list(methods.items()):
+            parameters = operation.get("parameters", ())
+            operation["parameters"] = [each for each in parameters if each["name"] != "watch"]
+            if method != "get" and any(each in path for each in LEFT_OUT):
+                del methods[method]
+    return document
+
+
+@pytest.fixture
+def kept(client: Client) -> Iterator[None]:
+    """Addresses and flavors are afterwards those that there were."""
+    before = {kind: _names(client, kind) for kind in ("addresses", "flavors")}
+    yield
+    for kind, names in before.items():
+        for name in _names(client, kind) - names:
+            assert client("DELETE", f"{kind}/{of(name)}", If_Match="*").status in (204, 404)
+    wait_for(lambda: all(_names(client, kind) == names for kind, names in before.items()))
+
+
+def _names(client: Client, kind: str) -> set[str]:
+    return {each["name"] for each in client.items(f"{kind}?limit=1000")}
+
+
+@pytest.mark.usefixtures("kept")
+def test_every_answer_is_one_that_the_document_describes(client: Client) -> None:
+    schema = schemathesis.openapi.from_dict(described(client))
+    schema.config.update(base_url=f"http://127.0.0.1:{client.port}")
+    tried = set()
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok), found
+        operation = found.ok()
+        tried.add(operation.label)
+        for mode in schemathesis.GenerationMode:
+
+            @given(case=operation.as_strategy(generation_mode=mode))
+            @settings(
+                max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )  # fmt: skip
+            def send(case: Any) -> None:
+                case.call_and_validate(checks=CHECKS)
+
+            with contextlib.suppress(Unsatisfiable):  # there is nothing that could be wrong in the request
+                send()
+    assert len(tried) > 20 and client("GET", "me").status == 200
+
+
+def test_a_check_of_users_makes_no_users(suite: Suite, client: Client) -> None:
+    """With users.json, also an empty one, everyone needs a login."""
+    checked = client("POST", "config", {"kind": "users", "set": {"ann": {"permissions": []}}})
+    assert checked.body["accepted"] and not (suite.config / "users.json").exists()
+    assert not client("POST", "config", {"kind": "users", "set": {"ann": {"nonsense": 1}}}).body["accepted"]
+    assert not (suite.config / "users.json").exists()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /api/v1/me?" + b"<script>" * 4096 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /api/v1/me HTTP/1.1\r\nHost: localhost\r\nX: <script>\x00\r\n\r\n",
+        b"GET /api/v1/me HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"<script>\r\n\r\n",
+    ],
+    ids=["long", "control character", "two lengths", "no HTTP"],
+)
+def test_what_is_no_request_gets_a_problem_that_repeats_nothing_of_it(sent: bytes, client: Client) -> None:
+    with socket.create_connection(("127.0.0.1", client.port), 60) as peer:
+        peer.sendall(sent)
+        answer = b"".join(iter(lambda: peer.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.") and b" 400 " in head.splitlines()[0]
+    assert b"application/problem+json" in head and b"X-Content-Type-Options: nosniff" in head
+    assert b"console.request.invalid" in body and b"script" not in answer
+
+
+def test_a_body_that_is_too_large_is_refused(client: Client) -> None:
+    reply = client("PUT", "addresses/new", b'{"type": "' + b"x" * (5 << 20) + b'"}')
+    assert (reply.status, reply.body["type"]) == (413, "/api/v1/problems/console.request.too-large")
+    assert client("GET", "me").status == 200
