@@ -25,6 +25,7 @@ COMMANDS = {
     "flavor": "List, show, add, change and remove flavors.",
     "config": "Check the files of a configuration.",
     "user": "Add, remove and check users and their permissions.",
+    "connection": "List, show and close connections of clients.",
     "subscription": "List, show and delete subscriptions and MQTT sessions.",
     "retained": "List and clear retained messages.",
     "mqtt": "List and disconnect MQTT clients.",

@@ -51,6 +51,12 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse user allow alice send,recv 'orders/#'", ""),
         ("enmasse user check alice send orders/eu", ""),
     ],
+    "connection": [
+        ("enmasse connection list", ""),
+        ("enmasse connection list --refused", "which clients were refused or closed, and why"),
+        ("enmasse connection show router-0/7", ""),
+        ("enmasse connection close router-0/7", "the client may connect again"),
+    ],
     "subscription": [
         ("enmasse subscription list", ""),
         ("enmasse subscription delete mqtt.thermo --force", "with its messages"),

@@ -1,4 +1,5 @@
-"""The running suite over HTTP: small blocking requests to the supervisor, which answers also without the console."""
+"""The running suite over HTTP: small blocking requests to the supervisor, which answers also without the console, and
+to the console."""
 
 from __future__ import annotations
 
@@ -27,9 +28,17 @@ class NotAllowed(NotRunning):
     """A suite runs, but this user cannot read the operator's secret."""
 
 
-def request(offset: int, method: str, path: str, body: Any = None, timeout: float = ANSWER_SECONDS) -> tuple[int, Any]:
-    """(HTTP status, decoded JSON), asked with the operator's secret. Raises NotRunning."""
-    return _exchange(offset, method, path, body, timeout, operator_secret(offset, timeout))
+def request(
+    offset: int,
+    method: str,
+    path: str,
+    body: Any = None,
+    timeout: float = ANSWER_SECONDS,
+    port: int = ADMIN_PORT,
+) -> tuple[int, Any]:
+    """(HTTP status, decoded JSON), asked with the operator's secret. `port`: HTTP_PORT is the console's. Raises
+    NotRunning."""
+    return _exchange(offset, method, path, body, timeout, operator_secret(offset, timeout), port)
 
 
 def operator_secret(offset: int, timeout: float = ANSWER_SECONDS) -> str:
@@ -59,13 +68,13 @@ def _secret(info: dict[str, Any]) -> str:
 
 
 def _exchange(
-    offset: int, method: str, path: str, body: Any, timeout: float, secret: str | None = None
+    offset: int, method: str, path: str, body: Any, timeout: float, secret: str | None = None, port: int = ADMIN_PORT
 ) -> tuple[int, Any]:
-    """(HTTP status, decoded JSON). Raises NotRunning.
+    """(HTTP status, decoded JSON; None: no body). Raises NotRunning.
 
     HTTP/1.0 by hand: http.client costs each command 32 ms and 3.4 MiB to import, aiohttp 250 ms and 14 MiB.
     """
-    port = ADMIN_PORT + offset
+    port += offset
     content = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n"
     if secret is not None:
@@ -81,7 +90,7 @@ def _exchange(
         protocol, status, *_ = front.split(b" ", 2)
         if not protocol.startswith(b"HTTP/"):
             raise ValueError("that is not HTTP")
-        return int(status), json.loads(rest)
+        return int(status), json.loads(rest) if rest else None
     except ConnectionRefusedError:
         raise NotRunning(
             f"EnMasse is not running: nothing listens on 127.0.0.1:{port}. "

@@ -1,0 +1,83 @@
+"""`enmasse connection list|show|close`: the connections of clients, from the API of the console."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from enmasse.cli.common import port_offset
+
+
+@click.group(name="connection", short_help="List, show and close connections of clients.")
+def command() -> None:
+    """List, show and close connections of clients, of AMQP and of MQTT.
+
+    Exit status 0: done. 1: refused, with the reason on stderr. 4: no suite is running, or its console does not answer.
+    """
+
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+
+
+@command.command("list")
+@click.option("--refused", is_flag=True, help="Show refusals and closed connections instead, newest first.")
+@_as_json
+@port_offset
+def list_(refused: bool, as_json: bool, offset: int) -> None:
+    """List the connections: client, user, protocol, host, links, messages a second."""
+    from enmasse.cli.console import items
+    from enmasse.cli.tables import age, print_json, print_table
+
+    found = items(offset, "events?sort=-time" if refused else "connections")
+    if as_json:
+        print_json({"items": found})
+    elif refused:
+        of_events = ("for", "kind", "condition", "description", "address", "user", "client", "from", "times")
+        events = [
+            (age(it["time"]), it["kind"], it["condition"], it["description"], it["address"], it["user"], it["client"],
+             it["peer"], it["count"])
+            for it in found
+        ]  # fmt: skip
+        print_table(of_events, events, "no client was refused")
+    else:
+        titles = ("connection", "client", "user", "protocol", "from", "tls", "links", "in/s", "out/s", "for")
+        rows = [
+            (it["id"], it["container"], it["user"], it["protocol"], it["peer"], it["tls"], it["links"],
+             it["rates"]["in"], it["rates"]["out"], age(it["since"] or ""))
+            for it in found
+        ]  # fmt: skip
+        print_table(titles, rows, "no client is connected")
+
+
+@command.command("show")
+@click.argument("id_", metavar="ID")
+@_as_json
+@port_offset
+def show(id_: str, as_json: bool, offset: int) -> None:
+    """Show a connection with its links."""
+    from enmasse.cli.console import ask, path
+    from enmasse.cli.tables import print_json, print_table, printable
+
+    found: dict[str, Any] = ask(offset, "GET", path("connections", id_))
+    links = ask(offset, "GET", path("connections", id_, "links"))["items"]
+    if as_json:
+        print_json({"connection": found, "links": links})
+        return
+    click.echo(printable(id_))
+    for name in ("container", "user", "protocol", "peer", "tls", "component", "since"):
+        if found[name]:
+            click.echo(f"  {name}: {printable(str(found[name]))}")
+    rows = [(it["direction"], it["address"], it["name"], it["credit"], it["unsettled"]) for it in links]
+    print_table(("direction", "address", "link", "credit", "unsettled"), rows)
+
+
+@command.command("close")
+@click.argument("id_", metavar="ID")
+@port_offset
+def close(id_: str, offset: int) -> None:
+    """Close a connection. The client may connect again."""
+    from enmasse.cli.console import ask, path
+
+    ask(offset, "DELETE", path("connections", id_))
+    click.echo(f"closed {id_}")
