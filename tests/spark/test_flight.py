@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +118,46 @@ def test_a_server_that_is_gone_fails_the_task_with_a_sentence(server: SpoolServe
     server.shutdown()
     with pytest.raises(SpoolError, match=r'the range 0\.\.5 of the spool cannot be read .* "flightHost"'):
         messages(server.endpoint, 0, 5)
+
+
+SERVING = """
+import pickle
+import sys
+import threading
+from pathlib import Path
+from enmasse.spark import flight, segment
+segment.CHUNK_BYTES = 500
+chunks = flight.spool_chunks
+def stopping(*span):
+    for n, chunk in enumerate(chunks(*span)):
+        if n == 3:
+            threading.Event().wait()
+        yield chunk
+flight.spool_chunks = stopping
+sys.stdout.buffer.write(pickle.dumps(flight.SpoolServer(Path(sys.argv[1]), "127.0.0.1").endpoint))
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+def test_a_server_that_is_killed_while_it_sends_gives_no_range_that_is_short(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task fails, and Spark runs it again, with the next driver's server."""
+    monkeypatch.setattr(flying, "PAUSE", 0.01)
+    command = [sys.executable, "-c", SERVING, str(spool)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        endpoint = pickle.load(process.stdout)
+        found: list[bytes] = []
+        with pytest.raises(SpoolError, match=r"the range 0\.\.200 of the spool cannot be read"):
+            for chunk in fetched(endpoint, 0, 200):
+                process.kill()
+                process.wait()
+                found += [record.message for record in chunk.records()]
+    assert found and found == MESSAGES[: len(found)]
+    with SpoolServer(spool, "127.0.0.1") as following:
+        assert messages(following.endpoint, 0, 200) == MESSAGES
 
 
 def test_many_executors_read_at_once(server: SpoolServer) -> None:
