@@ -14,12 +14,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 OURS = {"enmasse", "services", "charts", "demo", "tests", "benchmarks"}
 EXTRAS = {
-    "enmasse/spark": {"spark"},
+    "enmasse/spark": {"spark", "delta", "models", "charts"},
     "enmasse/kubernetes": {"kubernetes"},
     "enmasse/stores/redis.py": {"redis"},
-    "demo": {"dev", "spark"},
-    "benchmarks": {"dev", "spark"},
-    "tests": {"dev", "spark", "kubernetes", "redis"},
+    "demo": {"dev", "spark", "charts"},
+    "benchmarks": {"dev", "spark", "charts"},
+    "tests": {"dev", "spark", "delta", "models", "charts", "kubernetes", "redis"},
 }
 """Folder or file: extras whose packages it may import, in addition to the dependencies."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -105,7 +105,8 @@ def test_a_stream_has_a_snapshot_and_then_what_changes(suite: Suite, client: Cli
     seen = dict.fromkeys(["orders-new"], "")
     while seen["orders-new"] != "Active":
         name, data = next(events)
-        assert name == "change" and {each["name"] for each in data["items"]} <= {"orders-new"}
+        names = {each["name"] for each in data["items"]}  # of the others traffic of earlier tests may change
+        assert name == "change" and names <= {"orders", "orders/late", "orders-new"}
         seen.update({each["name"]: each["phase"] for each in data["items"]})
     suite.edit("addresses.json", {}, remove=["orders-new", "other"])
     while "orders-new" not in data["removed"]:
