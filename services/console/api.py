@@ -14,11 +14,21 @@ from services.console.errors import STATUSES, RequestError
 from services.console.openapi import PREFIX, document
 from services.console.operations import Call, Operation
 from services.console.parts import Parts
-from services.console.rest import addresses, connections, flavors, infrastructure, logins, subscribers, suite, users
+from services.console.rest import (
+    addresses,
+    connections,
+    flavors,
+    infrastructure,
+    logins,
+    messages,
+    subscribers,
+    suite,
+    users,
+)
 
 FIRST_SECONDS = 10.0
 """For the first snapshots of configserv."""
-MODULES = (addresses, connections, subscribers, flavors, users, suite, infrastructure, logins)
+MODULES = (addresses, messages, connections, subscribers, flavors, users, suite, infrastructure, logins)
 _HTTP: dict[int, Callable[[str], RequestError]] = {
     404: lambda reason: RequestError("console.resource.unknown", reason),
     405: lambda reason: RequestError("console.method.unknown", reason),

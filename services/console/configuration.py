@@ -117,6 +117,10 @@ class Configuration:
                 return place.broker, endpoint
         return None
 
+    def brokers_of(self, address: str) -> list[str]:
+        """Return the names of the brokers that have messages of an address, draining ones too."""
+        return sorted(place.broker for place in self._placements.get(AddressName(address), ()))
+
     def owner_of(self, wire: str) -> tuple[str, str] | None:
         """Return the address that a name on the wire belongs to, and its type: itself, or the topic above it."""
         found = self._owners.get(wire)

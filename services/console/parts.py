@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from services.console.configuration import Configuration
 from services.console.gate import Gate
+from services.console.jobs import Jobs
 from services.console.listing import Lists
 from services.console.live import Live
 from services.console.login import Passwords
@@ -24,3 +25,4 @@ class Parts:
     live: Live
     subscribers: Subscribers
     supervisor: Supervisor | None
+    jobs: Jobs

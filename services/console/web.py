@@ -17,6 +17,7 @@ from services.console.bounds import Connections
 from services.console.configuration import Configuration
 from services.console.errors import RequestError
 from services.console.gate import Gate
+from services.console.jobs import Jobs
 from services.console.listing import Lists
 from services.console.live import Live
 from services.console.login import Passwords
@@ -48,7 +49,7 @@ class Web:
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
         subscribers = Subscribers(lambda: live.router.connection)
         live = Live(configuration, config.router, config.name, credential, subscribers)
-        self._parts = Parts(configuration, gate, passwords, Lists(gate.holds), live, subscribers, supervisor)
+        self._parts = Parts(configuration, gate, passwords, Lists(gate.holds), live, subscribers, supervisor, Jobs())
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,6 +94,7 @@ class Web:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._parts.jobs.close()
         await self._parts.live.close()
         self._parts.passwords.close()
         if self._parts.supervisor is not None:

@@ -212,3 +212,21 @@ def test_the_suites_paths_are_for_those_that_may_view_everything(suite: Suite, l
     with Client(suite) as client:
         assert client.at("GET", "/api/status").status == 401
         assert client("GET", "me", **suite.operator_headers).body["how"] == "operator"
+
+
+def test_messages_are_moved_only_by_those_who_manage_both_queues(log_in: Any) -> None:
+    root, ann, bob, eve = map(log_in, ("root", "ann", "bob", "eve"))
+    one, two, secret = (f"addresses/{of(name)}" for name in ("a/one", "a/two", "b/secret"))
+    wait_for(lambda: root("GET", f"{one}/messages").status == 200)
+    for who in (ann, bob, eve):
+        for path in ("messages", "purge", "redrive", "move", "remove"):
+            method = "GET" if path == "messages" else "POST"
+            body = None if path == "messages" else {"to": "a/one"} if path == "move" else {}
+            assert who(method, f"{secret}/{path}", body).status == 404, path
+    assert ann("POST", f"{one}/move", {"to": "b/secret"}).status == 404
+    assert ann("POST", f"{one}/move", {"to": "a/two"}).status == 403
+    assert ann("POST", f"{two}/purge", {}).status == 403
+    assert bob("POST", f"{one}/messages", {"body": "x"}).status == 404
+    job = root("POST", f"{secret}/purge", {}).body["id"]
+    assert ann("GET", f"jobs/{job}").status == 404 and ann("DELETE", f"jobs/{job}").status == 404
+    assert job not in json.dumps(ann("GET", "jobs").body) and job in json.dumps(root("GET", "jobs").body)

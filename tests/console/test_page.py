@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ PLACES = {
 }  # fmt: skip
 QUEUE = {"type": "queue", "flavor": "small-persisted-queue"}
 ADDRESSES: dict[str, Any] = {
-    "orders": {**QUEUE, "deadLetter": "failed"},
+    "orders": {**QUEUE, "deadletter": "failed"},
     "failed": QUEUE,
     "plain": QUEUE,
     "sensors": {"type": "topic", "flavor": "small-persisted-topic"},
@@ -227,3 +228,31 @@ def test_a_user_logs_in_sees_only_what_it_may_and_is_sent_back_when_the_session_
         expect(page.get_by_label("Password")).to_be_visible()
         console.close()
         assert suite.down() == 0
+
+
+def test_dead_letters_show_their_reason_and_go_back_to_where_they_came_from(suite: Suite, console: Console) -> None:
+    send(suite, "orders", "first", "second")
+    done = suite.command("receive", "orders", "--count", "2", "--reject", "--port-offset", str(suite.offset))
+    assert done.returncode == 0, done.stderr
+    page = console.open("addresses/failed", "failed")
+    rows = page.get_by_role("region", name="Messages").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("rejected")
+    console.picture("console-dead-letters")
+    page.get_by_role("button", name="Redrive all").click()
+    page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    expect(page.get_by_text("Redriven: 2 messages.")).to_be_visible()
+    done = suite.command("receive", "orders", "--count", "2", "--port-offset", str(suite.offset))
+    assert sorted(done.stdout.split()) == ["first", "second"]
+
+
+def test_purge_asks_for_the_name_and_removes_everything(suite: Suite, console: Console) -> None:
+    send(suite, "failed", "one", "two")
+    page = console.open("addresses/failed", "failed")
+    page.get_by_role("button", name="Purge").click()
+    confirm = page.get_by_role("dialog").get_by_role("button", name="Purge")
+    expect(confirm).to_be_disabled()
+    page.get_by_role("dialog").get_by_label("to confirm").fill("failed")
+    confirm.click()
+    expect(page.get_by_text(re.compile(r"Purged: [0-9]+ messages[.]"))).to_be_visible()
+    expect(page.get_by_text("The queue is empty.")).to_be_visible()

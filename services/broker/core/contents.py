@@ -11,7 +11,7 @@ from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.exclusions import Exclusions
 from services.broker.core.jobs import PORTION
 from services.broker.core.ledger import QueueTotals
-from services.broker.core.order import MessageOrder, anyone
+from services.broker.core.order import Cursor, MessageOrder, anyone
 from services.broker.core.queue_host import ContentsHost
 from services.broker.core.stored_message import STORED, StoredMessage
 from services.broker.core.times import Expiries, Schedule
@@ -76,12 +76,17 @@ class Contents(QueueTotals, ABC):
 
     # -- taking out ----------------------------------------------------------------------------------------------------
     def take(
-        self, count: int, chosen: Callable[[StoredMessage], bool], worth: Callable[[Slice], bool] = anyone
+        self,
+        count: int,
+        chosen: Callable[[StoredMessage], bool],
+        worth: Callable[[Slice], bool] = anyone,
+        cursor: Cursor | None = None,
     ) -> Iterator[tuple[int, list[StoredMessage]]]:
         """Take out the waiting and scheduled messages that are chosen. Yield, of up to `count` at a time, how many were
         looked at and those taken out: the caller ends these, or puts them back, before the next portion. `worth`: of a
-        slice of the backlog, whether it may hold such messages."""
-        cursor, ids = self.order.start(), self.schedule.ids()
+        slice of the backlog, whether it may hold such messages. `cursor`: only waiting ones behind it."""
+        ids = self.schedule.ids() if cursor is None else []
+        cursor = cursor or self.order.start()
         while portion := self.order.look(cursor, count, worth):
             yield len(portion), self.order.take([message for message in portion if chosen(message)])
         for start in range(0, len(ids), count):

@@ -14,7 +14,7 @@ from services.broker.core.contents import C
 from services.broker.core.dispatcher import Dispatcher
 from services.broker.core.jobs import MANY, Work
 from services.broker.core.ledger import UNLIMITED
-from services.broker.core.order import anyone
+from services.broker.core.order import Cursor, anyone
 from services.broker.core.queue_host import QueueHost
 from services.broker.core.stored_message import STORED, StoredMessage
 
@@ -94,11 +94,11 @@ class Disposal(Generic[C]):
         expiries.look_on(0 if self._dispatcher.stalled else nearest, now)
 
     # -- on request ----------------------------------------------------------------------------------------------------
-    def remove(self, chosen: Callable[[StoredMessage], bool]) -> Work[int]:
-        """Remove the messages that are chosen from those that wait, and return their number; messages that are being
-        delivered stay."""
+    def remove(self, chosen: Callable[[StoredMessage], bool], cursor: Cursor | None = None) -> Work[int]:
+        """Remove the messages that are chosen from those that wait (behind the cursor), and return their number;
+        messages that are being delivered stay."""
         count = 0
-        for looked, taken in self._queue.take(MANY if chosen is anyone else jobs.PORTION, chosen):
+        for looked, taken in self._queue.take(MANY if chosen is anyone else jobs.PORTION, chosen, cursor=cursor):
             count += self._queue.finish_all(taken)
             yield looked
             if self._queue.deleted:
@@ -116,13 +116,14 @@ class Disposal(Generic[C]):
         how: Callable[[C, StoredMessage], bool],
         chosen: Callable[[StoredMessage], bool] = anyone,
         worth: Callable[[Slice], bool] = anyone,
+        cursor: Cursor | None = None,
     ) -> Work[int]:
-        """Take out messages and give them to `how`, until one of them cannot be read: that one and those behind it
-        stay in the queue. Return the number of those of which `how` was true. Raises what `how` raises, after the
-        messages were put back."""
+        """Take out messages (behind the cursor) and give them to `how`, until one of them cannot be read: that one and
+        those behind it stay in the queue. Return the number of those of which `how` was true. Raises what `how` raises,
+        after the messages were put back."""
         queue, dispatcher = self._queue, self._dispatcher
         count = 0
-        for looked, taken in queue.take(jobs.PORTION, chosen, worth):
+        for looked, taken in queue.take(jobs.PORTION, chosen, worth, cursor):
             for at, message in enumerate(taken):
                 if dispatcher.stalled:
                     dispatcher.reinsert(taken[at:])

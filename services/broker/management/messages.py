@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, PROPERTIES
+import msgspec
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.scan import DATA, MESSAGE_ANNOTATIONS, PROPERTIES
 from services.broker.core import errors
 from services.broker.core.broker import Broker
-from services.broker.core.death import Death, Reason
+from services.broker.core.death import ANNOTATION, Death, Reason
 from services.broker.core.dispatcher import Unreadable
 from services.broker.core.errors import BrokerError
-from services.broker.core.front import readable
-from services.broker.core.jobs import Work
+from services.broker.core.front import ORIGINAL_ADDRESS, readable, sections_of
+from services.broker.core.jobs import MANY, PORTION, Work
 from services.broker.core.order import anyone
 from services.broker.core.queue import Queue
 from services.broker.core.stalls import remedy
@@ -26,6 +30,8 @@ T = TypeVar("T")
 
 one = Operations()
 MAX_LISTED = 200  # messages that one answer shows, as Artemis' management-browse-page-size
+MAX_BROWSED = 8 << 20  # bytes of messages in one answer
+CONSTRUCTOR = 8  # bytes before the content of a body: section, type, length
 
 
 # -- which messages ----------------------------------------------------------------------------------------------------
@@ -164,19 +170,133 @@ def _ended(c: Context, q: Queue, id: int, how: Callable[[Queue, StoredMessage], 
 
 @one.add("retryMessages")
 def retry_messages(c: Context, q: Queue) -> Work[int]:
-    """Dead letters go back to the queue their annotation names, if it still exists."""
+    """Dead letters go back to the queue they came from, if it still exists."""
+    back = partial(_back, c)
+    return _finished(q, q.disposal.dispose(back, lambda message: _home(c, q, message) is not None))
 
-    def home(message: StoredMessage) -> Queue | None:
-        payload = _load(c.broker, q, message)
-        annotations = readable(payload, MESSAGE_ANNOTATIONS) if payload is not None else None
-        name = annotations.get("x-opt-ORIG-QUEUE") if isinstance(annotations, dict) else None
-        return c.broker.catalogue.queues.get(name) if isinstance(name, str) else None
 
-    def back(q: Queue, message: StoredMessage) -> bool:
-        queue = home(message)
-        return queue is not None and _move(c, queue, q, message)
+def _home(c: Context, q: Queue, message: StoredMessage) -> Queue | None:
+    """Return the queue that a dead letter came from: of its annotations for Artemis' clients, unless it was moved
+    since it died."""
+    payload = _load(c.broker, q, message)
+    annotations = readable(payload, MESSAGE_ANNOTATIONS) if payload is not None else None
+    if not isinstance(annotations, dict):
+        return None
+    name = annotations.get("x-opt-ORIG-QUEUE")
+    death = annotations.get(ANNOTATION)
+    source = death.get("source") if isinstance(death, dict) else None
+    if source is not None and source != annotations.get(ORIGINAL_ADDRESS):
+        name = source
+    return c.broker.catalogue.queues.get(name) if isinstance(name, str) else None
 
-    return _finished(q, q.disposal.dispose(back, lambda message: home(message) is not None))
+
+def _back(c: Context, q: Queue, message: StoredMessage) -> bool:
+    queue = _home(c, q, message)
+    return queue is not None and queue is not q and _move(c, queue, q, message)
+
+
+# -- in portions: progress, and an end in between, for the console -----------------------------------------------------
+class Portion(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of an operation on messages. `ids`: these; None: waiting ones that the `filter` takes, behind the `cursor`.
+    `most`: messages that are looked at, about; `limit`: that are dealt with. `to`: queue of a move; `sources`:
+    addresses to which redrive may send, None: any."""
+
+    operation: Literal["remove", "move", "redrive"]
+    ids: list[int] | None = None
+    filter: str = ""
+    to: str = ""
+    sources: list[str] | None = None
+    cursor: tuple[int, int, int] | None = None
+    most: int = MANY
+    limit: int | None = None
+
+
+@one.add("workOnMessages", "o")
+def work_on_messages(c: Context, q: Queue, order: dict[str, Any]) -> Work[list[Any]]:
+    """Remove, move or redrive messages (`Portion`). Return how many, and the cursor with which the work continues;
+    null: this was the last portion."""
+    portion = msgspec.convert(order, Portion)
+    how, chosen = _how(c, q, portion), _chosen(c.broker, q, portion.filter)
+    return _finished(q, _several(c, q, portion, how, chosen))
+
+
+def _how(c: Context, q: Queue, portion: Portion) -> Callable[[Queue, StoredMessage], bool]:
+    if portion.operation == "redrive":
+        return partial(_back, c)
+    if portion.operation == "remove":
+        return _end
+    other = c.broker.catalogue.queues.get(portion.to)
+    if other is None:
+        raise errors.no_queue(portion.to)
+    if other is q:
+        raise BrokerError(f"the messages are in queue {q.name} already", "amqp:not-allowed")
+    return partial(_move, c, other)
+
+
+def _end(q: Queue, message: StoredMessage) -> bool:
+    q.finish(message)
+    return True
+
+
+def _several(
+    c: Context,
+    q: Queue,
+    portion: Portion,
+    how: Callable[[Queue, StoredMessage], bool],
+    chosen: Callable[[StoredMessage], bool],
+) -> Work[list[Any]]:
+    done = wanted = 0
+
+    def fits(message: StoredMessage) -> bool:
+        nonlocal wanted
+        if portion.limit is not None and wanted >= portion.limit:
+            return False
+        if portion.operation == "redrive":
+            home = _home(c, q, message)
+            if home is None or (portion.sources is not None and home.address.name not in portion.sources):
+                return False
+        fit = chosen(message)
+        wanted += fit
+        return fit
+
+    def counted(q: Queue, message: StoredMessage) -> bool:
+        nonlocal done
+        dealt = how(q, message)
+        done += dealt
+        return dealt
+
+    if portion.ids is not None:
+        for id in portion.ids:
+            message = None if q.dispatcher.stalled else q.take_one(id)
+            if message is not None and fits(message):
+                counted(q, message)
+            elif message is not None:
+                q.dispatcher.reinsert([message])
+            yield 1
+        cursor = None
+    else:
+        cursor = q.order.start()
+        if portion.cursor is not None:
+            cursor.priority, cursor.seen, cursor.last = portion.cursor
+        everything = portion.operation == "remove" and not portion.filter and portion.limit is None
+        work = q.disposal.remove(anyone, cursor) if everything else q.disposal.dispose(counted, fits, cursor=cursor)
+        looked, ended = 0, True
+        for some in work:
+            looked += some
+            done += some if everything else 0
+            yield some
+            if looked >= portion.most or wanted == portion.limit:
+                ended = False
+                break
+        work.close()
+        q.dispatcher.settle_mode()
+        if ended or wanted == portion.limit:
+            cursor = None
+    c.broker.removed_some()
+    c.broker.ask_commit(True)
+    if q.dispatcher.stalled:
+        raise BrokerError(f"a message of queue {q.name} cannot be read now: see the log of the broker")
+    return [done, None if cursor is None else [cursor.priority, cursor.seen, cursor.last]]
 
 
 # -- looking at them ---------------------------------------------------------------------------------------------------
@@ -232,3 +352,54 @@ def browse_page(c: Context, q: Queue, page: int, page_size: int) -> Work[str]:
     """Return a page of waiting messages; pages count from 1."""
     size = max(1, min(page_size, MAX_LISTED))
     return _finished(q, _listed(c, q, None, max(0, page - 1) * size, size))
+
+
+@one.add("browseMessages", "iii")
+def browse_messages(c: Context, q: Queue, after: int, limit: int, most: int) -> Work[str]:
+    """Return waiting messages in the order of arrival, those with ids above `after`: {"messages", "more"}. `most`:
+    bytes of a body; longer ones are cut."""
+    return _finished(q, _browsed(c.broker, q, after, max(1, min(limit, MAX_LISTED)), max(0, most)))
+
+
+def _browsed(broker: Broker, q: Queue, after: int, limit: int, most: int) -> Work[str]:
+    cursor = q.order.start()
+    cursor.after = cursor.seen = after
+    ids: list[int] = []
+    while portion := q.order.look(cursor, PORTION):
+        ids = sorted([*ids, *(message.id for message in portion)])[: limit + 1]
+        if q.order.levels is None and len(ids) > limit:
+            break  # one priority: the order of delivery is that of arrival
+        yield len(portion)
+    rows: list[dict[str, Any]] = []
+    size, more = 0, len(ids) > limit
+    for id in ids[:limit]:
+        message = q.order.find(id)
+        payload = None if message is None else _load(broker, q, message)
+        if message is None or payload is None:
+            continue
+        row = _shown(broker, q, message, payload, most)
+        size += len(row["payload"])
+        if rows and size > MAX_BROWSED:
+            more = True
+            break
+        rows.append(row)
+        yield 1
+    return msgspec.json.encode({"messages": rows, "more": more}).decode()
+
+
+def _shown(broker: Broker, q: Queue, message: StoredMessage, payload: bytes, most: int) -> dict[str, Any]:
+    try:
+        body = sections_of(payload).begin(DATA)
+    except AmqpError:
+        body = 0
+    return {
+        "id": message.id,
+        "size": message.size,
+        "durable": bool(message.flags & DURABLE),
+        "priority": message.flags >> PRIORITY_SHIFT,
+        "expires": broker.to_wall(message.expires),
+        "attempts": q.attempts.get(message.id, 0),
+        "body": body,
+        "cut": len(payload) > body + most + CONSTRUCTOR,
+        "payload": base64.b64encode(payload[: body + most + CONSTRUCTOR]).decode(),
+    }

@@ -33,7 +33,7 @@ MAX_TEXT = 1000  # characters of a field of an audit event
 DESTRUCTIVE = frozenset(
     {
         "closeConnectionWithID", "deleteAddress", "destroyQueue", "expireMessage", "expireMessages",
-        "moveMessages", "purge", "removeAllMessages", "removeMessage", "removeMessages",
+        "moveMessages", "purge", "removeAllMessages", "removeMessage", "removeMessages", "workOnMessages",
     }
 )  # fmt: skip
 """Operations that auditors want to see. Those of subserv are not: queues of sessions end with the sessions."""

@@ -1,0 +1,118 @@
+"""Jobs: work on many messages, which continues after the answer to its request."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from enmasse import log, process
+from enmasse.api.types import Job
+from services.console.errors import RequestError
+from services.console.traffic import moment
+
+KEPT = 1000
+"""Jobs that are remembered, the newest."""
+MOST = 16
+"""Jobs under way at a time."""
+AT_ONCE = 0.5
+"""Seconds in which a job may end before its request is answered."""
+
+
+class Running:
+    """A job, as its work sees it. `done`: messages so far, set by the work; it ends soon when `stopped`."""
+
+    def __init__(self, first: Job) -> None:
+        self.done = 0
+        self.stopped = False
+        self.error: RequestError | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.first = first
+        self._ended = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the work continues."""
+        return not self._ended
+
+    def end(self) -> None:
+        """Note that the work has ended."""
+        self._ended = True
+
+    @property
+    def now(self) -> Job:
+        """Return its present state."""
+        job = self.first
+        state: Literal["running", "done", "failed", "cancelled"] = "running"
+        if not self.is_running:
+            state = "failed" if self.error is not None else "cancelled" if self.stopped else "done"
+        detail = "" if self.error is None else self.error.detail
+        return Job(
+            id=job.id, address=job.address, operation=job.operation, state=state,
+            done=self.done, total=job.total, detail=detail, user=job.user, started=job.started,
+        )  # fmt: skip
+
+
+class Jobs:
+    """The jobs of this console. They end with it: what a broker has done by then stays done."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._prefix = secrets.token_hex(4)
+        self._jobs: dict[str, Running] = {}
+
+    def all(self) -> list[Running]:
+        """Return the jobs, oldest first."""
+        return list(self._jobs.values())
+
+    def get(self, id: str) -> Running | None:
+        """Return a job."""
+        return self._jobs.get(id)
+
+    async def begin(
+        self, job: Job, work: Callable[[Running], Awaitable[None]], ended: Callable[[Job], None]
+    ) -> Running:
+        """Begin work, and wait a moment for its end. `job` gets its id here. Raises RequestError if too many are under
+        way, or if it failed before it did anything."""
+        if sum(each.is_running for each in self._jobs.values()) >= MOST:
+            raise RequestError("console.service.unavailable", f"{MOST} jobs are under way; try again later")
+        id = f"{self._prefix}-{next(self._numbers)}"
+        running = Running(
+            Job(
+                id=id, address=job.address, operation=job.operation, state="running", total=job.total, user=job.user,
+                started=moment(time.time()) or "",
+            )
+        )  # fmt: skip
+        self._jobs[id] = running
+        while len(self._jobs) > KEPT:
+            oldest = next(key for key, each in self._jobs.items() if not each.is_running)
+            del self._jobs[oldest]
+        running.task = process.spawn(self._run(running, work, ended), "job")
+        await asyncio.wait([running.task], timeout=AT_ONCE)
+        if running.error is not None and not running.done:
+            raise running.error
+        return running
+
+    async def _run(
+        self, running: Running, work: Callable[[Running], Awaitable[None]], ended: Callable[[Job], None]
+    ) -> None:
+        try:
+            await work(running)
+        except RequestError as error:
+            running.error = error
+        except Exception:
+            log.get().exception("console.request.failed", path=running.first.operation)
+            running.error = RequestError("console.service.failed", "the log of the console has the reason")
+        finally:
+            running.end()
+            ended(running.now)
+
+    async def close(self) -> None:
+        """Stop all."""
+        tasks = [each.task for each in self._jobs.values() if each.task is not None and not each.task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,308 @@
+"""Messages of queues, by management of the brokers that have them: looking, and work on many in portions."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import codecs
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from enmasse import log
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.message import AmqpValue
+from enmasse.amqp.message import Message as AmqpMessage
+from enmasse.amqp.types import Described
+from enmasse.api.types import Death, Job, Message, NewMessage
+from enmasse.control import Artemis, ControlError, RequestFailed
+from services.console import jobs
+from services.console.errors import RequestError
+from services.console.live import Live
+from services.console.traffic import moment
+
+SECONDS = 30.0
+"""For an answer of a broker, or the outcome of a message."""
+PORTION = 2000
+"""Messages that a broker looks at before the console asks for more."""
+IDS = 200
+"""Messages by id in one request."""
+Encoding = Literal["utf-8", "base64"]
+EMPTY = b"\x00\x53\x77\x40"
+"""A body of null."""
+
+
+class Place(NamedTuple):
+    """A message: its broker, and its id there. As text `ID@BROKER`; 0: before all of the broker."""
+
+    broker: str
+    id: int
+
+    @classmethod
+    def read(cls, text: str) -> Place:
+        """Return the place that a text states. Raises RequestError."""
+        id, _, broker = text.partition("@")
+        if not id.isascii() or not id.isdigit() or len(id) > 18 or not broker:
+            raise RequestError("console.request.invalid", f"{text[:100]!r} is not an id of a message")
+        return cls(broker, int(id))
+
+    def __str__(self) -> str:
+        return f"{self.id}@{self.broker}"
+
+
+class Order(NamedTuple):
+    """Work on messages of the queue `address`. `ids` None: those that the `selector` takes. `sources`: addresses to
+    which redrive may send; None: any."""
+
+    address: str
+    operation: Literal["purge", "remove", "move", "redrive"]
+    ids: Sequence[Place] | None = None
+    selector: str = ""
+    limit: int | None = None
+    to: str = ""
+    sources: Sequence[str] | None = None
+
+
+@asynccontextmanager
+async def _management(live: Live, broker: str) -> AsyncIterator[Artemis]:
+    node = live.brokers.get(broker)
+    if node is None or node.connection is None:
+        raise RequestError("console.service.unavailable", f"the broker {broker} is not reached; try again")
+    try:
+        management = await Artemis(node.connection, timeout=SECONDS).opened()
+    except ControlError as error:
+        raise _failed(broker, error) from None
+    try:
+        yield management
+    except ControlError as error:
+        raise _failed(broker, error) from None
+    finally:
+        management.close()
+
+
+def _failed(broker: str, error: ControlError) -> RequestError:
+    reason = error.description or str(error)
+    if "AMQ229069" in reason:
+        return RequestError("console.change.refused", f"the broker {broker} has no management for this ({reason})")
+    if isinstance(error, RequestFailed):
+        return RequestError("console.change.refused", f"the broker {broker} refuses: {reason}")
+    return RequestError("console.service.failed", f"the broker {broker} has not answered: {reason}; look, and repeat")
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+async def browse(
+    live: Live, address: str, brokers: Sequence[str], after: Place | None, limit: int, most: int, *, bodies: bool
+) -> tuple[list[Message], str | None]:
+    """Return up to `limit` waiting messages, oldest first of each broker, and where the next page begins; None: this
+    is the last one. `most`: bytes of a body that are shown. Raises RequestError."""
+    found: list[Message] = []
+    for number, broker in enumerate(brokers):
+        if after is not None and broker < after.broker:
+            continue
+        start = after.id if after is not None and after.broker == broker else 0
+        async with _management(live, broker) as management:
+            text = await management.invoke(f"queue.{address}", "browseMessages", start, limit - len(found), most)
+        answer = msgspec.json.decode(text)
+        found += [_message(broker, row, most, bodies=bodies) for row in answer["messages"]]
+        if answer["more"]:
+            return found, found[-1].id if found else None
+        if len(found) >= limit and number + 1 < len(brokers):
+            return found, str(Place(brokers[number + 1], 0))
+    return found, None
+
+
+def _message(broker: str, row: dict[str, Any], most: int, *, bodies: bool) -> Message:
+    payload = base64.b64decode(row["payload"])
+    try:
+        front = AmqpMessage.decode(payload[: row["body"]] + EMPTY)
+    except AmqpError:
+        front = AmqpMessage()
+    encoding: Encoding = "utf-8"
+    body, cut = None, False
+    if bodies:
+        encoding, body, cut = _body(payload, row, most)
+    death = front.annotations.get("x-opt-death")
+    created = front.creation_time
+    return Message(
+        id=str(Place(broker, row["id"])),
+        size=row["size"],
+        durable=row["durable"],
+        priority=row["priority"],
+        delivery_count=row["attempts"],
+        message_id=_text(front.message_id),
+        user_id=_text(front.user_id),
+        to=front.to,
+        subject=front.subject,
+        reply_to=front.reply_to,
+        correlation_id=_text(front.correlation_id),
+        content_type=_text(front.content_type),
+        group_id=front.group_id,
+        created=None if created is None else _time(created),
+        expires=_time(row["expires"]) if row["expires"] else None,
+        properties={str(key): plain(value) for key, value in front.application_properties.items()},
+        annotations={str(key): plain(value) for key, value in front.annotations.items()},
+        deaths=[_death(death)] if isinstance(death, dict) else [],
+        encoding=encoding,
+        body=body,
+        truncated=cut,
+    )
+
+
+def _time(milliseconds: Any) -> str | None:
+    try:
+        return moment(milliseconds / 1000)
+    except (OverflowError, ValueError, TypeError, OSError):
+        return None  # a year without four digits
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _death(value: dict[Any, Any]) -> Death:
+    count = value.get("count")
+    return Death(
+        reason=str(value.get("reason", "")),
+        source=_text(value.get("source")),
+        condition=_text(value.get("condition")),
+        description=_text(value.get("description")),
+        consumer=_text(value.get("consumer")),
+        count=int(count) if isinstance(count, int) else 1,
+        first=_time(value.get("first")),
+        last=_time(value.get("last")),
+    )
+
+
+def plain(value: Any) -> Any:
+    """Return a value of AMQP in the types of JSON: bytes as Base64, what JSON does not know as text."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if abs(value) < float("inf") else str(value)
+    if isinstance(value, str | uuid.UUID):
+        return str(value)
+    if isinstance(value, bytes | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return plain(value.value) if isinstance(value, Described) else str(value)
+
+
+def _body(payload: bytes, row: dict[str, Any], most: int) -> tuple[Encoding, str, bool]:
+    """Return encoding and text of a body, and whether it is cut."""
+    cut = row["cut"]
+    if not cut:
+        try:
+            value = AmqpMessage.decode(payload).body
+        except AmqpError:
+            value = payload
+    else:
+        value = _begun(payload[row["body"] :])
+    if isinstance(value, AmqpValue):
+        value = value.value
+    if isinstance(value, str):
+        return "utf-8", value[:most], cut or len(value) > most
+    if not isinstance(value, bytes | memoryview):
+        text = msgspec.json.encode(plain(getattr(value, "values", value))).decode() if value is not None else ""
+        return "utf-8", text[:most], len(text) > most
+    content = bytes(value)
+    cut = cut or len(content) > most
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(content[:most], final=not cut)
+    except UnicodeDecodeError:
+        return "base64", base64.b64encode(content[:most]).decode(), cut
+    return "utf-8", text, cut
+
+
+def _begun(body: bytes) -> bytes:
+    """Return the content at the beginning of a body: of binary or text; of others its encoding."""
+    if body[:3] in (b"\x00\x53\x75", b"\x00\x53\x77") and len(body) > 8:
+        if body[3] in (0xB0, 0xB1):
+            return body[8:]
+        if body[3] in (0xA0, 0xA1):
+            return body[5:]
+    return body
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+async def send(live: Live, address: str, new: NewMessage, user: str | None) -> None:
+    """Send a message by the router, and wait until it is accepted. Raises RequestError."""
+    connection = live.router.connection
+    if connection is None:
+        raise RequestError("console.service.unavailable", "the router is not reached; try again")
+    sender = connection.sender(address)
+    try:
+        async with asyncio.timeout(SECONDS):
+            await sender.opened()
+            outcome = await sender.deliver(_encoded(address, new, user))
+    except ControlError as error:
+        raise RequestError("console.change.refused", f"{address[:200]} does not take it: {error}") from None
+    except TimeoutError:
+        text = f"{address[:200]} has not taken it in {SECONDS:.0f} seconds: it has no consumers, or is full"
+        raise RequestError("console.service.failed", text) from None
+    finally:
+        sender.close()
+    if not outcome.accepted:
+        raise RequestError("console.change.refused", f"{address[:200]} does not take it: {outcome!r}")
+
+
+def _encoded(address: str, new: NewMessage, user: str | None) -> bytes:
+    body: Any = new.body
+    if new.encoding == "base64":
+        try:
+            body = base64.b64decode(new.body, validate=True)
+        except ValueError:
+            raise RequestError("console.request.invalid", "the body: `body` is not Base64") from None
+    elif new.content_type:
+        body = new.body.encode()  # a content type is of bytes (AMQP 1.0, 3.2.4)
+    try:
+        return AmqpMessage(
+            body, durable=new.durable, priority=new.priority, ttl=new.ttl, message_id=new.message_id,
+            user_id=None if user is None else user.encode(), to=new.to or address, subject=new.subject,
+            reply_to=new.reply_to, correlation_id=new.correlation_id, content_type=new.content_type,
+            group_id=new.group_id, application_properties=dict(new.properties),
+        ).encode()  # fmt: skip
+    except (ValueError, TypeError, OverflowError) as error:
+        raise RequestError("console.request.invalid", f"the body: {error}") from None
+
+
+# -- work on many ------------------------------------------------------------------------------------------------------
+async def work(live: Live, brokers: Sequence[str], order: Order, job: jobs.Running) -> None:
+    """Do the work of an order, portion by portion, until it is done or the job is to stop. Raises RequestError."""
+    for broker in brokers:
+        ids = None if order.ids is None else [place.id for place in order.ids if place.broker == broker]
+        if ids == []:
+            continue
+        async with _management(live, broker) as management:
+            at, cursor = 0, None
+            while not job.stopped and (order.limit is None or job.done < order.limit):
+                portion = {
+                    "operation": "remove" if order.operation == "purge" else order.operation,
+                    "ids": None if ids is None else ids[at : at + IDS],
+                    "filter": order.selector, "to": order.to, "sources": order.sources,
+                    "cursor": cursor, "most": PORTION,
+                    "limit": None if order.limit is None else order.limit - job.done,
+                }  # fmt: skip
+                done, cursor = await management.invoke(f"queue.{order.address}", "workOnMessages", portion)
+                job.done += done
+                at += IDS
+                if cursor is None and (ids is None or at >= len(ids)):
+                    break
+
+
+def audit(job: Job, host: str) -> None:
+    """Log the end of a job for auditors."""
+    log.audit(
+        "audit.messages.ordered",
+        who=job.user or "operator", from_=host, what=f"{job.operation} {job.address}", outcome=job.state,
+        result=job.done,
+    )  # fmt: skip
