@@ -51,6 +51,7 @@ AREAS = {
 
 ERRORS = (
     Error("address.messages.not-deleted", "The address was removed from the configuration, but its messages were not deleted.", "Start the suite or correct the reason, then repeat the command."),
+    Error("address.messages.stopped", "Work on the messages of an address ended before it had done all of them.", "Correct the reason, and repeat the command for the others."),
     Error("address.name.in-use", "There is an address of this name already.", "Choose another name, or remove the address first."),
     Error("address.name.unknown", "There is no address of this name.", "`enmasse address list` shows the addresses; `enmasse address add` adds one."),
     Error("backup.data.failed", "A part of the data cannot be copied; the backup is incomplete.", "Correct the reason, delete the incomplete backup, and repeat the command."),

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from enmasse.cli import cluster, configfile, entries
+from enmasse.cli import cluster, configfile, entries, messages
 from enmasse.cli.common import UNREACHABLE, end, port_offset, report
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.folders import edited_folder
@@ -27,6 +27,9 @@ def command() -> None:
     this directory, else on those in the default folder of `enmasse up`. With --namespace on the ConfigMaps of an
     installation in a Kubernetes cluster. Changes take effect within a second while the suite runs.
     """
+
+
+messages.add_to(command)
 
 
 def _options(function: Any) -> Any:

@@ -837,10 +837,14 @@ for name in ("publish", "subscribe"):
     case(name, 4)(no_mqtt_connection(name))
     case(name, 4)(client_refused(name))
 case("status", 130)(waiting_for_a_suite)
+case("connection", 2)(wrong_usage("connection"))
+case("connection", 4)(lambda folder: of("connection", "list", "--port-offset", free_offset()))
+ELSEWHERE = [("connection", 0), ("connection", 1)]
+"""Cells that tests/console/test_commands.py has, with a console that answers."""
 
 
 def test_the_table_has_no_other_cells() -> None:
-    assert sorted(of_the_table()) == sorted(CASES)
+    assert sorted(of_the_table()) == sorted([*CASES, *ELSEWHERE])
 
 
 @pytest.mark.parametrize(
