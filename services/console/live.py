@@ -31,6 +31,8 @@ AGAIN = 5.0
 EVENTS = 5000
 MAX_MESSAGE = 16 << 20
 CLOSING = 10.0
+DIALLING = 5.0
+"""Seconds for a process that begins to be followed to be reached: the console dials with its first request."""
 
 
 class Node:
@@ -40,8 +42,31 @@ class Node:
         self.name = name
         self.component = ""
         self.merged = Merged()
-        self.connection: ControlConnection | None = None
         self.task: asyncio.Task[Any] | None = None
+        self._connection: ControlConnection | None = None
+        self._connected = asyncio.Event()
+
+    @property
+    def connection(self) -> ControlConnection | None:
+        """Return the connection; None: it is not reached."""
+        return self._connection
+
+    @connection.setter
+    def connection(self, connection: ControlConnection | None) -> None:
+        self._connection = connection
+        if connection is None:
+            self._connected.clear()
+        else:
+            self._connected.set()
+
+    async def reached(self) -> ControlConnection:
+        """Return the connection, waiting for it at most DIALLING seconds. Raises RequestError."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DIALLING):
+                await self._connected.wait()
+        if self._connection is None:
+            raise RequestError("console.service.unavailable", f"{self.name} is not reached; try again")
+        return self._connection
 
 
 class Live:
@@ -57,7 +82,7 @@ class Live:
         subscribers: Subscribers,
     ) -> None:
         self.traffic = Traffic(configuration.owner_of, time.time)
-        self.router = Node("router")
+        self.router = Node("the router")
         self.brokers: dict[str, Node] = {}
         self.events: Rows[Event] = Rows(lambda: self._events, self._event)
         self._events: dict[str, Event] = {}
@@ -187,7 +212,7 @@ class Live:
             if old is not None and old.task is not None:
                 old.task.cancel()
             if endpoint is not None:
-                node = self.brokers[name] = Node(name)
+                node = self.brokers[name] = Node(f"the broker {name}")
                 credential = self._credential if endpoint.scram or not endpoint.by_hand else None
                 node.task = process.spawn(self._keep(node, endpoint.host, endpoint.port, credential), f"live {name}")
         self._endpoints = dict(now)

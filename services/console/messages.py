@@ -69,10 +69,11 @@ class Order(NamedTuple):
 @asynccontextmanager
 async def _management(live: Live, broker: str) -> AsyncIterator[Artemis]:
     node = live.brokers.get(broker)
-    if node is None or node.connection is None:
+    if node is None:
         raise RequestError("console.service.unavailable", f"the broker {broker} is not reached; try again")
+    connection = await node.reached()
     try:
-        management = await Artemis(node.connection, timeout=SECONDS).opened()
+        management = await Artemis(connection, timeout=SECONDS).opened()
     except ControlError as error:
         raise _failed(broker, error) from None
     try:
@@ -236,10 +237,7 @@ def _begun(body: bytes) -> bytes:
 # -- sending -----------------------------------------------------------------------------------------------------------
 async def send(live: Live, address: str, new: NewMessage, user: str | None) -> None:
     """Send a message by the router, and wait until it is accepted. Raises RequestError."""
-    connection = live.router.connection
-    if connection is None:
-        raise RequestError("console.service.unavailable", "the router is not reached; try again")
-    sender = connection.sender(address)
+    sender = (await live.router.reached()).sender(address)
     try:
         async with asyncio.timeout(SECONDS):
             await sender.opened()

@@ -51,6 +51,7 @@ class Client:
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         if content is not None:
             sent.setdefault("Content-Type", "application/json")
+        self._connection.close()  # the server closes one that was idle for long, which shows only with the next request
         self._connection.request(method, path, content, sent)
         answer = self._connection.getresponse()
         text = answer.read().decode()

@@ -16,7 +16,6 @@ from proton.utils import BlockingConnection
 
 from enmasse.testing import free_port, wait_for
 from tests.kit.processes import Process, start_service
-from tests.spark import archive
 
 DEADLINE = 240.0
 """Seconds until a wait is given up, also for a whole Spark to start on a slow machine: no assertion of speed."""
@@ -104,8 +103,10 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where Spark and its JVMs put what they need: those that are killed take nothing away."""
     folder = str(tmp_path_factory.mktemp("spark"))
     os.environ["SPARK_LOCAL_DIRS"] = folder
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={folder} {archive.QUICK}"
-    os.environ["JDK_JAVA_OPTIONS"] = archive.options()
+    # The quick compiler alone: the other one takes as much time again, and repays it after minutes. Of the collectors,
+    # the one that has no threads of its own.
+    quick = "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={folder} {quick}"
 
 
 @pytest.fixture(autouse=True)

@@ -152,6 +152,7 @@ def test_the_stages_of_a_file_equal_pandas_and_plain_python(spark: Any, broker: 
         rejected += [(bytes(m.body), m.properties["DeadLetterReason"]) for m in broker.receive("year-bad", 3)]
         query.processAllAvailable()
         wait_for("the count of late readings", lambda: count_of(tmp_path, "late") == len(late), DEADLINE)
+        wait_for("the line of the last batch", lambda: count_of(tmp_path, "reading") >= len(bodies) + 5, DEADLINE)
     finally:
         query.stop()
     for device, rows in hot.groupby("device"):
