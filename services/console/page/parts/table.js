@@ -1,5 +1,5 @@
 // A table that draws only the rows in sight, so that 10,000 rows scroll as 10 do.
-import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
 import { count } from "../format.js";
 
 const collator = new Intl.Collator("en", { numeric: true }); // made once: localeCompare with options makes one for each call
@@ -33,7 +33,7 @@ export function Table({ columns, rows, keyOf, onOpen, label, empty = "Nothing he
     return () => observer.disconnect();
   }, []);
 
-  useEffect(() => {
+  useLayoutEffect(() => { // before the next key is handled
     if (!focusing.current) return;
     focusing.current = false;
     const row = box.current.querySelector(`tr[data-index="${active}"]`);
