@@ -23,6 +23,7 @@ class Neighbour:
     """Stands for the link to a neighbouring router: keeps what it gets, and settles when the test wants it."""
 
     capacity = 250
+    windows = 1
     direct = False
 
     def __init__(self, connection: RouterConnection) -> None:

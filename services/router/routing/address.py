@@ -162,6 +162,11 @@ class RoutedAddress:
         return bool(self.outs) or self.subscriber is not None
 
     @property
+    def windows(self) -> int:
+        """Windows of credit that the destinations have together."""
+        return sum(out.windows for out in self.outs)
+
+    @property
     def known(self) -> bool:
         """True if the address exists independently of the configuration."""
         return bool(self.pins or self.subscriber or self.temporary)

@@ -64,24 +64,30 @@ class BrokerFeed(InLink):
     def _set_window(self) -> None:
         window = self.link.credit_window = self._window()
         if self.address is not None:
-            self.address.limits.share = max(1, window // max(1, len(self.address.outs)))
+            self.address.limits.share = max(1, window // max(1, self.address.windows))
 
     def _window(self) -> int:
-        """Return the broker's credit: a window for each consumer, so that a consumer that never settles blocks its own
-        window and not the queue."""
+        """Return the broker's credit: the windows of each consumer, so that a consumer that never settles blocks its
+        own and not the queue."""
         if self.address is None:
             return self.capacity
-        outs = self.address.outs
-        if len(outs) <= WINDOWS:
-            return self.capacity * max(1, len(outs))
+        outs, windows = self.address.outs, max(1, self.address.windows)
+        if windows <= WINDOWS:
+            return self.capacity * windows
         waiting = sum(holder.undelivered for holder in self.address.holders)
         delivered = sum(out.load for out in outs) - waiting
-        return min(self.capacity * len(outs), max(self.capacity * WINDOWS, delivered + self.capacity))
+        return min(self.capacity * windows, max(self.capacity * WINDOWS, delivered + self.capacity))
 
     def resize(self) -> None:
         """Adapt the credit to the number of consumers, if the link has any."""
         if self.zero_since is None:
             self._set_window()
+
+    def expect(self, waiting: int) -> None:
+        """As for other links. Among many consumers, those that do not settle may have taken all credit."""
+        super().expect(waiting)
+        if self.address is not None and self.address.windows > WINDOWS:
+            self.resize()
 
     def ask(self, wanted: int) -> None:
         """Drain the broker's link with a credit of at least `wanted`, if the window has room for it; `drained`

@@ -20,7 +20,7 @@ class Limits:
 
     def __init__(self, treatment: str) -> None:
         self.treatment = treatment
-        self.share = UNLIMITED  # most deliveries of a broker's window that one destination may have outstanding
+        self.share = UNLIMITED  # most deliveries of a broker's that may be outstanding for a window
 
 
 class Choice:
@@ -84,7 +84,9 @@ class Choice:
         # room, however much it asks for.
         share = self._limits.share
         room = (
-            outs if self._limits.treatment == CLOSEST else [out for out in outs if out.load < min(out.capacity, share)]
+            outs
+            if self._limits.treatment == CLOSEST
+            else [out for out in outs if out.load < min(out.capacity, share) * out.windows]
         )
         room = room or outs
         ready = [out for out in room if out.ready]
@@ -106,7 +108,7 @@ class Choice:
                 out
                 for out, load in zip(ready, loads, strict=True)
                 if load <= limit
-                for _ in range(max(1, min(turns, out.capacity - load, share - load)))
+                for _ in range(max(1, min(turns, min(out.capacity, share) * out.windows - load)))
             ]
         self._ring = ring
         self._at = 1

@@ -32,7 +32,9 @@ class Destination(Party, Protocol):
     """Takes deliveries of one address, chosen by `ready` and `load`."""
 
     capacity: int
-    """Most deliveries under way to the destination."""
+    """Deliveries of one window."""
+    windows: int
+    """Number of windows of credit that brokers get for it, and of `capacity` that it may have under way."""
     direct: bool
     """True if a delivery may be sent by `pass_on`."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
-from enmasse.amqp.link import Sender
+from enmasse.amqp.link import SECOND, Sender
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import CONSUMER
@@ -23,6 +23,8 @@ from services.router.routing.streaming import AddressStream
 MAX_REPLIES = 5000
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 """Bytes of the router's answers that wait for one receiver without credit; further ones are dropped."""
+MOST_WINDOWS = 4
+"""Most windows of a receiver that settles in a second step (AMQP 1.0, 2.8.3)."""
 _SOURCE = itemgetter(0)
 
 
@@ -56,6 +58,7 @@ class OutLink(LinkRecord):
         "sender",
         "stream",
         "two_phase",
+        "windows",
         "zero_since",
     )
     direction = "out"
@@ -75,6 +78,7 @@ class OutLink(LinkRecord):
         self.name = sender.name
         self.address = address
         self.capacity = connection.link_capacity
+        self.windows = 1
         self.presettle = False  # the receiver wants everything settled (snd-settle-mode settled)
         self.limit = 0  # largest message for the receiver, in bytes; 0: no limit
         self.plain = True  # no checks are needed before a delivery is sent
@@ -237,6 +241,8 @@ class OutLink(LinkRecord):
         sender = self.sender
         queue = self.queue
         self.zero_since = None
+        if sender.rcv_settle_mode == SECOND:
+            self._ask_more()
         if self.stream is not None:
             self.stream.resume(self)
         while queue and self.stream is None and sender.credit > 0:
@@ -248,6 +254,19 @@ class OutLink(LinkRecord):
                 self.serve_others()
         if sender.drain:
             sender.answer_drain(self._empty and not self.address.ask(self))
+
+    def _ask_more(self) -> None:
+        """Have brokers send as much as the receiver asks for: a delivery stays unsettled until the broker has stored
+        its outcome, so that with one window receiver, router and broker would wait for each other."""
+        if self.windows == MOST_WINDOWS:
+            return
+        asked = self.sender.granted + self.sender.unsettled
+        free = self.windows + WINDOWS - self.address.windows
+        windows = min(MOST_WINDOWS, free, -(-asked // self.capacity))
+        if windows > self.windows:
+            self.windows = windows
+            for feed in self.address.feeds:
+                feed.resize()
 
     @property
     def _empty(self) -> bool:
@@ -266,7 +285,7 @@ class OutLink(LinkRecord):
             address.relieve(self)
         if address.parked:
             address.unpark()
-        if not self.sender.unsettled and len(address.outs) > WINDOWS:
+        if not self.sender.unsettled and address.windows > WINDOWS:
             for feed in address.feeds:
                 feed.resize()
 
