@@ -75,13 +75,14 @@ def admission_of(options: Mapping[str, str]) -> Admission:
         raise OptionError(f'amqp source: "minRowsPerTrigger" ({least}) is more than "maxRowsPerTrigger" ({most})')
     if "maxtriggerdelay" in options and not least:
         raise OptionError('amqp source: the option "maxTriggerDelay" needs the option "minRowsPerTrigger"')
-    delay = seconds(options.get("maxtriggerdelay", DELAY))
+    delay = seconds(options, "maxTriggerDelay", DELAY)
     return Admission(most, limit("maxBytesPerTrigger"), least, delay)
 
 
-def seconds(text: str) -> float:
-    """Return the option maxTriggerDelay in seconds. Raises OptionError."""
+def seconds(options: Mapping[str, str], name: str, default: str) -> float:
+    """Return an option of the source that is a time, in seconds. Raises OptionError."""
+    text = options.get(name.lower(), default)
     found = re.fullmatch(r"(\d{1,9}) ?(ms|s|m|h)", text.strip(), re.ASCII)
     if found is None:
-        raise OptionError(f'amqp source: option "maxTriggerDelay" is a time as 500ms, 30s, 15m or 1h, not {text!r}')
+        raise OptionError(f'amqp source: option "{name}" is a time as 500ms, 30s, 15m or 1h, not {text!r}')
     return int(found[1]) * SECONDS[found[2]]

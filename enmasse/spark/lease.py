@@ -31,13 +31,21 @@ class SpoolTakenError(SpoolError):
     """Another receiver has opened the spool: this one must accept nothing."""
 
 
+def owner_in(content: bytes) -> dict[str, Any]:
+    """Return what `owner` states; empty if that cannot be decoded."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def owner_of(path: Path) -> dict[str, Any]:
     """Return what a file `owner` states; empty if it is absent or cannot be decoded."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return owner_in(path.read_bytes())
+    except OSError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 class Lease:

@@ -29,6 +29,7 @@ KNOWN = {
         "receivers",
         "credit",
         "spoolLimit",
+        "spoolDelay",
         "maxRowsPerTrigger",
         "maxBytesPerTrigger",
         "minRowsPerTrigger",

@@ -69,9 +69,14 @@ def remedy(url: str, address: str, phase: Phase, error: BaseException, user: str
         return f'option "address": {server} refuses {address!r} ({reason}). ' + (
             "Correct it, or make the address first"
             if error.condition == errors.NOT_FOUND
-            else 'Let the user of the option "url" use it, or give another user there'
+            else f'Let the user of the option "{"user" if user else "url"}" use it, or give another user there'
         )
-    user = user or unquote(urlsplit(url).username or "")
+    if user:
+        return (
+            f'options "user" and "passwordFile": {server} refuses the user {user!r} ({reason}). Give a user and the '
+            "file of a password that the server knows"
+        )
+    user = unquote(urlsplit(url).username or "")
     who = f"the user {user!r}" if user else "a client without a user"
     return (
         f'option "url": {server} refuses {who} ({reason}). Write amqp://user:password@host:port with a user and a '

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import shutil
 import sys
 import time
 from collections.abc import Container, Coroutine, Iterable
@@ -33,6 +34,7 @@ from enmasse.amqp.performatives import RELEASED as RELEASED_OUTCOME
 from enmasse.backoff import ReconnectBackoff
 from enmasse.reconnect import keep_connected
 from enmasse.spark.account import Account, Frames, OwnAccount, SharedAccount, serve_all
+from enmasse.spark.bucket import bucket_of, mirror_partitions
 from enmasse.spark.errors import QueryError
 from enmasse.spark.login import FileError, Login
 from enmasse.spark.outage import Outage, Patience, Phase, words
@@ -48,6 +50,8 @@ QUIET_SECONDS = 0.5
 """How long nothing must have come from a peer that may answer a drain before it has asked the broker (Dispatch)."""
 DRAINS, SMALL = 3, 16
 """An address is empty after DRAINS drains in a row that each bring less than one in SMALL of the credit."""
+GROUP_BYTES = 8 << 20
+"""Messages are stored together if they are here, up to this many bytes."""
 ON_THE_WAY = 1000
 """Messages that routers and a broker may hold as unsettled although this link's peer has taken note of them."""
 
@@ -63,6 +67,9 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: of the spool, which this receiver writes, from 0. account: sockets that were inherited: in receiver 0 one
     to each other receiver of the query, in these the one to receiver 0 (enmasse.spark.account). shared: the
     subscription is a shared one.
+
+    bucket: URL of the object store that is the spool; then `spool` is the folder of its copy. gather: seconds for which
+    messages are gathered before they are put there together.
     """
 
     url: str
@@ -72,6 +79,8 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscription: str = ""
     credit: int = 1000
     spool_limit: int = 1 << 30
+    bucket: str = ""
+    gather: float = 0.0
     partition: int = 0
     account: tuple[int, ...] = ()
     shared: bool = False
@@ -100,6 +109,8 @@ class Intake:
         self.held: dict[int, Delivery] = {}
         """Deliveries that the account decides about later, by id."""
         self._taking = False
+        self._storing = False
+        self._late: list[tuple[Delivery, int]] = []  # decided while others are being stored
         self._reports = True
         self._awaited: set[int] = set()  # accepted, and not settled by the peer
         self._settled = asyncio.Event()
@@ -122,6 +133,26 @@ class Intake:
         """Whether deliveries that were taken are not stored yet."""
         return bool(self._taking or self.held)
 
+    async def gather(self, receiver: ClientReceiver, seconds: float) -> list[Delivery]:
+        """Return a group of deliveries: those that are here, or that come within `seconds` of the first one, before
+        GROUP_BYTES are full or all credit is used. Raises AmqpError, OSError, SpoolTakenError as `next` does."""
+        group = [await self.next(receiver)]
+        self._taking = True
+        size, until = len(group[0].payload), asyncio.get_running_loop().time() + seconds
+        while size < GROUP_BYTES:
+            more = receiver.receive_nowait()
+            if more is None:
+                left = until - asyncio.get_running_loop().time() if seconds else 0.0
+                if left <= 0 or not receiver.link.credit:
+                    break
+                try:
+                    more = await receiver.receive(timeout=left)
+                except TimeoutError:
+                    break
+            group.append(more)
+            size += len(more.payload)
+        return group
+
     async def take(self, deliveries: list[Delivery]) -> None:
         """Store a group of deliveries, then accept them.
 
@@ -131,11 +162,25 @@ class Intake:
         keys = [None if delivery.settled else key_of(delivery.payload) for delivery in deliveries]
         claims = [(one.id, key) for one, key in zip(deliveries, keys, strict=True) if key is not None]
         self._taking = True
-        verdicts = iter(await self.account.claim(claims)) if claims else iter(())
+        answers = iter(await self.account.claim(claims)) if claims else iter(())
+        verdicts = [FRESH if key is None else next(answers) for key in keys]
+        fresh = self._append(deliveries, verdicts, claimed := dict(claims))
+        self._storing = True
+        try:
+            await self.spool.synced()
+        except OSError as error:
+            raise self._unwritable(error) from None
+        finally:
+            self._storing = False
+        self._accept(deliveries, verdicts, claimed, fresh)
         self._taking = False
-        self._store(deliveries, [FRESH if key is None else next(verdicts) for key in keys], dict(claims))
+        while self._late:
+            self._store_decided(*self._late.pop(0))
 
-    def _store(self, deliveries: list[Delivery], verdicts: list[int], claimed: Container[int]) -> None:
+    def _append(
+        self, deliveries: list[Delivery], verdicts: list[int], claimed: Container[int]
+    ) -> list[tuple[int, int]]:
+        """Append those that are FRESH; return delivery-id and record of each that was claimed."""
         fresh: list[tuple[int, int]] = []
         record = self.spool.count
         now = time.time_ns() // 1_000_000
@@ -147,10 +192,12 @@ class Intake:
                 if delivery.id in claimed:
                     fresh.append((delivery.id, record))
                 record += 1
-        try:
-            self.spool.sync()
-        except OSError as error:
-            raise self._unwritable(error) from None
+        return fresh
+
+    def _accept(
+        self, deliveries: list[Delivery], verdicts: list[int], claimed: Container[int], fresh: list[tuple[int, int]]
+    ) -> None:
+        """Settle deliveries that are stored, or give them back."""
         self.account.stored(fresh, self.spool.count)
         for delivery, verdict in zip(deliveries, verdicts, strict=True):
             if verdict != LATER:
@@ -163,8 +210,19 @@ class Intake:
         delivery = self.held.pop(delivery_id, None)
         if delivery is None:  # of a connection that is gone
             return
+        if self._storing:
+            self._late.append((delivery, verdict))
+        else:
+            self._store_decided(delivery, verdict)
+
+    def _store_decided(self, delivery: Delivery, verdict: int) -> None:
         try:
-            self._store([delivery], [verdict], {delivery_id})
+            fresh = self._append([delivery], [verdict], {delivery.id})
+            try:
+                self.spool.sync()
+            except OSError as error:
+                raise self._unwritable(error) from None
+            self._accept([delivery], [verdict], {delivery.id}, fresh)
         except (OSError, SpoolError) as error:  # it has not been accepted; `next` raises this
             self._failure = error
             delivery.receiver.link.detach()
@@ -179,6 +237,7 @@ class Intake:
     async def lost(self) -> None:
         """Note that the link is gone: what it left unsettled is in doubt. Raises OSError if that cannot be stored."""
         self.held.clear()
+        self._taking = False
         try:
             await self.account.lost()
         except OSError as error:
@@ -298,10 +357,7 @@ async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientR
     """Move messages from the address into the spool until the link ends. Raises OSError or AmqpError: why it ended."""
     try:
         while True:
-            group = [await intake.next(receiver)]
-            while (more := receiver.receive_nowait()) is not None:
-                group.append(more)
-            await intake.take(group)
+            await intake.take(await intake.gather(receiver, settings.gather))
             await room(settings, intake.spool)
     except asyncio.CancelledError:
         with contextlib.suppress(AmqpError, TimeoutError):  # what is settled by then is not in doubt later
@@ -358,24 +414,35 @@ async def room(settings: ReceiverSettings, spool: SpoolWriter) -> None:
         report("room", bytes=spool.bytes_held())
 
 
-async def opened(folder: Path, limit: int) -> SpoolWriter:
-    """Return the spool as soon as the receiver of a dead driver has released it, within ten seconds.
+async def opened(settings: ReceiverSettings, partition: int) -> SpoolWriter:
+    """Return a partition of the spool as soon as the receiver of a dead driver has released it, within ten seconds.
 
-    Raises SpoolError.
+    Raises SpoolError, OptionError.
     """
+    folder = partition_folder(Path(settings.spool), partition)
     for attempt in itertools.count():
         try:
-            return SpoolWriter(folder, limit)
+            return SpoolWriter(folder, settings.spool_limit, bucket_of(settings.bucket, partition))
         except SpoolInUseError:
             if attempt == 100:
                 raise
         except OSError as error:
-            raise SpoolError(
-                f'amqp source: option "spool": {error.filename or folder}: {error.strerror}. Choose a folder that this '
-                "user may write to, on a disk with room"
-            ) from None
+            raise unusable(settings, error, folder) from None
         await asyncio.sleep(0.1)
     raise AssertionError
+
+
+def unusable(settings: ReceiverSettings, error: OSError, folder: Path) -> SpoolError:
+    """Return what to do if the spool cannot be opened."""
+    if settings.bucket and error.filename is None:
+        return SpoolError(
+            f'amqp source: option "spool": {settings.bucket}: {error.strerror}. Credentials, region and endpoint are '
+            "those of the driver's environment (AWS_ACCESS_KEY_ID …); they must allow to list, get, put and delete"
+        )
+    return SpoolError(
+        f'amqp source: option "spool": {error.filename or folder}: {error.strerror}. Choose a folder that this user '
+        "may write to, on a disk with room"
+    )
 
 
 class Partitions:
@@ -394,6 +461,8 @@ class Partitions:
                 gone = writer.forgettable(end)
                 if gone and partition == self.own:
                     await account.keep(gone[-1].end)
+                if writer.bucket is not None:
+                    await asyncio.to_thread(writer.bucket.delete, [int(each.path.stem) for each in gone])
                 writer.forget(gone)
 
 
@@ -401,17 +470,22 @@ async def opened_all(settings: ReceiverSettings) -> tuple[Partitions, Account, l
     """Return the partitions, once all receivers of the query have opened theirs; the account; and what has to run
     beside the receiver. Raises SpoolError, AccountError."""
     folder, own = Path(settings.spool), settings.partition
-    writers = {own: await opened(partition_folder(folder, own), settings.spool_limit)}
+    if settings.bucket and not own:
+        try:
+            mirror_partitions(settings.bucket, folder, 1 + len(settings.account))
+        except OSError as error:
+            raise unusable(settings, error, folder) from None
+    writers = {own: await opened(settings, own)}
     sockets = [await Frames.over(file) for file in settings.account]
     if own:
         shared = SharedAccount(sockets[0])
         await shared.opened(writers[own].count)
         return Partitions(own, writers), shared, [shared.run()]
     for n in range(1 + len(sockets), partitions_of(folder)):
-        writers[n] = await opened(partition_folder(folder, n), settings.spool_limit)
+        writers[n] = await opened(settings, n)
     counts = [writers[0].count, *[(await frames.next())[1] for frames in sockets]]
     counts += [writers[n].count for n in range(1 + len(sockets), partitions_of(folder))]
-    unsettled = Unsettled(folder, counts, 2 * settings.credit + ON_THE_WAY, 1 + len(sockets), writers[0].check_owner)
+    unsettled = Unsettled(folder, counts, 2 * settings.credit + ON_THE_WAY, 1 + len(sockets), writers[0].keep)
     account = OwnAccount(unsettled)
     if not sockets:
         return Partitions(own, writers), account, []
@@ -424,6 +498,7 @@ async def receive(
     """Receive indefinitely, reconnecting with a back-off, until cancelled. Raises AccountError if another receiver of
     the query has ended."""
     partitions, account, beside = await opened_all(settings)
+    report("opened")
     intake = Intake(partitions.writers[settings.partition], account)
     loop = asyncio.get_running_loop()
     outage = Outage(settings.url, settings.address, settings.patience, loop.time(), settings.user)
@@ -450,6 +525,8 @@ async def receive(
             await asyncio.wait(others[1:], timeout=REST_SECONDS + 1)
         for other in others:
             other.cancel()
+        if stopped and settings.bucket and not settings.partition:
+            shutil.rmtree(settings.spool, ignore_errors=True)  # a copy
     for each in (work, *others):
         if each.done() and not each.cancelled():
             each.result()

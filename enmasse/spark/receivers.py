@@ -16,12 +16,11 @@ from typing import Any
 from enmasse.spark.account import ENDED
 from enmasse.spark.errors import QueryError
 from enmasse.spark.options import shown
-from enmasse.spark.segment import SpoolError, partition_folder, partitions_of, segments
+from enmasse.spark.segment import partition_folder, partitions_of, segments
 from enmasse.spark.spool import MappedCount, head_of
 
 log = logging.getLogger("enmasse.spark.source")
 
-START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 ATTACH_SECONDS = 3.0
 """How long the first batch of a query waits for the address."""
@@ -45,6 +44,7 @@ class ReceiverProcess:
         self.source = f"{settings['address']!r} at {shown(settings['url'])}"
         self.trouble = ""
         self.full = False  # the spool: nothing comes until segments are deleted
+        self.opened = threading.Event()
         self.attached = threading.Event()
         self.drained = threading.Event()
         self.process = subprocess.Popen(
@@ -71,14 +71,10 @@ class ReceiverProcess:
         return self.trouble or f"amqp source: the receiver ended with {self.process.returncode}"
 
     def await_spool(self) -> MappedCount:
-        """Return the number of records of its partition, once that is open. Raises ReceiverError, SpoolError."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
+        """Return the number of records of its partition, once the spool is open. Raises ReceiverError."""
+        while not self.opened.wait(0.05):
             self.check()
-            if (self.folder / "head").exists() and segments(self.folder):
-                return head_of(self.folder)
-            time.sleep(0.02)
-        raise SpoolError(f"{self.folder}: the receiver did not open the spool in {START_SECONDS:.0f} s")
+        return head_of(self.folder)
 
     def commit(self, partition: int, end: int) -> None:
         """Have whole segments of a partition before record `end` deleted. If that is never done the spool only
@@ -119,7 +115,9 @@ class ReceiverProcess:
         event, before = change["event"], self.trouble
         if event in STATES:
             self.state = event
-        if event == "attached":
+        if event == "opened":
+            self.opened.set()
+        elif event == "attached":
             self.attached.set()
             self.trouble = ""
             if before:
@@ -142,7 +140,7 @@ class Receivers:
     """The receivers of a query, one for each partition of its spool, and the partitions that no longer have one."""
 
     def __init__(self, settings: dict[str, Any], number: int) -> None:
-        """Start them; return when all partitions are open. Raises ReceiverError, SpoolError.
+        """Start them; return when all partitions are open. Raises ReceiverError.
 
         settings: those of enmasse.spark.receiver.ReceiverSettings, but for `partition` and `account`.
         """

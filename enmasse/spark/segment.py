@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -69,7 +69,12 @@ def partition_folder(folder: Path, partition: int) -> Path:
 
 def partitions_of(folder: Path) -> int:
     """Return how many partitions a spool has: as many as receivers have ever written to it; 1 at least."""
-    numbers = [path.name.removeprefix("partition-") for path in folder.glob("partition-*")]
+    return partitions_in(path.name for path in folder.glob("partition-*"))
+
+
+def partitions_in(names: Iterable[str]) -> int:
+    """Return how many partitions a spool has whose folder contains these names."""
+    numbers = [name.removeprefix("partition-") for name in names if name.startswith("partition-")]
     return 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 

@@ -21,7 +21,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from enmasse.spark.admission import admission_of
+from enmasse.engines.maven import cache
+from enmasse.spark.admission import admission_of, seconds
+from enmasse.spark.bucket import connected, is_bucket
 from enmasse.spark.columns import decoded
 from enmasse.spark.errors import plainly
 from enmasse.spark.exporter import HOST, Exporter
@@ -38,6 +40,7 @@ ROWS_PER_PARTITION = 50_000
 AVAILABLE_ROWS = 4 * ROWS_PER_PARTITION
 """With available-now a batch begins when it has this number of rows, though the address may hold others."""
 MOST_RECEIVERS = 64
+GATHER = "500ms"
 
 
 class SpoolRange(InputPartition):
@@ -62,19 +65,36 @@ def ends_of(offset: Mapping[str, int], firsts: Sequence[int]) -> list[int]:
 
 def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
     """Return the settings of the receiver process (enmasse.spark.receiver.ReceiverSettings). Raises OptionError."""
-    spool = str(Path(required(options, "spool", "source")).absolute())
+    spool = required(options, "spool", "source")
+    bucket = spool if is_bucket(spool) else ""
+    if bucket:
+        connected(bucket)
+        spool = str(cache() / "spools" / hashlib.sha256(bucket.encode()).hexdigest()[:32])
+    else:
+        spool = str(Path(spool).absolute())
     login = asdict(login_of(options, "source"))
     del login["end"]
     return {
         **login,
         "address": required(options, "address", "source"),
         "spool": spool,
-        "container": options.get("container") or "spark-" + hashlib.sha256(spool.encode()).hexdigest()[:12],
+        "bucket": bucket,
+        "gather": gather_of(options, bucket),
+        "container": options.get("container") or "spark-" + hashlib.sha256((bucket or spool).encode()).hexdigest()[:12],
         "subscription": options.get("subscription", ""),
         "shared": PARTITIONED in options,
         "credit": number(options, "credit", 1000, MOST_CREDIT),
         "spool_limit": max(1, number(options, "spoolLimit", 1 << 30) // receivers_of(options)),
     }
+
+
+def gather_of(options: Mapping[str, str], bucket: str) -> float:
+    """Return the option spoolDelay in seconds; 0 for a spool of files. Raises OptionError."""
+    if bucket:
+        return seconds(options, "spoolDelay", GATHER)
+    if "spooldelay" in options:
+        raise OptionError('amqp source: the option "spoolDelay" is for a spool in an object store (s3://…)')
+    return 0.0
 
 
 def receivers_of(options: Mapping[str, str]) -> int:

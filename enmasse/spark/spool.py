@@ -19,6 +19,8 @@ is put forward only after a sync, so a spool with fewer records than it states h
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import fcntl
 import itertools
 import mmap
@@ -26,10 +28,12 @@ import os
 import secrets
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from enmasse.durable import private, replace_file, sync_folder
+from enmasse.spark.bucket import Bucket
 from enmasse.spark.lease import Lease, SpoolTakenError
 from enmasse.spark.segment import NO_END, RECORD, SpoolError, read_segment, segment_name, segments
 from enmasse.spark.segment_index import IndexEntry, IndexWriter, index_of
@@ -94,11 +98,16 @@ class SpoolWriter:
     segment, which is never deleted, would stay over it.
     """
 
-    def __init__(self, folder: Path, limit: int | None = None) -> None:
-        """Open or make the spool in `folder`. Raises SpoolError; OSError if the folder cannot be used."""
+    def __init__(self, folder: Path, limit: int | None = None, bucket: Bucket | None = None) -> None:
+        """Open or make the spool in `folder`, or that in `bucket` with its copy in `folder`, whose files are replaced.
+
+        Raises SpoolError; OSError if folder or bucket cannot be used.
+        """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         self._segment_bytes = SEGMENT_BYTES if limit is None else min(SEGMENT_BYTES, limit // 2)
+        if bucket is not None:
+            self._segment_bytes = 1
         self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,6 +116,12 @@ class SpoolWriter:
             raise SpoolInUseError(
                 f"{folder}: another receiver writes this spool; give each query a spool of its own"
             ) from None
+        self.bucket = bucket
+        if bucket is not None:
+            for path in folder.iterdir():
+                if path.is_file() and path.name != "lock":
+                    path.unlink()
+            bucket.open(folder)
         self._lease = Lease(folder)
         if not id_of(folder):
             replace_file(folder / "id", secrets.token_hex(16).encode())
@@ -131,36 +146,73 @@ class SpoolWriter:
         self._buffered_bytes += RECORD.size + len(message)
 
     def sync(self) -> None:
-        """Return when everything appended is on disk, and this is still the owner of the spool.
+        """Return when everything appended is durable, and this is still the owner of the spool.
 
         Raises OSError (disk full …), or SpoolTakenError: then nothing of it counts.
         """
         if not self._buffered:
             return
+        data, count = self._write()
+        if self.bucket is not None:
+            with self._undone(len(data)):
+                self.bucket.put(self.count, data, self.count + count, self._settled())
+        self._add(len(data), count)
+
+    async def synced(self) -> None:
+        """As `sync`, without keeping the event loop from other things while an object is put."""
+        if self.bucket is None or not self._buffered:
+            return self.sync()
+        data, count = self._write()
+        with self._undone(len(data)):
+            await asyncio.to_thread(self.bucket.put, self.count, data, self.count + count, self._settled())
+        self._add(len(data), count)
+
+    def _write(self) -> tuple[bytes, int]:
+        """Write what was appended to the segment, and sync it if the files are the spool itself; return it, and its
+        number of records. Raises OSError."""
         data = b"".join(self._buffer)
         try:
-            written = 0
-            while written < len(data):
-                written += os.write(self._file, data[written:])
-            os.fdatasync(self._file)
-        except OSError:
-            self._refused = len(data)
-            self._index.discard()
-            os.ftruncate(self._file, self._size)
-            raise
+            with self._undone(len(data)):
+                written = 0
+                while written < len(data):
+                    written += os.write(self._file, data[written:])
+                if self.bucket is None:
+                    os.fdatasync(self._file)
         finally:
             count, self._buffered, self._buffered_bytes = self._buffered, 0, 0
             self._buffer.clear()
+        return data, count
+
+    @contextlib.contextmanager
+    def _undone(self, size: int) -> Iterator[None]:
+        """Take back what was written if it cannot be stored."""
+        try:
+            yield
+        except OSError:
+            self._refused = size
+            self._index.discard()
+            os.ftruncate(self._file, self._size)
+            raise
+
+    def _add(self, size: int, count: int) -> None:
+        """Count what was written. Raises SpoolTakenError, OSError."""
         self._lease.check()
-        if os.fstat(self._file).st_size != self._size + len(data):
+        if os.fstat(self._file).st_size != self._size + size:
             raise SpoolTakenError(
                 f"{self.folder}: another process appends to this spool; what came last was not accepted"
             )
         self._index.flush()
-        self._size += len(data)
+        self._size += size
         self.count += count
         self._head.put(self.count)
         self._end_segment(self._segment_bytes)
+
+    def _settled(self) -> int | None:
+        """Return what the file `settled` holds, which belongs to enmasse.spark.unsettled."""
+        try:
+            return int.from_bytes((self.folder / "settled").read_bytes()[: COUNT.size], "big")
+        except FileNotFoundError:
+            return None
 
     def check_room(self) -> None:
         """Return if there is room for what could not be written last. Raises OSError."""
@@ -170,11 +222,16 @@ class SpoolWriter:
             os.posix_fallocate(self._file, self._size, self._refused)
         finally:
             os.ftruncate(self._file, self._size)
+        if self.bucket is not None:
+            self.bucket.check_room(self._settled())
         self._refused = 0
 
-    def check_owner(self) -> None:
-        """Return if this is still the owner of the spool. Raises SpoolTakenError; OSError."""
+    def keep(self, content: bytes) -> None:
+        """Replace the file `unsettled` of the spool durably. Raises SpoolTakenError; OSError."""
         self._lease.check()
+        if self.bucket is not None:
+            self.bucket.keep(content)
+        replace_file(self.folder / "unsettled", content)
 
     def bytes_held(self) -> int:
         """Return the bytes of all segments, from a running total."""
@@ -186,8 +243,10 @@ class SpoolWriter:
         self._ended_bytes = sum(self._ended.values())
 
     def forgettable(self, end: int) -> list[SpoolSegment]:
-        """Return the segments that end at or before `end`, without the last one, which always stays."""
+        """Return the segments that end at or before `end`, without the last one, which always stays; in a bucket
+        without the last one that has records, which tells how many there were."""
         known = segments(self.folder)
+        end = end if self.bucket is None else min(end, self.count - 1)
         return [
             SpoolSegment(following, path) for (_, path), (following, _) in itertools.pairwise(known) if following <= end
         ]

@@ -40,6 +40,7 @@ import contextlib
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -126,15 +127,15 @@ class Unsettled:
         counts: Sequence[int],
         unsure: int,
         receivers: int = 1,
-        check_owner: Callable[[], None] = lambda: None,
+        keep: Callable[[bytes], None] | None = None,
     ) -> None:
         """Everything that was unsettled when the last receivers ended is in doubt. Raises SpoolError, OSError.
 
         counts: the number of records of each partition of the spool in `folder`; receiver n writes partition n.
-        unsure: how many messages count as unsettled if the peer does not settle in a second step. check_owner: raises
-        SpoolTakenError if another run has taken the spool over.
+        unsure: how many messages count as unsettled if the peer does not settle in a second step. keep: replaces the
+        file `unsettled` durably; raises SpoolTakenError if another run has taken the spool over.
         """
-        self._check_owner = check_owner
+        self._keep = keep or partial(replace_file, folder / "unsettled")
         self.decided: Callable[[int, int, int], None] = lambda receiver, delivery_id, verdict: None
         self._folder, self._unsure, self._several = folder, unsure, receivers > 1
         self._receivers = [
@@ -329,9 +330,8 @@ class Unsettled:
 
     def _save(self, records: dict[Record, bytes]) -> None:
         if self._saved or records:
-            self._check_owner()
             lines = [[at[1], key.hex(), at[0]][: 3 if at[0] else 2] for at, key in self._newest(records)]
-            replace_file(self._path(), json.dumps(lines).encode())
+            self._keep(json.dumps(lines).encode())
         self._saved = set(records)
 
     def _path(self) -> Path:

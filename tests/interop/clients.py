@@ -68,6 +68,19 @@ def fe2o3() -> list[str]:
     return [str(_built("fe2o3", build) / "interop")]
 
 
+def moto() -> Path:
+    """The folder with the packages of moto, whose S3 server tests start: another release of dateutil than ours."""
+
+    def build(folder: Path) -> None:
+        uv = str(Path(sys.executable).with_name("uv"))
+        python = ["--python", sys.executable, "--target", str(folder / "packages")]
+        _run(
+            [uv, "pip", "install", "--quiet", "--require-hashes", *python, "-r", "requirements.txt"], folder, attempts=3
+        )
+
+    return _built("moto", build, sys.version) / "packages"
+
+
 FAMILIES: dict[str, Callable[[], list[str]]] = {
     "protonj2": protonj2,
     "goamqp": goamqp,
@@ -155,7 +168,7 @@ def _run(command: list[str], folder: Path, attempts: int = 1, environment: Mappi
 
 
 def main() -> None:
-    builds: dict[str, Callable[[], object]] = dict(FAMILIES)
+    builds: dict[str, Callable[[], object]] = {**FAMILIES, "moto (an S3 server)": moto}
     builds.update({f"Qpid JMS {version}": partial(jms, version) for version in JMS_VERSIONS})
     builds.update({f"docs: {one.name}": partial(documented, one) for one in programs("clients.md") if one.once})
     for name, build in builds.items():

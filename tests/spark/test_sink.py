@@ -16,10 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message as ProtonMessage
-from proton.reactor import Container, DurableSubscription
-from proton.utils import BlockingConnection
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNull, LessThan
 
+from enmasse.aio.client import connect
 from enmasse.amqp.message import Message
 from enmasse.spark.browse import AmqpReader, selector_of
 from enmasse.spark.login import FileError
@@ -323,17 +322,29 @@ def test_filters_that_a_selector_can_hold_are_given_to_the_server(filters: list[
     assert selector_of(filters) == expected
 
 
-def test_a_durable_subscription_is_browsed_by_the_name_of_its_queue(broker: Broker) -> None:
+def test_a_durable_subscription_is_browsed_and_stays_as_it_was(broker: Broker) -> None:
+    """Depth, order and redelivery counts; by the name of its queue."""
     broker.manage("createAddress", "news", "MULTICAST")
-    container = Container()
-    container.container_id = "reader"
-    connection = BlockingConnection(broker.url, timeout=DEADLINE, container=container)
-    connection.create_receiver("news", name="mine", options=DurableSubscription()).link.detach()
-    wait_for("the subscription's queue", lambda: "reader.mine" in broker.manage("getQueueNames")[0], DEADLINE)
-    connection.close()
-    broker.send("news", [ProtonMessage(body=f"n{i}", durable=True) for i in range(5)])
-    reader = AmqpReader({"url": broker.url, "address": "news::reader.mine"})
-    for _ in range(2):
-        found = [text for batch in reader.read(reader.partitions()[0]) for text in batch["text"].to_pylist()]
-        assert found == [f"n{i}" for i in range(5)]
-    assert broker.depth("reader.mine") == 5
+
+    async def subscriber(messages: int) -> None:
+        """One that gives back what it has taken, as failed."""
+        async with connect(broker.url, container_id="reader") as client:
+            receiver = await client.receiver("news", credit=messages, durable_name="mine", capabilities=("topic",))
+            taken = [await receiver.receive(DEADLINE) for _ in range(messages)]
+            for delivery in taken:
+                await delivery.modify(failed=True)
+            await receiver.detach(DEADLINE)
+
+    asyncio.run(subscriber(0))
+    broker.send("news", [ProtonMessage(id=f"m{i}", body=f"n{i}", durable=True) for i in range(6)])
+    for messages in (4, 2):
+        asyncio.run(subscriber(messages))
+
+    def browsed() -> list[tuple[Any, ...]]:
+        reader = AmqpReader({"url": broker.url, "address": "news::reader.mine"})
+        rows = [row for batch in reader.read(reader.partitions()[0]) for row in batch.to_pylist()]
+        return [(row["text"], row["delivery_count"]) for row in rows]
+
+    expected = [("n0", 2), ("n1", 2), ("n2", 1), ("n3", 1), ("n4", 0), ("n5", 0)]
+    wait_for("all to be back", lambda: browsed() == expected, DEADLINE)
+    assert browsed() == expected and broker.depth("reader.mine") == 6

@@ -11,9 +11,10 @@ from proton import ConnectionException, Message
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from enmasse.supervisor.lines import NOT_ASKED
-from enmasse.testing import running, wait_for
+from enmasse.testing import Suite, running, wait_for
 from tests import one_program
 from tests.artemis import ENVIRONMENT
+from tests.spark import sinking
 from tests.system.amqp_users import PATIENCE, allow, entry, proton, send_one
 from tests.system.mqtt_users import write_users
 
@@ -46,9 +47,13 @@ def refused(attach: Callable[[str], Any], address: str) -> bool:
 
 
 @pytest.mark.needs("qdrouterd")
-def test_users_present_at_the_start_log_in_through_dispatch(tmp_path: Path) -> None:
-    with running(tmp_path, ADDRESSES, options=DISPATCH) as suite:
-        write_users(suite, {"alice": entry("pw-a", allow("jobs")), "bob": entry("pw-b")})
+def test_users_present_at_the_start_log_in_through_dispatch_and_the_sink_of_spark_stores_each_row_once(
+    tmp_path: Path,
+) -> None:
+    sunk = ("sunk", "sunk-dead")
+    addresses = {**ADDRESSES, **{name: {"type": "queue", "flavor": "small-persisted-queue"} for name in sunk}}
+    with running(tmp_path, addresses, options=DISPATCH) as suite:
+        write_users(suite, {"alice": entry("pw-a", allow("jobs", *sunk)), "bob": entry("pw-b")})
         suite.up()
         for user, password in (("alice", "wrong"), ("carol", "pw-a"), (None, None)):
             with pytest.raises(ConnectionException):
@@ -65,7 +70,20 @@ def test_users_present_at_the_start_log_in_through_dispatch(tmp_path: Path) -> N
             relay.send(Message(address="other", body="x"))
         for connection, address in ((alice, "other"), (alice, "$management"), (bob, "jobs")):
             assert refused(connection.create_sender, address) and refused(connection.create_receiver, address), address
+        check_sink(suite, tmp_path, *sunk)
         assert suite.down() == 0
+
+
+def check_sink(suite: Suite, folder: Path, queue: str, dead: str) -> None:
+    """Check it as behind Artemis, and what it says to a user who may not send."""
+    for password in ("pw-a", "pw-b"):
+        (folder / password).write_text(f"{password}\n")
+    login = {"url": suite.url, "user": "alice", "passwordFile": str(folder / "pw-a")}
+    sinking.check(proton(suite, "alice", "pw-a"), queue, dead, **login)
+    wrong = {**login, "address": queue, "passwordFile": str(folder / "pw-b")}
+    assert 'options "user" and "passwordFile"' in sinking.refused(**wrong)
+    assert "amqp:unauthorized-access" in (said := sinking.refused(**{**wrong, "user": "bob"}))
+    assert 'the user of the option "user"' in said
 
 
 @pytest.mark.needs("qdrouterd")
