@@ -208,7 +208,7 @@ def flows(peers: Sequence[Peer], scale: float, sizes: Sequence[tuple[int, int]] 
     for address, aimed in (("direct", True), ("news", False)):
         for qos in (0, 1):
             for connections, count in sizes:
-                aims = {AMQTT: 5.0, MOSQUITTO: 1 / 3 if qos == 0 else 1 / 2} if aimed else {AMQTT: 5.0}
+                aims = {AMQTT: 5.0, MOSQUITTO: 1 / 3 if qos == 0 else 2 / 3} if aimed else {AMQTT: 5.0}
                 runs: dict[str, Callable[[], dict[str, float]]] = {}
                 known: Results = {}
                 for peer in peers:
