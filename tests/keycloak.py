@@ -37,6 +37,8 @@ KEYCLOAK = Distribution(
 REALM, AUDIENCE, ADMIN = "test", "messaging", "admin"
 PUBLIC, CONFIDENTIAL, SECRET = "suite", "suite-secret", "s3cret/+ x"
 """Clients: without a secret, and with one."""
+CALLBACK = "/api/v1/login/callback"
+"""Where browsers come back to, at any port of loopback."""
 PASSWORDS = {name: f"{name}'s password" for name in ("ada", "grace", "eve", "joan", "off")}
 """User → password. ada is in the group `staff`; `off` is disabled."""
 _BUILD = ("--db=dev-file", "--health-enabled=false", "--metrics-enabled=false")
@@ -64,7 +66,8 @@ _MAPPERS = [
 def _client(name: str, secret: str | None = None) -> dict[str, Any]:
     found = {
         "clientId": name, "enabled": True, "publicClient": secret is None, "directAccessGrantsEnabled": True,
-        "standardFlowEnabled": False, "protocolMappers": _MAPPERS,
+        "standardFlowEnabled": True, "redirectUris": [f"http://127.0.0.1{CALLBACK}"], "protocolMappers": _MAPPERS,
+        "attributes": {"pkce.code.challenge.method": "S256"},
     }  # fmt: skip
     more = {"secret": secret, "clientAuthenticatorType": "client-secret"} if secret is not None else {}
     return {**found, **more}

@@ -397,19 +397,18 @@ class Login(Resource, frozen=True, kw_only=True):
         return f"Login(user={self.user!r})"
 
 
-class Issuer(Resource, frozen=True, kw_only=True):
-    """An issuer of tokens by which a browser can log in. `url`: where to send the browser."""
-
-    name: str
-    url: str
-
-
 class LoginOptions(Resource, frozen=True, kw_only=True):
-    """Answer to `GET login`: how callers may log in."""
+    """Answer to `GET login`: how callers may log in. `issuers`: names of those at which browsers can."""
 
     anonymous: bool
     password: bool
-    issuers: list[Issuer] = []
+    issuers: list[str] = []
+
+
+class LoginAtIssuer(Resource, frozen=True, kw_only=True):
+    """Answer to `POST login/issuers/NAME`. `url`: where to send the browser."""
+
+    url: str
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------

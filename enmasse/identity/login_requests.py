@@ -1,4 +1,5 @@
-"""Messages by which gateways have passwords checked over one connection (docs/contracts.md, "authserv": `logins`)."""
+"""Messages by which gateways and the console have passwords checked over one connection, and the console logs browsers
+in at issuers (docs/contracts.md, "authserv": `logins`, `issuers`)."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
 
 ADDRESS: Final = "logins"
+ISSUERS: Final = "issuers"
+"""Address for logins of browsers at issuers."""
 MOST: Final = 512
 """Requests of a connection that are not answered: the credit of a gateway."""
 MAX_REQUEST: Final = 128 * 1024
@@ -50,7 +53,47 @@ class LoginAnswer(msgspec.Struct, frozen=True):
         return Login(Principal(self.user, self.groups), self.credentials, self.expires)
 
 
-def encoded(message: LoginRequest | LoginAnswer) -> bytes:
+class ListIssuers(msgspec.Struct, frozen=True, tag_field="ask", tag="list"):
+    """Request for the issuers at which browsers can log in."""
+
+    id: int
+
+
+class RedeemCode(msgspec.Struct, frozen=True, tag_field="ask", tag="redeem"):
+    """A code that the issuer has given to a browser, to be exchanged for the identity of its user. `issuer`: name in
+    issuers.json; `verifier`, `nonce`, `redirect`: of the login that the browser has begun; `stated`: what
+    the issuer calls itself when it sends the browser back (RFC 9207), None if it does not; `client`: the browser's
+    address."""
+
+    id: int
+    issuer: str
+    code: str
+    verifier: str
+    nonce: str
+    redirect: str
+    stated: str | None
+    client: str
+
+    def __repr__(self) -> str:
+        return f"RedeemCode({self.id}, issuer={self.issuer!r}, client={self.client!r})"
+
+
+class BrowserIssuer(msgspec.Struct, frozen=True):
+    """An issuer at which browsers can log in. `endpoint`: URL of its authorization endpoint; empty: not known yet."""
+
+    name: str
+    client_id: str
+    endpoint: str
+
+
+class IssuersAnswer(msgspec.Struct, frozen=True):
+    """Answer to `ListIssuers`, in the order of issuers.json."""
+
+    id: int
+    issuers: tuple[BrowserIssuer, ...]
+
+
+def encoded(message: LoginRequest | LoginAnswer | ListIssuers | RedeemCode | IssuersAnswer) -> bytes:
     """Return the AMQP message."""
     return b"\x00\x53\x77" + encode_string(msgspec.json.encode(message).decode())
 
@@ -58,6 +101,12 @@ def encoded(message: LoginRequest | LoginAnswer) -> bytes:
 def decoded_request(payload: bytes) -> LoginRequest:
     """Return the request in an AMQP message. Raises ValueError, whose text has nothing of the request."""
     return decode(_text(payload), LoginRequest)
+
+
+def decoded_issuer_request(payload: bytes) -> ListIssuers | RedeemCode:
+    """Return the request at ISSUERS in an AMQP message. Raises ValueError, whose text has nothing of the request."""
+    found: ListIssuers | RedeemCode = decode(_text(payload), ListIssuers | RedeemCode)  # type: ignore[arg-type]  # union
+    return found
 
 
 def decoded_answer(payload: bytes) -> LoginAnswer:

@@ -59,7 +59,7 @@ class Listener(StrEnum):
     """The authentication service, if its peers have certificates. The SASL exchange is that of a user."""
     LOGINS = "logins"
     """The authentication service's listener for gateways and the console, which have passwords checked over one
-    connection."""
+    connection, and for logins of browsers at issuers."""
 
 
 class Access(NamedTuple):
@@ -127,7 +127,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     Listener.AUTHSERV: {Role.ROUTER: Access(), Role.BROKER: Access(), Role.GATEWAY: Access()},
     Listener.LOGINS: {
         Role.GATEWAY: Access(send=("logins",), recv=("logins",)),
-        Role.CONSOLE: Access(send=("logins",), recv=("logins",)),
+        Role.CONSOLE: Access(send=("logins", "issuers"), recv=("logins", "issuers")),
     },
 }
 """Listener → role → access. A role that a listener does not list is refused when its connection opens."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from enmasse import log, process
+from enmasse.identity.login_requests import BrowserIssuer, RedeemCode
 from enmasse.model.issuers import Issuer, url_error
 from services.authserv.documents import Documents, IssuerError
-from services.authserv.grant import PasswordGrant
+from services.authserv.grant import CodeGrant, PasswordGrant
 from services.authserv.proof import Proof, Unavailable
-from services.authserv.tokens import Tokens, UnknownKey
+from services.authserv.tokens import Tokens, TokensOfLogin, UnknownKey
 
 REFRESH = 300.0
 """Seconds between two looks at the keys."""
@@ -23,6 +24,8 @@ APART = 10.0
 PATIENCE = 3.0
 """Seconds that a login waits for documents: routers and gateways wait ten for all of it."""
 
+T = TypeVar("T")
+
 
 class TokenSource:
     """Users of one issuer, whose keys `run` keeps up to date. `now`: seconds since 1970."""
@@ -32,6 +35,8 @@ class TokenSource:
         self.issuer = issuer
         self.passwords: PasswordGrant | None = None
         """Check of passwords; None: the issuer has no client for that."""
+        self.codes: CodeGrant | None = None
+        """Check of codes that browsers bring; None: the issuer has no client for that."""
         self._documents = Documents(issuer.ca)
         self._tokens = Tokens(issuer, now)
         self._clock = clock
@@ -41,25 +46,34 @@ class TokenSource:
         self._fetching: asyncio.Task[None] | None = None
         if issuer.client_id is not None:
             self.passwords = PasswordGrant(issuer, self._documents, self.check, clock, now)
+            self.codes = CodeGrant(issuer, self._documents, self._check_login)
 
     @property
     def problem(self) -> str:
         """Return what does not work, empty if everything does."""
         found = [f"keys: {self._problem}"] if self._problem else []
-        if self.passwords is not None and self.passwords.problem:
-            found.append(f"passwords: {self.passwords.problem}")
+        if self.passwords is not None and self.passwords.endpoint.problem:
+            found.append(f"passwords: {self.passwords.endpoint.problem}")
+        if self.codes is not None and self.codes.endpoint.problem:
+            found.append(f"logins of browsers: {self.codes.endpoint.problem}")
         return "; ".join(found)
 
     async def check(self, token: str) -> Proof | None:
         """Return the identity that a token proves; for an unknown key fetch the keys first, if that was not tried just
         now. Raises Unavailable if the key is unknown because keys cannot be fetched."""
+        return await self._checked(lambda: self._tokens.check(token))
+
+    async def _check_login(self, id_token: str, access_token: str) -> TokensOfLogin | None:
+        return await self._checked(lambda: self._tokens.check_login(id_token, access_token))
+
+    async def _checked(self, check: Callable[[], T | None]) -> T | None:
         try:
-            return self._tokens.check(token)
+            return check()
         except UnknownKey:
             pass
         await self._refreshed()
         try:
-            return self._tokens.check(token)
+            return check()
         except UnknownKey:
             if self._problem:
                 raise Unavailable(
@@ -71,9 +85,19 @@ class TokenSource:
         """Return the identity that a password proves, None also if the issuer checks none. Raises Busy, Unavailable."""
         if self.passwords is None:
             return None
-        if not self.passwords.endpoint:
+        if not self.passwords.endpoint.url:
             await self._refreshed()
         return await self.passwords.check(user, password)
+
+    async def redeem(self, login: RedeemCode) -> Proof | None:
+        """Return the identity that a code proves, None also if browsers cannot log in. Raises Busy, Unavailable."""
+        return None if self.codes is None else await self.codes.redeem(login)
+
+    def for_browsers(self, name: str) -> BrowserIssuer | None:
+        """Return this issuer, under its name, as browsers may log in there; None: they may not."""
+        if self.codes is None or self.issuer.client_id is None:
+            return None
+        return BrowserIssuer(name, self.issuer.client_id, self.codes.authorization_endpoint)
 
     async def run(self) -> None:
         """Keep the keys up to date until cancelled."""
@@ -106,12 +130,18 @@ class TokenSource:
         issuer = self.issuer
         try:
             document: dict[str, Any] = {}
-            if issuer.jwks_url is None or self.passwords is not None:
+            if issuer.jwks_url is None or issuer.client_id is not None:
                 document = await self._discovered()
-            endpoint = _url(document, "token_endpoint") if self.passwords is not None else ""
+            endpoint = _url(document, "token_endpoint") if issuer.client_id is not None else ""
+            has_browsers = "authorization_endpoint" in document
+            authorization = _url(document, "authorization_endpoint") if has_browsers else ""
             self._tokens.replace_keys(await self._documents.get(issuer.jwks_url or _url(document, "jwks_uri")))
             if self.passwords is not None:
-                self.passwords.endpoint = endpoint
+                self.passwords.endpoint.url = endpoint
+            if self.codes is not None:
+                self.codes.endpoint.url = endpoint
+                self.codes.authorization_endpoint = authorization
+                self.codes.states_itself = document.get("authorization_response_iss_parameter_supported") is True
         except (IssuerError, ValueError) as error:
             if str(error) != self._problem:
                 log.get().warning("authserv.keys.not-fetched", issuer=issuer.issuer, reason=str(error))

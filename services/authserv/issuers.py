@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from enmasse import process
 from enmasse.decoding import decode_any
+from enmasse.identity.login_requests import BrowserIssuer, RedeemCode
 from enmasse.model.issuers import Issuer
 from services.authserv.issuer import TokenSource
 from services.authserv.proof import Proof, Unavailable
@@ -67,6 +68,17 @@ class Issuers:
         """Return the identity that a password proves, by the first issuer that accepts it. Raises Unavailable if none
         does and one could not decide, and Busy."""
         return await self._first(None, lambda source: source.check_password(user, password))
+
+    def for_browsers(self) -> tuple[BrowserIssuer, ...]:
+        """Return the issuers at which browsers can log in."""
+        found = (source.for_browsers(name) for name, source in self._sources.items())
+        return tuple(each for each in found if each is not None)
+
+    async def redeem(self, login: RedeemCode) -> Proof | None:
+        """Return the identity that a code of a browser proves. Raises Busy, Unavailable."""
+        source = self._sources.get(login.issuer)
+        found = None if source is None else await source.redeem(login)
+        return found if self._sources.get(login.issuer) is source else None  # it may have been removed meanwhile
 
     async def _first(self, issuer: str | None, ask: Callable[[TokenSource], Awaitable[Proof | None]]) -> Proof | None:
         """Ask the sources in their order. `issuer`: only those of this one."""

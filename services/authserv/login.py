@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
@@ -12,6 +12,7 @@ from enmasse.amqp.performatives import SASL_AUTH
 from enmasse.amqp.sasl import TEMPORARY, Exchange, ServerMechanism, anonymous, plain
 from enmasse.amqp.types import Symbol
 from enmasse.identity.login import Login as Identity
+from enmasse.identity.login_requests import RedeemCode
 from enmasse.identity.passwords import Busy
 from enmasse.identity.principal import Principal
 from enmasse.identity.relays import relayed_client
@@ -104,6 +105,11 @@ class Login(Handler):
         self.begun(None)
         self._check(_Answer(exchange, self), user, password)
 
+    def redeem(self, exchange: Exchange, code: RedeemCode) -> None:
+        """Check a code that a browser has brought from its issuer, and answer as a mechanism does."""
+        self.begun(None)
+        self._decide(_Answer(exchange, self), "", self._service.redeem(code))
+
     # --- mechanisms ---------------------------------------------------------------------------------------------------
 
     def _mechanism(self, name: str, unknown: Unknown) -> Callable[[], ServerMechanism]:
@@ -160,16 +166,21 @@ class Login(Handler):
         exchange.succeed(proof.principal.name)
 
     def _check_token(self, exchange: Exchange, user: str, token: str) -> None:
-        self._user = prepared(user) or user
+        self._decide(exchange, prepared(user) or user, self._service.check_token(token))
+
+    def _decide(self, exchange: Exchange, user: str, check: Coroutine[Any, Any, Proof | None]) -> None:
+        """Answer what a check finds. `user`: name that the client states; empty: none."""
+        self._user = user
         if self._may_try():
-            self._service.spawn(self._checked_token(exchange, self._user, token))
+            self._service.spawn(self._decided(exchange, user, check))
         else:
+            check.close()
             exchange.fail()
 
-    async def _checked_token(self, exchange: Exchange, user: str, token: str) -> None:
+    async def _decided(self, exchange: Exchange, user: str, check: Awaitable[Proof | None]) -> None:
         try:
-            found = await self._service.check_token(token)
-        except Unavailable:
+            found = await check
+        except (Busy, Unavailable):
             exchange.fail(TEMPORARY)
             return
         if found is None or user not in ("", found.principal.name):

@@ -1,5 +1,6 @@
-"""Passwords that a gateway has checked over one connection: requests on one link, answers on another
-(docs/contracts.md, "authserv": `logins`). A connection for each login would cost both sides five times as much."""
+"""Logins that gateways and the console have checked over one connection: requests on one link, answers on another
+(docs/contracts.md, "authserv": `logins`, `issuers`). A connection for each login would cost both sides five times as
+much."""
 
 from __future__ import annotations
 
@@ -18,9 +19,13 @@ from enmasse.amqp.sasl import Exchange
 from enmasse.identity.admission import Admission
 from enmasse.identity.login_requests import (
     ADDRESS,
+    ISSUERS,
     MAX_REQUEST,
     MOST,
+    IssuersAnswer,
+    ListIssuers,
     LoginAnswer,
+    decoded_issuer_request,
     decoded_request,
     encoded,
 )
@@ -31,16 +36,94 @@ if TYPE_CHECKING:
 
     from services.authserv.app import AuthService
 
-LIMITS = Limits(max_sessions=1, max_links=2, max_message_size=MAX_REQUEST)
+LIMITS = Limits(max_sessions=1, max_links=4, max_message_size=MAX_REQUEST)
+CODE = "code"
+"""Logins with codes of issuers, among the mechanisms of SASL in metrics and audit."""
 _log = log.get(part="logins")
 
 
 class LoginRequests(Handler):
-    """The connection of one gateway."""
+    """The connection of one gateway, or of the console."""
 
     def __init__(self, service: AuthService, admission: Admission) -> None:
         self._service = service
         self._admission = admission
+        self._pairs = {ADDRESS: _Pair(self._check_password), ISSUERS: _Pair(self._ask_issuers)}
+
+    def on_open(self, c: Connection) -> None:
+        """Admit gateways and the console, by the table of roles."""
+        self._admission.close = c.close
+        self._admission.opened(c.user)
+
+    def on_close(self, c: Connection, error: AmqpError | None) -> None:
+        """Forget the peer."""
+        self._admission.ended(error)
+        self._admission.close = None
+        for pair in self._pairs.values():
+            pair.end()
+
+    def on_attach(self, link: Link) -> None:
+        """Take, for each address, one link for requests and one for answers."""
+        if isinstance(link, Sender):
+            address = _address(link.remote_source)
+            self._admission.check_receive(address)
+        else:
+            address = _address(link.remote_target)
+            self._admission.check_send(address)
+        pair = self._pairs.get(address)
+        if pair is None or not pair.take(link):
+            raise AmqpError(errors.NOT_ALLOWED, f"{address} has one link of a connection in each direction")
+        link.accept()
+
+    def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
+        """Forget a link. Requests without an answer, or answers without a link, are for the next connection."""
+        if any(pair.has(link) for pair in self._pairs.values()):
+            for pair in self._pairs.values():
+                pair.end()
+            link.session.connection.close()
+
+    def on_flow(self, link: Sender) -> None:
+        """Send answers that have waited for credit."""
+        if link.drain:
+            link.drained()
+        for pair in self._pairs.values():
+            pair.pump()
+
+    def on_delivery(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        """Answer a request."""
+        if not settled:
+            link.session.settle(delivery_id)
+        try:
+            for pair in self._pairs.values():
+                if pair.has(link):
+                    pair.ask(payload)
+        except ValueError as error:
+            raise AmqpError(errors.DECODE_ERROR, str(error)) from None
+
+    def _check_password(self, payload: bytes) -> None:
+        request, answer = decoded_request(payload), self._pairs[ADDRESS].answer
+        if not self._service.has_users:
+            answer(encoded(LoginAnswer(request.id, "unavailable")))
+            return
+        login = Login(self._service, request.client, relayed=False)
+        login.check(_Reply(request.id, "PLAIN", login, answer), request.user, request.password)
+
+    def _ask_issuers(self, payload: bytes) -> None:
+        request, answer = decoded_issuer_request(payload), self._pairs[ISSUERS].answer
+        if isinstance(request, ListIssuers):
+            answer(encoded(IssuersAnswer(request.id, self._service.issuers.for_browsers())))
+        else:
+            login = Login(self._service, request.client, relayed=False)
+            login.redeem(_Reply(request.id, CODE, login, answer), request)
+
+
+class _Pair:
+    """The links of one address. `ask`: called with a request. Raises ValueError."""
+
+    def __init__(self, ask: Callable[[bytes], None]) -> None:
+        self.ask = ask
         self._requests: Receiver | None = None
         self._answers: Sender | None = None
         self._waiting: deque[bytes] = deque()
@@ -48,67 +131,34 @@ class LoginRequests(Handler):
         self._answered = 0
         """Requests that were answered since credit was granted last."""
 
-    def on_open(self, c: Connection) -> None:
-        """Admit gateways, by the table of roles."""
-        self._admission.close = c.close
-        self._admission.opened(c.user)
+    def take(self, link: Link) -> bool:
+        """Take a link; return whether there was none in its direction."""
+        if isinstance(link, Sender) and self._answers is None:
+            self._answers = link
+        elif isinstance(link, Receiver) and self._requests is None:
+            self._requests = link
+            link.grant(MOST)
+        else:
+            return False
+        return True
 
-    def on_close(self, c: Connection, error: AmqpError | None) -> None:
-        """Forget the gateway."""
-        self._admission.ended(error)
-        self._admission.close = None
+    def has(self, link: Link) -> bool:
+        """Return whether this is one of the links."""
+        return link is self._requests or link is self._answers
+
+    def end(self) -> None:
+        """Forget the links."""
         self._requests = self._answers = None
+        self._waiting.clear()
 
-    def on_attach(self, link: Link) -> None:
-        """Take one link for requests, and one for answers."""
-        if isinstance(link, Sender):
-            self._admission.check_receive(_address(link.remote_source))
-            if self._answers is None:
-                self._answers = link
-        elif isinstance(link, Receiver):
-            self._admission.check_send(_address(link.remote_target))
-            if self._requests is None:
-                self._requests = link
-                link.grant(MOST)
-        if link not in (self._requests, self._answers):
-            raise AmqpError(errors.NOT_ALLOWED, f"{ADDRESS} has one link of a connection in each direction")
-        link.accept()
-
-    def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
-        """Forget a link. Requests without an answer, or answers without a link, are for the next connection."""
-        if link in (self._requests, self._answers):
-            self._requests = self._answers = None
-            self._waiting.clear()
-            link.session.connection.close()
-
-    def on_flow(self, link: Sender) -> None:
-        """Send answers that have waited for credit."""
-        if link.drain:
-            link.drained()
-        self._pump()
-
-    def on_delivery(
-        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
-    ) -> None:
-        """Check the password of a request."""
-        if not settled:
-            link.session.settle(delivery_id)
-        try:
-            request = decoded_request(payload)
-        except ValueError as error:
-            raise AmqpError(errors.DECODE_ERROR, str(error)) from None
-        if not self._service.has_users:
-            self._answer(LoginAnswer(request.id, "unavailable"))
-            return
-        login = Login(self._service, request.client, relayed=False)
-        login.check(_Reply(request.id, login, self._answer), request.user, request.password)
-
-    def _answer(self, answer: LoginAnswer) -> None:
+    def answer(self, message: bytes) -> None:
+        """Send an answer, or keep it until there is credit."""
         if self._requests is not None:  # else its connection has ended meanwhile
-            self._waiting.append(encoded(answer))
-            self._pump()
+            self._waiting.append(message)
+            self.pump()
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
+        """Send answers that wait."""
         requests, answers, waiting = self._requests, self._answers, self._waiting
         if requests is None or answers is None:
             return
@@ -123,9 +173,9 @@ class LoginRequests(Handler):
 class _Reply(Exchange):
     """The outcome of a request, in place of that of SASL."""
 
-    def __init__(self, id: int, login: Login, answer: Callable[[LoginAnswer], None]) -> None:
+    def __init__(self, id: int, mechanism: str, login: Login, answer: Callable[[bytes], None]) -> None:
         self.hostname = None
-        self.mechanism = "PLAIN"
+        self.mechanism = mechanism
         self._id = id
         self._login = login
         self._answer = answer
@@ -133,15 +183,16 @@ class _Reply(Exchange):
     def succeed(self, user: str | None) -> None:
         found = self._login.identity()
         if found is None:  # the user was removed meanwhile
-            self._answer(LoginAnswer(self._id, "refused"))
+            self._answer(encoded(LoginAnswer(self._id, "refused")))
             return
         principal = found.principal
-        self._answer(
-            LoginAnswer(self._id, "accepted", principal.name, principal.groups, found.credentials, found.expires)
+        answer = LoginAnswer(
+            self._id, "accepted", principal.name, principal.groups, found.credentials, found.expires
         )
+        self._answer(encoded(answer))
 
     def fail(self, code: int = SASL_AUTH) -> None:
-        self._answer(LoginAnswer(self._id, "refused" if code == SASL_AUTH else "unavailable"))
+        self._answer(encoded(LoginAnswer(self._id, "refused" if code == SASL_AUTH else "unavailable")))
 
 
 def _address(terminus: object) -> str:

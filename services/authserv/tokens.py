@@ -7,7 +7,7 @@ issuers, for other audiences, expired or without an expiry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from joserfc import jwt
 from joserfc.errors import JoseError
@@ -30,6 +30,13 @@ class UnknownKey(Exception):
     """The token is signed by a key that is not known: the keys may have changed."""
 
 
+class TokensOfLogin(NamedTuple):
+    """Proof by the tokens of a browser's login. `nonce`: of the request for which they were made; empty: none."""
+
+    proof: Proof
+    nonce: str
+
+
 class Tokens:
     """Tokens of one issuer. `now`: seconds since 1970."""
 
@@ -37,13 +44,8 @@ class Tokens:
         self._issuer = issuer
         self._keys: dict[str, Key] = {}
         self._registry = JWSRegistry(algorithms=issuer.algorithms, strict_check_header=False)
-        self._claims = jwt.JWTClaimsRegistry(
-            now=lambda: int(now()),
-            leeway=issuer.skew,
-            iss={"essential": True, "value": issuer.issuer},
-            aud={"essential": True, "value": issuer.audience},
-            exp={"essential": True},
-        )
+        self._claims = _claims_of(issuer, issuer.audience, now)
+        self._claims_of_id = None if issuer.client_id is None else _claims_of(issuer, issuer.client_id, now)
 
     @property
     def has_keys(self) -> bool:
@@ -67,13 +69,38 @@ class Tokens:
 
     def check(self, token: str) -> Proof | None:
         """Return the identity that a token proves, and until when; None if it proves none. Raises UnknownKey."""
+        claims = self._verified(token, self._claims)
+        return None if claims is None else self._proof(claims)
+
+    def check_login(self, id_token: str, access_token: str) -> TokensOfLogin | None:
+        """Return the identity that the tokens of a browser's login prove (OpenID Connect Core 1.0, 3.1.3.7): the ID
+        token is for the client, the access token proves the user as any other, and both have the same `sub`. None if
+        they prove none. Raises UnknownKey."""
+        if self._claims_of_id is None:
+            return None
+        stated = self._verified(id_token, self._claims_of_id)
+        claims = self._verified(access_token, self._claims)
+        if stated is None or claims is None:
+            return None
+        if not isinstance(stated.get("sub"), str) or stated["sub"] != claims.get("sub"):
+            return None
+        if stated.get("azp", self._issuer.client_id) != self._issuer.client_id:
+            return None
+        proof, nonce = self._proof(claims), stated.get("nonce")
+        return None if proof is None else TokensOfLogin(proof, nonce if isinstance(nonce, str) else "")
+
+    def _verified(self, token: str, registry: jwt.JWTClaimsRegistry) -> dict[str, Any] | None:
+        """Return the claims of a token that is signed, and valid by the registry; None of another."""
         if len(token) > MAX_TOKEN or token.count(".") != 2:
             return None
         try:
             claims = jwt.decode(token, self._key, list(self._issuer.algorithms), self._registry).claims
-            self._claims.validate(claims)
+            registry.validate(claims)
         except (JoseError, ValueError, TypeError, KeyError, RecursionError):
             return None
+        return claims
+
+    def _proof(self, claims: Mapping[str, Any]) -> Proof | None:
         principal = self._principal(claims)
         return None if principal is None else Proof(principal, int(min(claims["exp"] + self._issuer.skew, LATEST)))
 
@@ -103,3 +130,13 @@ class Tokens:
         )
         legal = [group for group in stated if name_error(GROUP + group) is None]
         return Principal(name, tuple(dict.fromkeys(legal))[:MAX_GROUPS])
+
+
+def _claims_of(issuer: Issuer, audience: str, now: Callable[[], float]) -> jwt.JWTClaimsRegistry:
+    return jwt.JWTClaimsRegistry(
+        now=lambda: int(now()),
+        leeway=issuer.skew,
+        iss={"essential": True, "value": issuer.issuer},
+        aud={"essential": True, "value": audience},
+        exp={"essential": True},
+    )

@@ -19,6 +19,7 @@ from services.console.rest import (
     connections,
     flavors,
     infrastructure,
+    issuers,
     logins,
     messages,
     subscribers,
@@ -28,7 +29,7 @@ from services.console.rest import (
 
 FIRST_SECONDS = 10.0
 """For the first snapshots of configserv."""
-MODULES = (addresses, messages, connections, subscribers, flavors, users, suite, infrastructure, logins)
+MODULES = (addresses, messages, connections, subscribers, flavors, users, suite, infrastructure, logins, issuers)
 _HTTP: dict[int, Callable[[str], RequestError]] = {
     404: lambda reason: RequestError("console.resource.unknown", reason),
     405: lambda reason: RequestError("console.method.unknown", reason),

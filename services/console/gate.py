@@ -20,7 +20,7 @@ from enmasse.loopback import is_loopback
 from enmasse.model.feeds import GrantedUser
 from services.console.access import Caller
 from services.console.errors import RequestError
-from services.console.login import Passwords, Session, Sessions
+from services.console.login import Authserv, Session, Sessions
 
 COOKIE = "enmasse-session"
 CSRF = "X-CSRF-Token"
@@ -37,7 +37,7 @@ class Gate:
         self,
         permissions: Callable[[], Permissions],
         entry: Callable[[str], GrantedUser | None],
-        passwords: Passwords,
+        authserv: Authserv,
         secret: str | None,
         *,
         is_tls: bool,
@@ -46,7 +46,7 @@ class Gate:
         self.is_tls = is_tls
         self._permissions = permissions
         self._entry = entry
-        self._passwords = passwords
+        self._authserv = authserv
         self._secret = None if secret is None else Path(secret)
 
     def check_site(self, request: web.Request) -> None:
@@ -97,6 +97,14 @@ class Gate:
             return Caller("anonymous", principal, permissions.rights(principal))
         return None
 
+    def begin(self, request: web.Request, login: Login) -> Caller | None:
+        """Begin a session of a browser. Returns its caller; None if the user was removed or changed meanwhile."""
+        caller = self.of_session(self.sessions.begin(login))
+        if caller is not None:
+            host = request.remote or "?"
+            log.audit("audit.login.accepted", who=caller.name, from_=host, what="console", outcome="accepted", count=1)
+        return caller
+
     def of_session(self, session: Session) -> Caller | None:
         """Return the caller of a session; None if its user was removed, or has another password now."""
         return self._known(session.login, session)
@@ -114,10 +122,10 @@ class Gate:
         if secret is not None and hmac.compare_digest(stated.encode("utf-8", "replace"), f"{BEARER}{secret}".encode()):
             return Caller("operator")
         token = stated.removeprefix(BEARER)
-        if stated.startswith(BEARER) and may_be_token(token) and self._passwords.known:
+        if stated.startswith(BEARER) and may_be_token(token) and self._authserv.known:
             login = self.sessions.token(token)
             if login is None:
-                login = await self._passwords.check("", token, request.remote or "?")
+                login = await self._authserv.check("", token, request.remote or "?")
                 if login is not None:
                     self.sessions.remember(token, login)
             caller = None if login is None else self._known(login)
@@ -131,6 +139,17 @@ class Gate:
         host = request.remote or "?"
         if count := _refused.count((host, what)):
             log.audit("audit.request.refused", who=None, from_=host, what=what, outcome="refused", count=count)
+
+    def keep(self, response: web.Response, caller: Caller, origin: str | None) -> web.Response:
+        """Give the browser the cookie of a session that has begun. `origin`: of the page. Returns the response."""
+        response.set_cookie(
+            COOKIE, caller.session or "", path="/", httponly=True, samesite="Strict", secure=self.is_secure(origin)
+        )
+        return response
+
+    def is_secure(self, origin: str | None) -> bool:
+        """Return whether a page of this origin was fetched with TLS, of the console or of a proxy before it."""
+        return self.is_tls or (origin is not None and origin.startswith("https://"))
 
     def _known(self, login: Login, session: Session | None = None) -> Caller | None:
         permissions = self._permissions()

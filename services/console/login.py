@@ -1,4 +1,4 @@
-"""Logins: passwords and tokens, which authserv checks, and the sessions of browsers."""
+"""Logins: passwords, tokens and codes of issuers, which authserv checks, and the sessions of browsers."""
 
 from __future__ import annotations
 
@@ -7,28 +7,38 @@ import hashlib
 import secrets
 import time
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import msgspec
 
 from enmasse.control import ConnectionLost, ControlConnection, ControlError, connect
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.login import Login
-from enmasse.identity.login_requests import ADDRESS, MAX_REQUEST, LoginAnswer
+from enmasse.identity.login_requests import (
+    ADDRESS,
+    ISSUERS,
+    MAX_REQUEST,
+    BrowserIssuer,
+    IssuersAnswer,
+    LoginAnswer,
+)
 from enmasse.settings import host_port
 from services.console.asking import Requester
 from services.console.errors import RequestError
 
 SECONDS = 20.0
 AT_ONCE = 64
-"""Passwords under way at most."""
+"""Requests to authserv that are under way at most."""
 LIFETIME, IDLE = 12 * 3600.0, 3600.0
 """Seconds of a session, and those without a request after which it ends."""
 SESSIONS, SESSIONS_OF_USER = 10_000, 100
 TOKENS, TOKEN_SECONDS = 1000, 30.0
 """Bearer tokens that are remembered, and for how long: a revoked one is accepted until then."""
 
+T = TypeVar("T")
 
-class Passwords:
+
+class Authserv:
     """Client of authserv's listener `logins` at `address` (host:port; None: without users)."""
 
     def __init__(self, address: str | None, name: str, credential: AnyCredential | None) -> None:
@@ -38,7 +48,8 @@ class Passwords:
         self._credential = credential
         self._connecting = asyncio.Lock()
         self._connection: ControlConnection | None = None
-        self._requester: Requester | None = None
+        self._requesters: dict[str, Requester] = {}
+        """Address → links of the connection."""
         self._under_way = 0
 
     async def check(self, user: str, password: str, client: str) -> Login | None:
@@ -46,39 +57,59 @@ class Passwords:
         `client`: the client's host. Raises RequestError."""
         if len(user) + len(password) > MAX_REQUEST // 6:
             return None
+        request = {"user": user, "password": password, "client": client}
+        return _decided(await self._ask(ADDRESS, request, LoginAnswer), "the password")
+
+    async def issuers(self) -> tuple[BrowserIssuer, ...]:
+        """Return the issuers at which browsers can log in. Raises RequestError."""
+        return (await self._ask(ISSUERS, {"ask": "list"}, IssuersAnswer)).issuers if self.known else ()
+
+    async def redeem(self, **login: str | None) -> Login | None:
+        """Return the identity that a code proves, with the fields of `RedeemCode`; None: the issuer refuses it, or it
+        is that of another login. Raises RequestError."""
+        if sum(len(text or "") for text in login.values()) > MAX_REQUEST // 6:
+            return None
+        return _decided(await self._ask(ISSUERS, {"ask": "redeem", **login}, LoginAnswer), "the login at the issuer")
+
+    async def _ask(self, address: str, request: dict[str, Any], kind: type[T]) -> T:
         if self._under_way >= AT_ONCE:
             raise RequestError("console.login.limited", "too many logins are under way; try again")
         self._under_way += 1
         try:
-            requester = await self._opened()
-            content = await requester.ask({"user": user, "password": password, "client": client}, SECONDS)
-            answer = msgspec.json.decode(content, type=LoginAnswer)
+            requester = await self._opened(address)
+            return msgspec.json.decode(await requester.ask(request, SECONDS), type=kind)
         except (ControlError, ConnectionLost, TimeoutError, msgspec.DecodeError):
             raise RequestError(
                 "console.login.limited", "the authentication service does not answer; try again"
             ) from None
         finally:
             self._under_way -= 1
-        if answer.outcome == "unavailable":
-            raise RequestError("console.login.limited", "the password cannot be checked now; try again")
-        return answer.login if answer.outcome == "accepted" else None
 
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
-    async def _opened(self) -> Requester:
+    async def _opened(self, address: str) -> Requester:
         async with self._connecting:
-            if self._requester is None or self._requester.error is not None:
+            lost = self._connection is None or self._connection.error is not None
+            if lost or any(each.error is not None for each in self._requesters.values()):
                 if self._address is None:
                     raise RequestError("console.login.limited", "there is no authentication service")
-                if self._connection is not None:
-                    self._connection.close()
+                self.close()
+                self._requesters.clear()
                 host, port = host_port(self._address)
                 self._connection = await connect(host, port, container=self._name, credential=self._credential)
-                self._requester = Requester(self._connection, ADDRESS)
-            return self._requester
+            assert self._connection is not None
+            if address not in self._requesters:
+                self._requesters[address] = Requester(self._connection, address)
+            return self._requesters[address]
+
+
+def _decided(answer: LoginAnswer, what: str) -> Login | None:
+    if answer.outcome == "unavailable":
+        raise RequestError("console.login.limited", f"{what} cannot be checked now; try again")
+    return answer.login if answer.outcome == "accepted" else None
 
 
 @dataclass(slots=True)
@@ -111,31 +142,31 @@ class Sessions:
             del self._sessions[own[0]]
         elif len(self._sessions) >= SESSIONS:
             del self._sessions[next(iter(self._sessions))]
-        self._sessions[_digest(session.key)] = session
+        self._sessions[digest(session.key)] = session
         return session
 
     def find(self, key: str) -> Session | None:
         """Return the session of a cookie; None if it has ended."""
-        digest, now = _digest(key), time.monotonic()
-        session = self._sessions.pop(digest, None)
+        hashed, now = digest(key), time.monotonic()
+        session = self._sessions.pop(hashed, None)
         if session is None or now > session.ends or now > session.used + IDLE:
             return None
         session.used = now
-        self._sessions[digest] = session
+        self._sessions[hashed] = session
         return session
 
     def is_open(self, key: str) -> bool:
         """Return whether a session has not ended, without using it."""
-        session = self._sessions.get(_digest(key))
+        session = self._sessions.get(digest(key))
         return session is not None and time.monotonic() <= session.ends
 
     def end(self, key: str) -> None:
         """End a session."""
-        self._sessions.pop(_digest(key), None)
+        self._sessions.pop(digest(key), None)
 
     def token(self, token: str) -> Login | None:
         """Return the identity that a token has proved just now."""
-        found = self._tokens.get(_digest(token))
+        found = self._tokens.get(digest(token))
         if found is None or time.monotonic() > found[0]:
             return None
         return found[1]
@@ -147,9 +178,9 @@ class Sessions:
             until = min(until, time.monotonic() + login.expires - time.time())
         if len(self._tokens) >= TOKENS:
             del self._tokens[next(iter(self._tokens))]
-        self._tokens[_digest(token)] = (until, login)
+        self._tokens[digest(token)] = (until, login)
 
 
-def _digest(secret: str) -> bytes:
+def digest(secret: str) -> bytes:
     """Return what secrets are compared by: looking one up takes no time that depends on a part of it."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

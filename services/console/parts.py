@@ -9,7 +9,7 @@ from services.console.gate import Gate
 from services.console.jobs import Jobs
 from services.console.listing import Lists
 from services.console.live import Live
-from services.console.login import Passwords
+from services.console.login import Authserv
 from services.console.subscribers import Subscribers
 from services.console.supervisor import Supervisor
 
@@ -20,7 +20,7 @@ class Parts:
 
     configuration: Configuration
     gate: Gate
-    passwords: Passwords
+    authserv: Authserv
     lists: Lists
     live: Live
     subscribers: Subscribers

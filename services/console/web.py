@@ -20,7 +20,7 @@ from services.console.gate import Gate
 from services.console.jobs import Jobs
 from services.console.listing import Lists
 from services.console.live import Live
-from services.console.login import Passwords
+from services.console.login import Authserv
 from services.console.pages import Pages
 from services.console.parts import Parts
 from services.console.passing import Passing
@@ -41,15 +41,15 @@ class Web:
     def __init__(self, config: ConsoleSettings, *, is_tls: bool) -> None:
         credential = own(config)
         configuration = Configuration(config.configserv, config.name, credential)
-        passwords = Passwords(config.logins, config.name, credential)
+        authserv = Authserv(config.logins, config.name, credential)
         gate = Gate(
-            lambda: configuration.permissions, configuration.users_entry, passwords, config.metrics_secret,
+            lambda: configuration.permissions, configuration.users_entry, authserv, config.metrics_secret,
             is_tls=is_tls,
         )  # fmt: skip
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
         subscribers = Subscribers(lambda: live.router.connection)
         live = Live(configuration, config.router, config.name, credential, subscribers)
-        self._parts = Parts(configuration, gate, passwords, Lists(gate.holds), live, subscribers, supervisor, Jobs())
+        self._parts = Parts(configuration, gate, authserv, Lists(gate.holds), live, subscribers, supervisor, Jobs())
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []
@@ -96,7 +96,7 @@ class Web:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._parts.jobs.close()
         await self._parts.live.close()
-        self._parts.passwords.close()
+        self._parts.authserv.close()
         if self._parts.supervisor is not None:
             await self._parts.supervisor.close()
         await self._runner.cleanup()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.server
 import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -14,7 +17,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-ISSUER, AUDIENCE = "https://issuer.example/realms/one", "messaging"
+ISSUER, AUDIENCE, CLIENT = "https://issuer.example/realms/one", "messaging", "suite"
 RSA = RSAKey.generate_key(2048, {"kid": "rsa", "use": "sig", "alg": "RS256"})
 EC = ECKey.generate_key("P-256", {"kid": "ec"})
 ENCRYPTING = RSAKey.generate_key(2048, {"kid": "enc", "use": "enc"})
@@ -41,6 +44,16 @@ def public(*keys: Any) -> dict[str, Any]:
     return {"keys": [key.as_dict(private=False) for key in keys]}
 
 
+@dataclass
+class Code:
+    """A code that the issuer has given to a browser."""
+
+    challenge: str
+    redirect: str
+    tokens: dict[str, Any]
+    used: bool = False
+
+
 class Published:
     """An issuer with its discovery document, its keys, and users with passwords."""
 
@@ -55,6 +68,8 @@ class Published:
         """Headers and fields of them."""
         self.claims: dict[str, Any] = {}
         """Claims of tokens for passwords."""
+        self.codes: dict[str, Code] = {}
+        """Code → login of a browser; each is good for one request."""
         self.override: Callable[[http.server.BaseHTTPRequestHandler], None] | None = None
         """What answers requests to the token endpoint instead."""
         outer = self
@@ -68,11 +83,18 @@ class Published:
             def do_POST(self) -> None:
                 text = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 fields = {name: values[0] for name, values in parse_qs(text).items()}
-                outer.logins.append((fields["username"], fields["password"]))
                 outer.requests.append((dict(self.headers.items()), fields))
+                if fields["grant_type"] == "password":
+                    outer.logins.append((fields["username"], fields["password"]))
                 if outer.override is not None:
                     outer.override(self)
-                elif outer.passwords.get(fields["username"]) == fields["password"]:
+                elif fields["grant_type"] == "authorization_code":
+                    self.answer(*outer.redeemed(fields))
+                else:
+                    self.check_password(fields)
+
+            def check_password(self, fields: dict[str, str]) -> None:
+                if outer.passwords.get(fields["username"]) == fields["password"]:
                     claims = {"preferred_username": fields["username"], **outer.claims}
                     self.answer(200, {"access_token": outer.token(**claims)})
                 else:
@@ -91,11 +113,35 @@ class Published:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         self.discovery: dict[str, Any] = {
             "issuer": self.url, "jwks_uri": f"{self.url}/keys", "token_endpoint": f"{self.url}/token",
+            "authorization_endpoint": f"{self.url}/authorize",
         }  # fmt: skip
         threading.Thread(target=self.server.serve_forever).start()
 
     def token(self, key: Any = RSA, **more: Any) -> str:
-        return signed(key, now=time.time(), iss=self.url, **more)
+        return signed(key, **{"now": time.time(), "iss": self.url, **more})
+
+    def code(self, challenge: str, redirect: str, nonce: str, *, user: str = "alice", **claims: Any) -> str:
+        """Give a code to a browser. `claims`: of its tokens: those with the prefix `id_` of the ID token only."""
+        code = f"code-{len(self.codes)}"
+        of_id = {name.removeprefix("id_"): value for name, value in claims.items() if name.startswith("id_")}
+        both = {name: value for name, value in claims.items() if not name.startswith("id_")}
+        both = {"preferred_username": user, **both}
+        tokens = {
+            "access_token": self.token(**both),
+            "id_token": self.token(**{"aud": CLIENT, "nonce": nonce, **both, **of_id}),
+        }
+        self.codes[code] = Code(challenge, redirect, tokens)
+        return code
+
+    def redeemed(self, fields: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        """Return status and answer for a code."""
+        found = self.codes.get(fields["code"])
+        digest = hashlib.sha256(fields["code_verifier"].encode()).digest()
+        proved = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        if found is None or found.used or (found.challenge, found.redirect) != (proved, fields["redirect_uri"]):
+            return 400, {"error": "invalid_grant"}
+        found.used = True
+        return 200, found.tokens
 
     def close(self) -> None:
         self.server.shutdown()

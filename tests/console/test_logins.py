@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import msgspec
 import pytest
 
 from enmasse.identity.passwords import hashed
 from enmasse.testing import Suite, running
-from tests.console.client import Client, of
+from tests.authserv.published import AUDIENCE, CLIENT, Published
+from tests.console.client import Client, Reply, of
 from tests.kit.waiting import wait_for
 
 PASSWORD = "correct horse battery"
@@ -68,7 +72,8 @@ def test_without_a_login_nothing_is_shown(suite: Suite) -> None:
         for path in ("addresses", "addresses/open", "me", "users", "flavors", "overview", "addresses?watch=1"):
             assert client("GET", path).status == 401, path
         assert client("PUT", "addresses/x", {"type": "anycast"}).status == 401
-        assert client("GET", "login").body == {"anonymous": False, "password": True, "issuers": []}
+        options = client("GET", "login").body
+        assert (options["anonymous"], options["password"]) == (False, True)
         assert client("GET", "openapi.json").status == 200
 
 
@@ -230,3 +235,162 @@ def test_messages_are_moved_only_by_those_who_manage_both_queues(log_in: Any) ->
     job = root("POST", f"{secret}/purge", {}).body["id"]
     assert ann("GET", f"jobs/{job}").status == 404 and ann("DELETE", f"jobs/{job}").status == 404
     assert job not in json.dumps(ann("GET", "jobs").body) and job in json.dumps(root("GET", "jobs").body)
+
+
+# --- at an issuer -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def issuer(suite: Suite) -> Iterator[Published]:
+    """An issuer `sso`, which the suite knows."""
+    published = Published()
+    write_issuer(suite, published.url)
+    with Client(suite) as client:
+        wait_for(
+            lambda: client("POST", "login/issuers/sso", Origin=origin(client)).status == 200, "the issuer is known"
+        )  # fmt: skip
+    yield published
+    with contextlib.suppress(OSError):
+        published.close()
+    (suite.config / "issuers.json").unlink()
+
+
+def write_issuer(suite: Suite, url: str) -> None:
+    new = suite.config / "issuers.new"
+    new.write_text(json.dumps({"sso": {"issuer": url, "audience": AUDIENCE, "client_id": CLIENT}}))
+    new.chmod(0o600)
+    new.rename(suite.config / "issuers.json")
+
+
+def origin(client: Client) -> str:
+    return f"http://127.0.0.1:{client.port}"
+
+
+class Begun(NamedTuple):
+    """A login that a browser has begun: the query of the issuer's URL, and the browser's cookie."""
+
+    query: dict[str, str]
+    cookie: str
+
+    def code(self, issuer: Published, **claims: Any) -> str:
+        """Log in at the issuer. Returns the code."""
+        query = self.query
+        assert query["code_challenge_method"] == "S256"
+        return issuer.code(query["code_challenge"], query["redirect_uri"], query["nonce"], **claims)
+
+
+def begin(client: Client) -> Begun:
+    reply = client("POST", "login/issuers/sso", Origin=origin(client))
+    assert reply.status == 200, reply
+    query = {name: value for name, (value,) in parse_qs(urlsplit(reply.body["url"]).query).items()}
+    return Begun(query, reply.headers["Set-Cookie"].partition(";")[0])
+
+
+def come_back(client: Client, cookie: str, **query: str) -> Reply:
+    return client("GET", f"login/callback?{urlencode(query)}", Cookie=cookie, Sec_Fetch_Site="cross-site")
+
+
+def session_of(reply: Reply) -> str | None:
+    """Return the cookie of the session that an answer begins; None if it begins none."""
+    cookies = [each for each in reply.headers.get_all("Set-Cookie") or [] if each.startswith("enmasse-session=")]
+    return cookies[0].partition(";")[0] if cookies else None
+
+
+def test_a_browser_logs_in_at_an_issuer(suite: Suite, issuer: Published) -> None:
+    with Client(suite) as client:
+        assert client("GET", "login").body["issuers"] == ["sso"]
+        started = begin(client)
+        assert started.query["redirect_uri"] == f"{origin(client)}/api/v1/login/callback"
+        code = started.code(issuer, groups=["/ops"])
+        reply = come_back(client, started.cookie, code=code, state=started.query["state"], session_state="x")
+        assert (reply.status, reply.headers["Location"]) == (303, "/")
+        kept = [each for each in reply.headers.get_all("Set-Cookie") or [] if each.startswith("enmasse-session=")]
+        assert all(part in kept[0] for part in ("HttpOnly", "SameSite=Strict", "Path=/"))
+        session = session_of(reply)
+        assert session is not None
+        me = client("GET", "me", Cookie=session).body
+        assert (me["user"], me["groups"], me["how"], me["viewer"]) == ("alice", ["ops"], "session", False)
+        assert me["expires"] is not None
+        seen = {each["name"] for each in client("GET", "addresses", Cookie=session).body["items"]}
+        assert "a/one" in seen and "b/secret" not in seen
+        again = come_back(client, started.cookie, code=code, state=started.query["state"])
+        assert again.headers["Location"] == "/?login=stale" and session_of(again) is None
+        assert client("POST", "logout", Cookie=session, X_CSRF_Token=me["csrf"]).status == 204
+        assert client("GET", "me", Cookie=session).status == 401
+
+
+def test_a_login_at_an_issuer_begins_in_a_page_of_the_console_only(suite: Suite, issuer: Published) -> None:
+    with Client(suite) as client:
+        assert client("POST", "login/issuers/sso").status == 400
+        assert client("POST", "login/issuers/sso", Origin="http://evil.example").status == 403
+        assert client("POST", "login/issuers/sso", Origin="null").status == 403
+        assert client("POST", "login/issuers/other", Origin=origin(client)).status == 404
+        plain = client("POST", "login/issuers/sso", Origin=origin(client)).headers["Set-Cookie"]
+        assert "HttpOnly" in plain and "SameSite=Lax" in plain and "Secure" not in plain
+        behind_a_proxy = client("POST", "login/issuers/sso", Origin=f"https://127.0.0.1:{client.port}")
+        assert "Secure" in behind_a_proxy.headers["Set-Cookie"]
+        assert quote(f"https://127.0.0.1:{client.port}/", safe="") in behind_a_proxy.body["url"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        pytest.param({"state": "guessed"}, "stale", id="state"),
+        pytest.param({"state": ""}, "stale", id="no state"),
+        pytest.param({"cookie": ""}, "stale", id="another browser"),
+        pytest.param({"cookie": "enmasse-login=guessed"}, "stale", id="cookie"),
+        pytest.param({"code": "guessed"}, "refused", id="code"),
+        pytest.param({"code": ""}, "denied", id="no code"),
+        pytest.param({"code": "x" * 9000}, "denied", id="long code"),
+        pytest.param({"error": "access_denied", "error_description": "<b>no</b>"}, "denied", id="error"),
+        pytest.param({"iss": "https://evil.example"}, "refused", id="another issuer"),
+        pytest.param({"nonce": "another"}, "refused", id="nonce"),
+        pytest.param({"id_aud": "another"}, "unavailable", id="audience"),
+        pytest.param({"exp": 1_000_000_000}, "unavailable", id="expired"),
+    ],
+)
+def test_a_login_at_an_issuer_that_is_not_as_it_should_be_begins_no_session(
+    change: dict[str, Any], reason: str, suite: Suite, issuer: Published
+) -> None:
+    with Client(suite) as client:
+        started = begin(client)
+        sent = {name: value for name, value in change.items() if name in ("state", "code", "error", "iss")}
+        claims = {name: value for name, value in change.items() if name in ("id_aud", "exp")}
+        nonce = change.get("nonce", started.query["nonce"])
+        code = Begun({**started.query, "nonce": nonce}, "").code(issuer, **claims)
+        query = {"code": code, "state": started.query["state"], "redirect_uri": "https://evil.example", **sent}
+        reply = come_back(client, change.get("cookie", started.cookie), **query)
+        assert (reply.status, reply.headers["Location"]) == (303, f"/?login={reason}")
+        assert session_of(reply) is None and reply.body == ""
+
+
+def test_a_state_or_code_that_is_there_twice_begins_no_session(suite: Suite, issuer: Published) -> None:
+    with Client(suite) as client:
+        started = begin(client)
+        query = urlencode({"code": started.code(issuer), "state": started.query["state"]})
+        reply = client("GET", f"login/callback?{query}&state=x", Cookie=started.cookie)
+        assert reply.headers["Location"] == "/?login=stale" and session_of(reply) is None
+
+
+def test_a_session_ends_with_the_token_of_the_issuer(suite: Suite, issuer: Published) -> None:
+    with Client(suite) as client:
+
+        def logged_in() -> str | None:
+            started = begin(client)
+            code = started.code(issuer, exp=int(time.time()) - 26)  # 30 s by which clocks may differ
+            return session_of(come_back(client, started.cookie, code=code, state=started.query["state"]))
+
+        session = wait_for(logged_in, "the token was in time")
+        wait_for(lambda: client("GET", "me", Cookie=session).status == 401, "the session has ended")
+
+
+def test_an_issuer_that_is_away_lets_nobody_in_and_passwords_still_count(
+    suite: Suite, issuer: Published, log_in: Any
+) -> None:
+    with Client(suite) as client:
+        started = begin(client)
+        code = started.code(issuer)
+        issuer.close()
+        reply = come_back(client, started.cookie, code=code, state=started.query["state"])
+        assert reply.headers["Location"] == "/?login=unavailable" and session_of(reply) is None
+    assert log_in("root")("GET", "me").body["user"] == "root"

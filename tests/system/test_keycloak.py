@@ -1,5 +1,5 @@
-"""A suite whose users are those of a real Keycloak: tokens and passwords, permissions by groups, and Keycloak away,
-killed, started again, with other keys."""
+"""A suite whose users are those of a real Keycloak: tokens, passwords, a browser, permissions by groups, and Keycloak
+away, killed, started again, with other keys."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 from proton import ConnectionException, Message
 from proton.utils import LinkDetached
 
@@ -16,6 +17,7 @@ from enmasse.amqp.errors import AmqpError, LoginError
 from enmasse.amqp.sasl import ClientMechanism
 from enmasse.testing import Suite, running, wait_for
 from tests.authserv.bearer import oauthbearer, xoauth2
+from tests.console.browser import Console, chromium
 from tests.keycloak import AUDIENCE, CONFIDENTIAL, PASSWORDS, PUBLIC, SECRET, Keycloak, running_keycloak
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
@@ -29,7 +31,7 @@ ADDRESSES = {
     "secret": {"type": "anycast"},
 }
 USERS: dict[str, Any] = {
-    "@staff": {"permissions": [allow("orders", "devices/${user}/#")]},
+    "@staff": {"permissions": [allow("orders", "devices/${user}/#"), allow("orders", operations=("view",))]},
     "local": entry("local's", allow("orders")),
     "eve": entry("another"),
 }
@@ -155,6 +157,24 @@ def test_mqtt_clients_log_in_with_password_or_token(version: int, suite: Suite, 
             assert device.receive() == b"21"
     for user, password in (("ada", "wrong"), ("nobody", "x"), ("grace", keycloak.token("ada"))):
         assert connack(suite, user, password, version) == CODES[version]["bad"]
+
+
+def test_a_browser_logs_in_at_keycloak_and_returns_to_its_place(suite: Suite) -> None:
+    with chromium() as browser:
+        console = Console(browser, 8080 + suite.offset)
+        page = console.open("addresses?type=queue", "EnMasse")
+        page.get_by_role("button", name="Log in with sso").click()
+        page.locator("#username").fill("ada")
+        page.locator("#password").fill(PASSWORDS["ada"])
+        page.locator("#kc-login").click()
+        body = page.get_by_role("region", name="Addresses").locator("tbody")
+        expect(body).to_contain_text("orders")
+        expect(body).not_to_contain_text("secret")
+        assert page.url == f"{console.base}/#/addresses?type=queue"
+        expect(page.get_by_text("ada", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_role("button", name="Log in with sso")).to_be_visible()
+        console.close()
 
 
 @asyncio_test

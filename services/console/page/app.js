@@ -2,7 +2,7 @@
 import { html, render, useEffect, useState } from "./lib.js";
 import { ApiError, call, get, keepToken, onLogout } from "./api.js";
 import { Notices, notice } from "./parts/dialog.js";
-import { Link, useRoute } from "./parts/route.js";
+import { Link, returnToPlace, useRoute } from "./parts/route.js";
 import { Login } from "./views/login.js";
 import { Overview } from "./views/overview.js";
 import { Addresses } from "./views/addresses.js";
@@ -99,4 +99,5 @@ function App() {
 
 const kept = localStorage.getItem("theme");
 if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
+returnToPlace();
 render(html`<${App} />`, document.getElementById("app"));

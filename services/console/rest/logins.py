@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from enmasse import log
+from aiohttp import web
+
 from enmasse.api.types import Login, LoginOptions, Me
 from enmasse.identity.permissions import Rule
 from services.console.access import Caller
@@ -17,33 +18,33 @@ from services.console.parts import Parts
 
 def operations(parts: Parts) -> list[Operation]:
     """Return the operations."""
-    gate, passwords, configuration = parts.gate, parts.passwords, parts.configuration
+    gate, authserv, configuration = parts.gate, parts.authserv, parts.configuration
 
     async def options(call: Call) -> Answer:
         call.parameters()
         anonymous = configuration.permissions.anonymous
-        return Answer(LoginOptions(anonymous=anonymous, password=passwords.known and not anonymous))
+        if anonymous:
+            return Answer(LoginOptions(anonymous=True, password=False))
+        issuers = [each.name for each in await authserv.issuers()]
+        return Answer(LoginOptions(anonymous=False, password=authserv.known, issuers=issuers))
 
-    async def login(call: Call) -> Answer:
+    async def login(call: Call) -> web.Response:
         body = await call.body(Login)
         if configuration.permissions.anonymous:
             raise RequestError("console.login.refused", "there are no users: no login is needed")
-        found = await passwords.check(body.user, body.password, call.host) if body.user else None
-        session = None if found is None else gate.sessions.begin(found)
-        caller = None if session is None else gate.of_session(session)
-        if found is None or session is None or caller is None:
+        found = await authserv.check(body.user, body.password, call.host) if body.user else None
+        caller = None if found is None else gate.begin(call.request, found)
+        if caller is None:
             gate.refused(call.request, "login")
             raise RequestError("console.login.refused", "user or password is wrong, or you have to wait after failures")
-        log.audit("audit.login.accepted", who=caller.name, from_=call.host, what="console", outcome="accepted", count=1)
-        secure = "; Secure" if gate.is_tls else ""
-        cookie = f"{COOKIE}={session.key}; Path=/; HttpOnly; SameSite=Strict{secure}"
-        return Answer(_me(caller), headers={"Set-Cookie": cookie})
+        return gate.keep(Answer(_me(caller)).response(), caller, call.request.headers.get("Origin"))
 
-    async def logout(call: Call) -> Answer:
+    async def logout(call: Call) -> web.Response:
         if call.caller.session is not None:
             gate.sessions.end(call.caller.session)
-        cookie = f"{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
-        return Answer(status=204, headers={"Set-Cookie": cookie})
+        answer = Answer(status=204).response()
+        answer.del_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
+        return answer
 
     async def me(call: Call) -> Answer:
         call.parameters()

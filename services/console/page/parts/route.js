@@ -39,4 +39,14 @@ export function useQuery(key, initial = "") {
   return [value, keep];
 }
 
+/** Keep the place while the browser logs in elsewhere. */
+export const keepPlace = () => sessionStorage.setItem("place", location.hash);
+
+/** Go to the place that was kept, once. */
+export function returnToPlace() {
+  const kept = sessionStorage.getItem("place");
+  sessionStorage.removeItem("place");
+  if (kept && !location.hash) history.replaceState(null, "", kept);
+}
+
 export const Link = ({ to, children, ...rest }) => html`<a href=${place(...to)} ...${rest}>${children}</a>`;
