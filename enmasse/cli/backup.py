@@ -20,6 +20,8 @@ from enmasse.cli.folders import config_folder, data_folder
 from enmasse.text import counted
 
 STORES = ("subserv", "mqtt_lwt")
+SPARK = "spark"
+"""Folder of the pipeline of `--with spark`: its spool and its checkpoint."""
 PLAIN = ("format.json", "scale.json", "scale-router.json", "configserv", "desired", "tls")
 """Files and folders of the data folder that may be copied while the suite runs: each file is replaced whole."""
 LEFT_OUT = frozenset({"run", "logs", "lock"})
@@ -42,7 +44,7 @@ class Failed(Exception):
 def command(folder: Path, config: Path | None, data: Path | None, as_json: bool, offset: int) -> None:
     """Copy the configuration with users, all messages, queues and subscriptions, MQTT sessions, retained messages and
     wills into DIR, which must be empty or missing. The suite may run: then DIR has everything that was accepted before
-    the command began.
+    the command began, but not the spool and checkpoint of the Spark pipeline.
 
     The backup is complete when DIR/manifest.json is there, with the SHA-256 of each file; `enmasse restore` checks it.
 
@@ -125,6 +127,12 @@ def _copy_running(data: Path, target: Path, offset: int) -> None:
             _copy_made(data / store, "store.db", target / store, offset)
         else:
             report(f"warning: {store} keeps its data in Redis, which this backup does not have.")
+    if SPARK in running or (data / SPARK).exists():
+        report(
+            "warning: the spool and checkpoint of the Spark pipeline are not in this backup, because they change "
+            "together while it runs: messages that it has received and not processed are missing. To have them, stop "
+            "the suite, and repeat the command."
+        )
     for name in PLAIN:
         if (data / name).is_dir():
             copy_folder(data / name, target / name, live=True)

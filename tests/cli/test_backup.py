@@ -179,6 +179,23 @@ def test_a_stopped_suite_is_copied_and_kept_from_starting(config: Path, tmp_path
     restored(tmp_path / "d", tmp_path / "new")
 
 
+def test_what_the_pipeline_keeps_is_in_the_backup_of_a_stopped_suite_only(up: Up, made: Path, tmp_path: Path) -> None:
+    (up.data / "spark").mkdir()  # of a pipeline that has run beside the suite
+    (up.data / "spark" / "spool").write_text("x")
+    said = run(up, "backup", tmp_path / "running")
+    shutil.rmtree(up.data / "spark")
+    assert "spool and checkpoint of the Spark pipeline are not in this backup" in said
+    assert (tmp_path / "running" / "manifest.json").exists() and not (tmp_path / "running" / "data" / "spark").exists()
+    restored(made, tmp_path)
+    data = tmp_path / "c" / "data"
+    (data / "spark").mkdir()
+    (data / "spark" / "spool").write_text("x")
+    words = ("--config", tmp_path / "c", "--data", data, "--port-offset", free_offset())
+    done = enmasse("backup", tmp_path / "stopped", *words)
+    assert done.returncode == 0 and "Spark" not in done.stderr
+    assert (tmp_path / "stopped" / "data" / "spark" / "spool").read_text() == "x"
+
+
 def test_a_file_that_is_replaced_while_its_folder_is_copied_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
