@@ -1,6 +1,7 @@
 """Spark jobs of this user: a file for each, which the job writes and `enmasse spark`, `status` and `up` read.
 
 NAME.json    the job: what runs, and how far its queries are (`Job`)
+NAME.windows newest windows of a pipeline (`Windows`)
 NAME.lock    held by the job's process for as long as it lives
 NAME.log     output of a job in the background
 """
@@ -12,8 +13,11 @@ import fcntl
 import os
 import re
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names that a job may have: file names."""
@@ -52,6 +56,25 @@ class Job(msgspec.Struct, frozen=True):
     ended: str | None = None
 
 
+class Window(msgspec.Struct, frozen=True):
+    """A window of a device's readings. start, end: RFC 3339."""
+
+    device: str
+    start: str
+    end: str
+    minimum: float
+    maximum: float
+    mean: float
+    readings: int
+
+
+class Windows(msgspec.Struct, frozen=True):
+    """Newest windows of a pipeline whose query has this id, by device and then by time."""
+
+    query: str
+    windows: list[Window] = []
+
+
 def lock(file: Path) -> int:
     """Return a descriptor that holds the lock of the job with this file, until it is closed.
 
@@ -80,17 +103,40 @@ def is_running(file: Path) -> bool:
 
 def read(file: Path) -> Job | None:
     """Return the job of a file; None if it cannot be read."""
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Job)
-    except (OSError, msgspec.DecodeError):
-        return None
+    return _read(file, Job)
 
 
 def write(file: Path, job: Job) -> None:
     """Replace the file. A failure is ignored: a full disk must not end a job."""
-    temporary = file.with_suffix(".new")
+    _write(file, job)
+
+
+def windows_of(file: Path) -> Path:
+    """Return the file with the windows of the job with this file."""
+    return file.with_suffix(".windows")
+
+
+def read_windows(file: Path) -> Windows | None:
+    """Return the windows of a file; None if it cannot be read."""
+    return _read(file, Windows)
+
+
+def write_windows(file: Path, windows: Windows) -> None:
+    """Replace the file. A failure is ignored, as in `write`."""
+    _write(file, windows)
+
+
+def _read(file: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _write(file: Path, content: msgspec.Struct) -> None:
+    temporary = file.with_name(f"{file.name}.new")
     with contextlib.suppress(OSError):
-        temporary.write_bytes(msgspec.json.encode(job))
+        temporary.write_bytes(msgspec.json.encode(content))
         temporary.replace(file)
 
 

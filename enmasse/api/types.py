@@ -312,6 +312,39 @@ class Component(Resource, frozen=True, kw_only=True):
     counts: dict[str, int] = {}
 
 
+class Query(Resource, frozen=True, kw_only=True):
+    """A query of the Spark pipeline. `batch`, `at`: the last batch that had rows, and when it began; None before the
+    first. `rows`: of all batches since the pipeline started, `rows_per_second`: what comes in now. `behind`: messages
+    that are spooled and not processed, `oldest`: seconds since the oldest of them arrived; None: not known."""
+
+    name: str
+    batch: Natural | None = None
+    at: str | None = None
+    rows: Natural = 0
+    rows_per_second: float = 0.0
+    behind: Natural | None = None
+    oldest: float | None = None
+
+
+class Window(Resource, frozen=True, kw_only=True):
+    """Readings of a device between `start` and `end`: their number, minimum, maximum and mean."""
+
+    device: str
+    start: str
+    end: str
+    minimum: float
+    maximum: float
+    mean: float
+    readings: Natural
+
+
+class QueryWindows(Resource, frozen=True, kw_only=True):
+    """Newest windows of a query: of a few devices, by device and then by time."""
+
+    name: str
+    windows: list[Window] = []
+
+
 class Broker(Resource, frozen=True, kw_only=True):
     """A broker. `by_hand`: it is managed by hand; `addresses`: name → `active` or `draining`."""
 

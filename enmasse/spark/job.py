@@ -155,11 +155,12 @@ def address_towards(master: str) -> str:
     return socket.getfqdn()
 
 
-def run(program: Path, words: list[str], name: str, defaults: dict[str, str]) -> None:
-    """Run a program, or a pipeline until its query ends. Raises what ends it."""
+def run(program: Path, words: list[str], name: str, defaults: dict[str, str], recent: Path) -> None:
+    """Run a program, or a pipeline until its query ends, which keeps its newest windows in `recent`. Raises what ends
+    it."""
     if program.suffix in FILES:
         sections = pipeline_file.load(program, defaults)  # before a JVM is started
-        pipeline.start_file(session(name), sections).awaitTermination()
+        pipeline.start_file(session(name), sections, name, recent).awaitTermination()
     else:
         sys.argv = [str(program), *words]
         sys.path[0] = str(program.parent)
@@ -211,7 +212,8 @@ def outcome(given: argparse.Namespace) -> str:
         with stoppable():
             os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(given)
             os.environ["SPARK_MASTER"] = given.master
-            run(given.program, given.arguments, given.name, {k: v for k, v in defaults.items() if v})
+            known = {name: value for name, value in defaults.items() if value}
+            run(given.program, given.arguments, given.name, known, jobs.windows_of(given.state))
     except Stopped:
         pass
     except SystemExit as error:

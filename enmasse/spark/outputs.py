@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 
 from enmasse.spark import stages
 from enmasse.spark.last_values import LastValues
+from enmasse.spark.recent import RecentWindows
 from enmasse.spark.together import repeatable
 
 READING = ("device", "time", "value", "offset")
@@ -61,6 +62,8 @@ class Outputs:
     checkpoint: Path
     make_table: Callable[[str], Table] | None = None
     """Query id → the table of windows."""
+    make_recent: Callable[[str], RecentWindows] | None = None
+    """Query id → the newest windows, for the console."""
     last: LastValues | None = None
     window: str = ""
     """Width of the windows; without any no reading is late."""
@@ -68,6 +71,7 @@ class Outputs:
     late: dict[int, int] = field(default_factory=dict)
     """Batch → late readings, of the newest batches."""
     _table: Table | None = None
+    _recent: RecentWindows | None = None
 
     def __call__(self, batch: DataFrame, epoch: int) -> None:
         """Bring the rows of a batch to where they belong. Raises QueryError."""
@@ -87,15 +91,26 @@ class Outputs:
                 addressed = self._with_late(addressed, readings, epoch)
             if self.last is not None:
                 self.last.update(stages.latest(readings).toArrow())
-        if self.make_table is not None:
-            if self._table is None:
-                self._table = self.make_table(query)
-            rows = batch.where("window is not null").select("window.*").toArrow()
-            if rows.num_rows:
-                self._table.append(rows, epoch)
+        if "window" in columns and (self.make_table is not None or self.make_recent is not None):
+            self._keep_windows(batch.where("window is not null").select("window.*"), query, epoch)
         # Without the kind equal rows of two stages would be one.
         writer = repeatable(addressed).drop("kind").write.format("amqp").options(**self.sink)
         writer.option("writeId", f"{query}-{epoch}").mode("append").save()
+
+    def _keep_windows(self, windows: DataFrame, query: str, epoch: int) -> None:
+        if self._table is None and self.make_table is not None:
+            self._table = self.make_table(query)
+        if self._recent is None and self.make_recent is not None:
+            self._recent = self.make_recent(query)
+        if self._table is None and self._recent is not None:
+            windows = self._recent.few(windows)
+        rows = windows.toArrow()
+        if not rows.num_rows:
+            return
+        if self._table is not None:
+            self._table.append(rows, epoch)
+        if self._recent is not None:
+            self._recent.add(rows)
 
     def _with_late(self, addressed: DataFrame, readings: DataFrame, epoch: int) -> DataFrame:
         watermark = watermark_of(self.checkpoint, epoch - 1)

@@ -29,6 +29,7 @@ from enmasse.spark.last_values import LastValues
 from enmasse.spark.options import LOGIN
 from enmasse.spark.parquet_table import ParquetTable
 from enmasse.spark.progress import ProgressFile
+from enmasse.spark.recent import RecentWindows
 from enmasse.spark.scoring import scored
 from enmasse.spark.session import session
 
@@ -91,8 +92,11 @@ def flight(spark: SparkSession) -> dict[str, str]:
     return {} if here else {"flightHost": spark.conf.get("spark.driver.host")}
 
 
-def start_file(spark: SparkSession, sections: dict[str, dict[str, Any]]) -> StreamingQuery:
-    """Start the query of a file (`pipeline_file.load`): address → spool → stages → addresses and tables.
+def start_file(
+    spark: SparkSession, sections: dict[str, dict[str, Any]], name: str = "", recent: Path | None = None
+) -> StreamingQuery:
+    """Start the query of a file (`pipeline_file.load`): address → spool → stages → addresses and tables. `name`: of
+    the query; empty: Spark's id. `recent`: file for the newest windows, which the console draws.
 
     One query, so that the stages share a spool and a checkpoint; `outputs` divides its batches. Raises ModelError.
     """
@@ -111,7 +115,11 @@ def start_file(spark: SparkSession, sections: dict[str, dict[str, Any]]) -> Stre
     stages.use_rocksdb(spark)
     rows = outputs.together(parts(messages, sections))
     to = destinations(sections, login, work / "checkpoint")
+    if recent is not None and "windows" in sections:
+        to.make_recent = functools.partial(RecentWindows, recent)
     stream = rows.writeStream.foreachBatch(to).option("checkpointLocation", str(work / "checkpoint"))
+    if name:
+        stream = stream.queryName(name)
     query = stream.outputMode("append").start()
     spark.streams.addListener(ProgressFile(work, query.id, to.late))
     return query

@@ -8,6 +8,9 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from enmasse import jobs
 from enmasse.engines.program import ChildHealth, HealthProbe, Spec
@@ -66,11 +69,27 @@ def described(query: jobs.Query) -> str:
     return f"{query.rows} rows, the last ones in batch {query.batch} of {query.at}{waits}"
 
 
+async def progress(data: DataDir) -> dict[str, Any]:
+    """Return the queries of the pipeline that runs, and its newest windows: as in enmasse.jobs."""
+
+    def read() -> dict[str, Any]:
+        state = _state(data)
+        job, recent = jobs.read(state), jobs.read_windows(jobs.windows_of(state))
+        queries = [] if job is None or job.ended is not None else job.queries
+        return {"queries": queries, "windows": [] if recent is None else recent.windows}
+
+    return msgspec.to_builtins(await asyncio.to_thread(read))  # type: ignore[no-any-return]
+
+
+def _state(data: DataDir) -> Path:
+    return data.run / f"{SPARK}.json"
+
+
 def spec(options: Options, data: DataDir) -> Spec:
     """Return the process of the pipeline."""
     url = f"amqp://{LOOPBACK}:{AMQP + options.offset}"
     work = str(data.path / SPARK)
-    settings = {"file": str(options.pipeline), "state": str(data.run / f"{SPARK}.json"), "url": url, "work": work}
+    settings = {"file": str(options.pipeline), "state": str(_state(data)), "url": url, "work": work}
     return Spec(SPARK, SPARK, settings, engine=SPARK)
 
 

@@ -135,6 +135,14 @@ class Supervisor:
 
     # Queries and commands
 
+    async def queries(self) -> dict[str, Any]:
+        """Return the queries of the Spark pipeline, and its newest windows; nothing without one."""
+        if self.options.pipeline is None:
+            return {"queries": [], "windows": []}
+        from enmasse.supervisor import pipeline
+
+        return await pipeline.progress(self.data)
+
     def components(self) -> list[dict[str, Any]]:
         """Return `components` of the status JSON: the fixed services, routers, gateways, then brokers by name."""
         found = [child.component() for child in self._children()]

@@ -104,6 +104,9 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
     async def components(_: Request) -> Response:
         return _json({"schema": 1, "components": suite.components()})  # the console requests this each second
 
+    async def queries(_: Request) -> Response:
+        return _json({"schema": 1, **await suite.queries()})
+
     async def about(_: Request) -> Response:
         options = suite.options
         return _json(
@@ -143,6 +146,7 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         "/api/status": {"GET": status},
         "/api/ready": {"GET": brief},
         "/api/components": {"GET": components},
+        "/api/queries": {"GET": queries},
         "/api/suite": {"GET": about},
         "/api/scale": {"POST": scale},
         "/api/force": {"POST": force},

@@ -186,9 +186,7 @@ class _Reply(Exchange):
             self._answer(encoded(LoginAnswer(self._id, "refused")))
             return
         principal = found.principal
-        answer = LoginAnswer(
-            self._id, "accepted", principal.name, principal.groups, found.credentials, found.expires
-        )
+        answer = LoginAnswer(self._id, "accepted", principal.name, principal.groups, found.credentials, found.expires)
         self._answer(encoded(answer))
 
     def fail(self, code: int = SASL_AUTH) -> None:

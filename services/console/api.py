@@ -22,6 +22,7 @@ from services.console.rest import (
     issuers,
     logins,
     messages,
+    queries,
     subscribers,
     suite,
     users,
@@ -29,7 +30,19 @@ from services.console.rest import (
 
 FIRST_SECONDS = 10.0
 """For the first snapshots of configserv."""
-MODULES = (addresses, messages, connections, subscribers, flavors, users, suite, infrastructure, logins, issuers)
+MODULES = (
+    addresses,
+    messages,
+    connections,
+    subscribers,
+    flavors,
+    users,
+    suite,
+    infrastructure,
+    queries,
+    logins,
+    issuers,
+)
 _HTTP: dict[int, Callable[[str], RequestError]] = {
     404: lambda reason: RequestError("console.resource.unknown", reason),
     405: lambda reason: RequestError("console.method.unknown", reason),

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from enmasse.api.types import Component
+from enmasse.api.types import Component, Query, Window
 from enmasse.identity.operator import BEARER, read_line
 from services.console.errors import RequestError
 from services.console.rows import Rows
@@ -21,6 +21,31 @@ MAX_STATUS = 64 << 20
 
 class _Components(msgspec.Struct):
     components: list[Component] = []
+
+
+class _Query(msgspec.Struct):
+    """A query as enmasse.jobs has it."""
+
+    name: str
+    batch: int
+    rows: int
+    rows_per_second: float
+    behind: int | None
+    oldest_seconds: float | None
+    at: str
+
+    def row(self) -> Query:
+        return Query(
+            name=self.name, batch=self.batch if self.batch >= 0 else None, at=self.at or None, rows=self.rows,
+            rows_per_second=self.rows_per_second, behind=self.behind, oldest=self.oldest_seconds,
+        )  # fmt: skip
+
+
+class Pipeline(msgspec.Struct):
+    """The Spark pipeline beside the suite: its queries, and its newest windows."""
+
+    queries: list[_Query] = []
+    windows: list[Window] = []
 
 
 class Supervisor:
@@ -56,6 +81,16 @@ class Supervisor:
         _, _, content = await self.send("POST", path, headers, msgspec.json.encode(body))
         answer = msgspec.json.decode(content)
         return bool(answer.get("accepted")), str(answer.get("message", ""))
+
+    async def pipeline(self) -> Pipeline:
+        """Return the state of the Spark pipeline. Raises RequestError."""
+        status, _, content = await self.send("GET", "/api/queries", self.headers(), None)
+        if status != 200:
+            raise RequestError("console.service.failed", f"`enmasse up` answered with status {status}")
+        try:
+            return msgspec.json.decode(content, type=Pipeline)
+        except msgspec.DecodeError:
+            raise RequestError("console.service.failed", "the answer of `enmasse up` cannot be read") from None
 
     async def follow(self) -> None:
         """Keep `components` up to date, until cancelled."""

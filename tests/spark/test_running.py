@@ -20,6 +20,8 @@ from proton.utils import BlockingConnection
 from enmasse import jobs
 from enmasse.cli.common import ADMIN_PORT
 from enmasse.testing import Suite, running, wait_for
+from tests.console.browser import Console, chromium
+from tests.console.client import Client
 from tests.spark.conftest import DEADLINE, LIMIT
 
 pytestmark = pytest.mark.timeout(LIMIT)
@@ -31,6 +33,11 @@ address = "telemetry"
 
 [readings]
 deadLetterAddress = "bad"
+watermark = "1 second"
+
+[windows]
+address = "windows"
+window = "1 second"
 
 [commands]
 address = "commands/{device}"
@@ -74,7 +81,13 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     file = folder / "pipeline.toml"
     file.write_text(PIPELINE)
     queue = {"type": "queue", "flavor": "small-persisted-queue"}
-    addresses = {"telemetry": queue, "bad": queue, "counted": queue, "commands": {"type": "multicast"}}
+    addresses = {
+        "telemetry": queue,
+        "bad": queue,
+        "counted": queue,
+        "windows": queue,
+        "commands": {"type": "multicast"},
+    }
     with running(folder, addresses, options=("--without", "mqtt", "--with", f"spark={file}")) as started:
         started.up(DEADLINE)
         yield started
@@ -126,6 +139,39 @@ def test_a_pipeline_beside_the_suite_is_restarted_and_its_progress_is_shown(suit
     wait_for("another one", lambda: component(suite)["ready"] and component(suite)["restarts"] == 1, DEADLINE)
     send(suite, "telemetry", 5)
     wait_for("five rows", lambda: "5 rows," in component(suite)["detail"], DEADLINE)
+
+
+def test_the_console_shows_the_query_and_its_newest_windows(suite: Suite) -> None:
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
+    sender = connection.create_sender("telemetry")
+    for second in range(10):
+        for device in ("boiler", "<b>oven</b>"):
+            reading = {"device": device, "time": f"2026-01-01T00:00:0{second}Z", "temperature": 20.0 + second}
+            sender.send(Message(body=json.dumps(reading), durable=True))
+    connection.close()
+    with Client(suite) as client:
+
+        def windows() -> list[dict[str, Any]]:
+            reply = client("GET", "queries/spark/windows")  # 404 while the pipeline starts
+            return [] if reply.status != 200 else list(reply.body["windows"])
+
+        wait_for("windows of both devices", lambda: {each["device"] for each in windows()} > {"boiler"}, DEADLINE)
+        first = next(each for each in windows() if each["device"] == "boiler")
+        assert (first["start"], first["mean"], first["readings"]) == ("2026-01-01T00:00:00Z", 20.0, 1)
+        (query,) = client.items("queries")
+        assert query["behind"] is not None and query["rows"] >= 20 and query["batch"] >= 0
+        assert client("GET", "queries/other/windows").status == 404
+    with chromium() as browser:
+        for theme, width in (("light", 1280), ("dark", 390)):
+            console = Console(
+                browser, 8080 + suite.offset, color_scheme=theme, viewport={"width": width, "height": 800}
+            )  # fmt: skip
+            page = console.open("queries", "Spark queries")
+            page.get_by_label("Device").select_option("boiler")
+            page.get_by_text("The same as a table").click()
+            page.get_by_role("region", name="Windows of boiler").get_by_text("20", exact=True).first.wait_for()
+            assert console.findings() == []
+            console.close()
 
 
 def test_a_job_in_the_background_is_listed_with_its_progress_until_it_is_stopped(

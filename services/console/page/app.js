@@ -11,6 +11,7 @@ import { Connection, Connections } from "./views/connections.js";
 import { Sessions } from "./views/sessions.js";
 import { Subscriptions } from "./views/subscriptions.js";
 import { RetainedTopics } from "./views/retained.js";
+import { Queries } from "./views/queries.js";
 import { Network } from "./views/network.js";
 import { User, Users } from "./views/users.js";
 import { Flavors } from "./views/flavors.js";
@@ -24,6 +25,7 @@ const PLACES = [
   ["subscriptions", "Subscriptions", Subscriptions],
   ["retained", "Retained topics", RetainedTopics],
   ["network", "Network", Network],
+  ["queries", "Spark queries", Queries],
   ["flavors", "Flavors", Flavors],
   ["users", "Users", Users, User],
   ["events", "Events", Events],

@@ -11,15 +11,18 @@ export function Sparkline({ values, label }) {
 
 const theme = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** A chart of series over time. `times`: seconds since 1970; `series`: [{label, values, color: "--a" of style.css}]. */
-export function Chart({ times, series, title, unit = "" }) {
+/**
+ * A chart of series over time. `times`: seconds since 1970; `series`: [{label, values, color: "--a" of style.css}];
+ * `around`: "zero" begins the axis there, "values" shows their range.
+ */
+export function Chart({ times, series, title, unit = "", around = "zero" }) {
   const box = useRef(null), plot = useRef(null);
   const shape = series.map((it) => it.label).join() + unit;
   useEffect(() => {
     const line = { stroke: theme("--soft"), grid: { stroke: theme("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
     const options = {
       width: Math.max(200, box.current.clientWidth), height: 180, cursor: { y: false }, legend: { live: true },
-      scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
+      scales: { y: { range: (_, low, high) => (around === "zero" ? [0, Math.max(1, high * 1.1)] : [low - (high - low || 1) / 10, high + (high - low || 1) / 10]) } },
       axes: [line, { ...line, size: 56, values: (_, ticks) => ticks.map((it) => it.toLocaleString("en") + unit) }],
       series: [{}, ...series.map((it) => ({ label: it.label, stroke: theme(it.color), width: 2, points: { show: false },
         value: (_, value) => (value === null ? "–" : value.toLocaleString("en", { maximumFractionDigits: 1 }) + unit) }))],

@@ -1,0 +1,52 @@
+"""`queries`: the Spark pipeline beside the suite."""
+
+from __future__ import annotations
+
+from enmasse.api.types import Page, Query, QueryWindows
+from services.console.errors import unknown
+from services.console.listing import Listing
+from services.console.operations import Answer, Answered, Call, Operation
+from services.console.parts import Parts
+from services.console.polled import Polled
+from services.console.supervisor import Pipeline
+
+
+def operations(parts: Parts) -> list[Operation]:
+    """Return the operations."""
+
+    async def pipeline() -> Pipeline:
+        return Pipeline() if parts.supervisor is None else await parts.supervisor.pipeline()
+
+    async def queries() -> dict[str, Query]:
+        return {each.name: each.row() for each in (await pipeline()).queries}
+
+    listing: Listing[Query] = Listing(
+        rows=Polled(queries),
+        shown=lambda caller, row: row if caller.viewer else None,
+        filters={"name": lambda row: row.name},
+        sorts={"behind": lambda row: row.behind, "rowsPerSecond": lambda row: row.rows_per_second},
+        kinds={},
+    )
+
+    async def list_queries(call: Call) -> Answered:
+        return await parts.lists.answer(listing, call)
+
+    async def windows(call: Call) -> Answer:
+        call.parameters()
+        name = call.name()
+        found = await pipeline() if call.caller.viewer else Pipeline()
+        if all(query.name != name for query in found.queries):
+            raise unknown(f"query {name[:200]!r}")
+        return Answer(QueryWindows(name=name, windows=found.windows))
+
+    return [
+        Operation(
+            method="GET", path="/queries", id="listQueries", tag="queries",
+            text="The queries of the Spark pipeline beside the suite: progress, lag and rates.",
+            handler=list_queries, answer=Page[Query], parameters=listing.parameters, watched=True,
+        ),
+        Operation(
+            method="GET", path="/queries/{name}/windows", id="getWindows", tag="queries",
+            text="The newest windows of a query.", handler=windows, answer=QueryWindows, errors=(404,),
+        ),
+    ]  # fmt: skip
