@@ -61,8 +61,8 @@ class BrowserLogins:
         return f"{issuer.endpoint}{'&' if '?' in issuer.endpoint else '?'}{query}", browser
 
     def end(self, state: str, browser: str) -> Begun | None:
-        """Return the login that this browser has begun with this `state`, once; None: there is none, or it was too
-        long ago."""
+        """Return the login that this browser has begun with this `state`, once; None: of no
+        such login, or too late."""
         found = self._begun.pop(digest(state), None)
         if found is None or self._now() > found.until or not secrets.compare_digest(found.browser, digest(browser)):
             return None

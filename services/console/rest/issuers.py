@@ -57,7 +57,7 @@ def operations(parts: Parts) -> list[Operation]:
         return answer
 
     async def redeemed(call: Call) -> tuple[Caller, str] | Failure:
-        """Return who has logged in, and the origin of its page."""
+        """Return the user, as a caller with a session, and the origin of its page."""
         query = call.request.query
         if any(len(query.getall(name)) > 1 for name in query):
             return refused(call, "stale")
