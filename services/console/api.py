@@ -11,8 +11,8 @@ from enmasse import log
 from enmasse.errors import CATALOGUE
 from services.console.access import Caller
 from services.console.errors import STATUSES, RequestError
-from services.console.openapi import PREFIX, document
-from services.console.operations import Call, Operation
+from services.console.openapi import document
+from services.console.operations import PREFIX, Call, Operation
 from services.console.parts import Parts
 from services.console.rest import (
     addresses,

@@ -10,9 +10,8 @@ import msgspec
 
 import enmasse
 from enmasse.api.types import Problem
-from services.console.operations import JSON, Operation
+from services.console.operations import JSON, PREFIX, Operation
 
-PREFIX = "/api/v1"
 REF = "#/components/schemas/{name}"
 PROBLEM = "application/problem+json"
 _PART = re.compile(r"{(\w+)}")

@@ -15,6 +15,8 @@ from services.console.errors import RequestError
 
 T = TypeVar("T")
 JSON = "application/json"
+PREFIX = "/api/v1"
+"""Beginning of the paths of all operations."""
 
 
 class Parameter(NamedTuple):

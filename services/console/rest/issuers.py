@@ -11,8 +11,7 @@ from enmasse.api.types import LoginAtIssuer
 from services.console.access import Caller
 from services.console.browsers import SECONDS, BrowserLogins
 from services.console.errors import RequestError, unknown
-from services.console.openapi import PREFIX
-from services.console.operations import Answer, Call, Operation, Parameter
+from services.console.operations import PREFIX, Answer, Call, Operation, Parameter
 from services.console.parts import Parts
 
 COOKIE = "enmasse-login"
