@@ -78,7 +78,8 @@ async def progress(data: DataDir) -> dict[str, Any]:
         queries = [] if job is None or job.ended is not None else job.queries
         return {"queries": queries, "windows": [] if recent is None else recent.windows}
 
-    return msgspec.to_builtins(await asyncio.to_thread(read))  # type: ignore[no-any-return]
+    found: dict[str, Any] = msgspec.to_builtins(await asyncio.to_thread(read))
+    return found
 
 
 def _state(data: DataDir) -> Path:

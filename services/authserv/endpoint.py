@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from enmasse import log
 from enmasse.identity.passwords import Busy
 from enmasse.model.issuers import Issuer
 from services.authserv.documents import Documents, IssuerError
@@ -26,17 +25,17 @@ Accept = Callable[[Mapping[str, Any]], Awaitable[Proof | None]]
 
 
 class TokenEndpoint:
-    """One kind of grant at the endpoint, for the client of the issuer's entry. `event`: logged when a grant cannot be
-    decided."""
+    """One kind of grant at the endpoint, for the client of the issuer's entry. `undecided`: called
+    with the reason, once for each, when a grant cannot be decided."""
 
-    def __init__(self, issuer: Issuer, documents: Documents, event: str) -> None:
+    def __init__(self, issuer: Issuer, documents: Documents, undecided: Callable[[str], None]) -> None:
         self.url = ""
         """Empty while it is not known."""
         self.problem = ""
         """Reason for which the last grant could not be decided; empty if it was."""
         self._issuer = issuer
         self._documents = documents
-        self._event = event
+        self._undecided = undecided
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
 
@@ -52,7 +51,7 @@ class TokenEndpoint:
         except (IssuerError, Unavailable, TimeoutError) as error:
             reason = str(error) or f"no answer within {TIMEOUT:.0f} s"
             if reason != self.problem:
-                log.get().warning(self._event, issuer=self._issuer.issuer, reason=reason)
+                self._undecided(reason)
             self.problem = reason
             raise Unavailable(reason) from None
         finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from enmasse import log
 from enmasse.identity.login_requests import RedeemCode
 from enmasse.identity.passwords import MAX_PASSWORD
 from enmasse.identity.remembered import Remembered
@@ -39,7 +40,11 @@ class PasswordGrant:
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
-        self.endpoint = TokenEndpoint(issuer, documents, "authserv.password.not-checked")
+        self.endpoint = TokenEndpoint(
+            issuer,
+            documents,
+            lambda reason: log.get().warning("authserv.password.not-checked", issuer=issuer.issuer, reason=reason),
+        )
         self._check_token = check_token
         self._now = now
         self._remembered: Remembered[Proof] = Remembered(clock, MAX_REMEMBERED)
@@ -77,7 +82,11 @@ class CodeGrant:
         documents: Documents,
         check_tokens: Callable[[str, str], Awaitable[TokensOfLogin | None]],
     ) -> None:
-        self.endpoint = TokenEndpoint(issuer, documents, "authserv.code.not-redeemed")
+        self.endpoint = TokenEndpoint(
+            issuer,
+            documents,
+            lambda reason: log.get().warning("authserv.code.not-redeemed", issuer=issuer.issuer, reason=reason),
+        )
         self.authorization_endpoint = ""
         """URL to which browsers are sent; empty while it is not known."""
         self.states_itself = False
