@@ -31,6 +31,7 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.message import Message, jms_selector
 from enmasse.amqp.performatives import ACCEPTED, Source, Target
+from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
@@ -71,6 +72,9 @@ class _ClientHandler(Handler):
         if not settled:
             link.settle(tokens)
         cast(ClientSender, link.context).on_outcomes(tokens, state)
+
+    def on_partial(self, link: Receiver, delivery: Partial) -> None:
+        cast(ClientReceiver, link.context).on_partial(delivery)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         on_settled = cast(ClientReceiver, link.context).on_settled
@@ -190,14 +194,16 @@ class Client:
         dynamic: bool = False,
         browse: bool = False,
         capabilities: tuple[str, ...] = (),
+        most_waiting: int = 0,
         timeout: float = 10.0,
         source: Source | None = None,
         **fields: Any,
     ) -> ClientReceiver:
-        """Attach a receiver. `credit` messages are fetched ahead (0: by `grant`). `durable_name` makes or resumes a
-        durable subscription of that name, which belongs to the connection's container_id; `detach` leaves it, `close`
-        deletes it. `selector` is a JMS selector, `filter` any other filter set; `dynamic` asks for an address of its
-        own (then in `.address`); `browse` reads without taking; `source` replaces all of these."""
+        """Attach a receiver. `credit` messages are fetched ahead (0: by `grant`), large ones only while less than
+        `most_waiting` bytes wait here (0: always). `durable_name` makes or resumes a durable subscription of that name,
+        which belongs to the connection's container_id; `detach` leaves it, `close` deletes it. `selector` is a JMS
+        selector, `filter` any other filter set; `dynamic` asks for an address of its own (then in `.address`); `browse`
+        reads without taking; `source` replaces all of these."""
         if source is None:
             filters = dict(filter or {})
             if selector is not None:
@@ -212,10 +218,16 @@ class Client:
             if durable_name is not None:
                 source.durable = 2
                 source.expiry_policy = Symbol("never")
+        if most_waiting:
+            fields.setdefault("max_message_size", self.connection.limits.max_message_size)
         link = self.session.attach_receiver(
-            durable_name or name or f"{address or 'dynamic'}-{uuid.uuid4()}", source, Target(), **fields
+            durable_name or name or f"{address or 'dynamic'}-{uuid.uuid4()}",
+            source,
+            Target(),
+            streaming=most_waiting > 0,
+            **fields,
         )
-        receiver = ClientReceiver(self._loop, address, link, credit)
+        receiver = ClientReceiver(self._loop, address, link, credit, most_waiting)
         await receiver.wait_attached(timeout)
         if credit:
             link.grant(credit)

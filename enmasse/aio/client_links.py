@@ -12,6 +12,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
+from enmasse.amqp.receiver import Partial
 from enmasse.amqp.types import Symbol
 
 
@@ -115,7 +116,9 @@ class ClientLink:
 
     def on_detach(self, error: AmqpError | None) -> None:
         """Note that the link has ended, with this error, and wake the callers that wait for it."""
-        self.error = error or AmqpError(errors.DETACH_FORCED, f"link {self.link.name!r} has been detached")
+        self.error = (
+            error or self.error or AmqpError(errors.DETACH_FORCED, f"link {self.link.name!r} has been detached")
+        )
         self.closed = True
         if not self._attached.done():
             self._attached.set_exception(self.error)
@@ -240,14 +243,23 @@ class ClientReceiver(ClientLink):
 
     `on_settled`, if set, is called with the ids of deliveries that the sender has settled after our outcome: only on a
     link with rcv-settle-mode second (2.8.3).
+
+    With `most_waiting`, messages of several frames stay with the peer, whatever the credit, while fetched ones have as
+    many bytes: the session window closes, then the socket is not read (2.5.6).
     """
 
     link: Receiver
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, address: str | None, link: Receiver, credit: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, address: str | None, link: Receiver, credit: int, most_waiting: int = 0
+    ) -> None:
         super().__init__(loop, address, link)
         self.credit = credit
+        self.most_waiting = most_waiting
         self._queue: deque[Delivery] = deque()
+        self._waiting_bytes = 0
+        self._behind: deque[Partial | Delivery] = deque()  # a message that is not complete here, and those after it
+        self._pieces: list[bytes] = []  # of the first one
         self._taken = 0  # since credit was granted last
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._drained: asyncio.Future[None] | None = None
@@ -273,8 +285,8 @@ class ClientReceiver(ClientLink):
 
     @property
     def fetched(self) -> int:
-        """Messages that are here and were not taken."""
-        return len(self._queue)
+        """Messages that are here, at least in part, and were not taken."""
+        return len(self._queue) + len(self._behind)
 
     async def receive(self, timeout: float | None = None) -> Delivery:
         """Return the next message. Raises TimeoutError, or AmqpError if the link is lost and nothing is left."""
@@ -299,6 +311,9 @@ class ClientReceiver(ClientLink):
 
     def _take(self) -> Delivery:
         delivery = self._queue.popleft()
+        self._waiting_bytes -= len(delivery.payload)
+        if self._behind:
+            self._assemble()
         self._taken += 1
         if self.credit and self._taken >= (self.credit + 1) // 2:
             self.link.grant(self._taken)
@@ -309,31 +324,87 @@ class ClientReceiver(ClientLink):
         """Ask for n messages more, if the receiver was made with credit=0."""
         self.link.grant(n)
 
-    async def drain(self, timeout: float = 10.0) -> None:
+    async def drain(self, timeout: float | None = 10.0) -> None:
         """Receive the messages that wait now and give the rest of the credit back.
 
-        Afterwards credit is granted by hand. Raises TimeoutError."""
+        Afterwards credit is granted by hand. Raises TimeoutError; AmqpError if the link is lost."""
         self.credit = 0
         self._drained = self._loop.create_future()
         self.link.drain_credit()
         await within(self._drained, timeout, f"{self.address} to be drained")
 
     async def _leave(self, closed: bool, timeout: float) -> None:
-        self._leaving = True
-        for delivery in self._queue:  # fetched and never seen: others may have them
-            delivery.settle(RELEASED)
-        self._queue.clear()
-        self.wake()
+        self.give_back()
         await super()._leave(closed, timeout)
+
+    def give_back(self) -> None:
+        """Release what was fetched and not taken, and what still comes: others may have it."""
+        self._leaving = True
+        self.link.credit_window = 0
+        for each in [*self._queue, *self._behind]:
+            if isinstance(each, Partial):
+                self._release(each)
+            else:
+                each.settle(RELEASED)
+        self._queue.clear()
+        self._behind.clear()
+        self.wake()
+
+    def _release(self, partial: Partial) -> None:
+        partial.take()  # else the socket might not be read
+        if partial.done and not partial.aborted:
+            _delivery_of(self, partial, b"").settle(RELEASED)
 
     def _on_delivery(self, link: Receiver, id: int, settled: bool, payload: bytes, tag: bytes, fmt: int) -> None:
         delivery = Delivery(self, id, settled, payload, tag, fmt)
         if self._leaving:
             delivery.settle(RELEASED)
-            return
+        elif self._behind:
+            self._behind.append(delivery)
+        else:
+            self._fetched(delivery)
+
+    def _fetched(self, delivery: Delivery) -> None:
         self._queue.append(delivery)
+        self._waiting_bytes += len(delivery.payload)
         if self._waiters:
             self.wake()
+
+    def on_partial(self, partial: Partial) -> None:
+        """Note that a piece of a message has come, or that no further one will. Too large a one ends the link."""
+        if self._leaving:
+            self._release(partial)
+            return
+        if not self._behind or self._behind[-1] is not partial:
+            self._behind.append(partial)
+        self._assemble()
+
+    def _assemble(self) -> None:
+        """Take pieces, as long as few bytes wait, and fetch the messages that are complete."""
+        behind = self._behind
+        while behind:
+            first = behind[0]
+            if isinstance(first, Partial):
+                if first.aborted:
+                    behind.popleft()
+                    self._pieces.clear()
+                    continue
+                if 0 < self.link.max_message_size < first.size:
+                    what = f"a message of more than {self.link.max_message_size} bytes"
+                    self.error = AmqpError(errors.MESSAGE_SIZE_EXCEEDED, what)
+                    self.link.detach(self.error)
+                    return
+                if self._waiting_bytes >= self.most_waiting:
+                    return
+                if first.waiting:
+                    self._pieces.append(first.take())
+                if not first.done:
+                    return
+                payload = b"".join(self._pieces)
+                self._pieces.clear()
+                first = _delivery_of(self, first, payload)
+            behind.popleft()
+            self._fetched(first)
 
     def on_drained(self) -> None:
         """Note that the peer has used or returned all credit."""
@@ -351,3 +422,7 @@ class ClientReceiver(ClientLink):
             if not waiter.done():
                 waiter.set_result(None)
                 ready -= 1
+
+
+def _delivery_of(receiver: ClientReceiver, partial: Partial, payload: bytes) -> Delivery:
+    return Delivery(receiver, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)

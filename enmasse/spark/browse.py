@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,19 +29,22 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from enmasse.aio.client import Client, ClientReceiver
+from enmasse.aio.client import Client, ClientReceiver, Delivery
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import RELEASED
+from enmasse.spark.columns import decoded
 from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.login import login_of
 from enmasse.spark.options import OptionError, required
 from enmasse.spark.outage import Phase, remedy, unreached, words
-from enmasse.spark.schema import ARROW, batch, row
-from enmasse.spark.segment import SpoolRecord
+from enmasse.spark.schema import ARROW
+from enmasse.spark.segment import SpoolChunk
 
 ROUND = 1000
 """Messages that are asked for at a time."""
-BATCH_BYTES = 8 << 20
+BATCH_BYTES, BATCH_ROWS = 8 << 20, 10_000
+PATIENCE = 60.0
+"""Seconds that the next message, or the answer that there is none, may take."""
 LONGEST = 8000
 """Characters of a selector, at most."""
 TEXTS = {"subject": "JMSType", "reply_to": "JMSReplyTo"}
@@ -120,8 +124,8 @@ class AmqpReader(DataSourceReader):
             browse = Browse(self)
             try:
                 runner.run(browse.open())
-                while rows := runner.run(browse.next()):
-                    yield batch([row(record) for record in rows]).select(list(self.columns))
+                while (chunk := runner.run(browse.next())).begins:
+                    yield decoded(chunk).select(list(self.columns))
             except (AmqpError, OSError) as error:
                 raise BrowseError(
                     f"amqp reader: the connection with {self.login.server} was lost while {self.address!r} was browsed "
@@ -155,6 +159,8 @@ class Browse:
         self.client: Client | None = None
         self.receiver: ClientReceiver
         self.offset = 0
+        self.drain: asyncio.Task[None] | None = None
+        self.before = 0  # messages that had come when it began
 
     async def open(self) -> None:
         """Attach. Raises BrowseError."""
@@ -165,7 +171,9 @@ class Browse:
         try:
             await client.open()
             self.client, phase = client, Phase.ATTACH
-            self.receiver = await client.receiver(address, credit=0, browse=True, selector=reader.selector)
+            self.receiver = await client.receiver(
+                address, credit=0, browse=True, selector=reader.selector, most_waiting=BATCH_BYTES
+            )
         except (OSError, AmqpError, UnicodeError) as error:
             wrong = remedy(url, address, phase, error, reader.login.user) or unreached(url, address, phase, error)
             raise BrowseError(f"amqp reader: {wrong}") from None
@@ -176,24 +184,41 @@ class Browse:
                 "queue, and connect to a server that browses"
             )
 
-    async def next(self) -> list[SpoolRecord]:
+    async def next(self) -> SpoolChunk:
         """Return messages that follow, none at the end. Raises AmqpError."""
-        records: list[SpoolRecord] = []
+        messages: list[bytes] = []
         size = 0
-        while size < BATCH_BYTES and len(records) < 10 * ROUND:
-            self.receiver.grant(ROUND)
-            await self.receiver.drain(60.0)
-            before = len(records)
-            while (delivery := self.receiver.receive_nowait()) is not None:
-                records.append(SpoolRecord(self.offset, time.time_ns() // 1_000_000, bytes(delivery.payload)))
-                size += len(delivery.payload)
-                self.offset += 1
-                delivery.settle(RELEASED)
-            if len(records) == before:
-                break
-        return records
+        while size < BATCH_BYTES and len(messages) < BATCH_ROWS and (delivery := await self._arrived()) is not None:
+            messages.append(delivery.payload)
+            size += len(delivery.payload)
+            delivery.settle(RELEASED)
+        first, self.offset = self.offset, self.offset + len(messages)
+        ends = list(itertools.accumulate(map(len, messages)))
+        now = time.time_ns() // 1_000_000
+        return SpoolChunk(first, 0, b"".join(messages), [0, *ends[:-1]][: len(ends)], ends, [now] * len(ends))
+
+    async def _arrived(self) -> Delivery | None:
+        """Return the next message; None if the address has given what it has. Raises AmqpError, TimeoutError."""
+        receiver = self.receiver
+        while (delivery := receiver.receive_nowait()) is None:
+            if self.drain is None:
+                receiver.grant(ROUND)
+                self.drain, self.before = asyncio.create_task(receiver.drain(None)), receiver.link.deliveries
+            coming = asyncio.create_task(receiver.receive(PATIENCE))
+            await asyncio.wait((coming, self.drain), return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                return coming.result()
+            coming.cancel()
+            self.drain.result()
+            self.drain = None
+            if receiver.link.deliveries == self.before and not receiver.fetched:
+                return None
+        return delivery
 
     async def close(self) -> None:
         """Close the connection, if there is one."""
+        if self.drain is not None:
+            self.drain.cancel()
+            await asyncio.gather(self.drain, return_exceptions=True)
         if self.client is not None:
             await self.client.close()

@@ -51,7 +51,8 @@ QUIET_SECONDS = 0.5
 DRAINS, SMALL = 3, 16
 """An address is empty after DRAINS drains in a row that each bring less than one in SMALL of the credit."""
 GROUP_BYTES = 8 << 20
-"""Messages are stored together if they are here, up to this many bytes."""
+"""Messages are stored together if they are here, up to this many bytes. While the next group has as many, large
+messages stay with the peer."""
 ON_THE_WAY = 1000
 """Messages that routers and a broker may hold as unsettled although this link's peer has taken note of them."""
 
@@ -339,6 +340,7 @@ async def attached(settings: ReceiverSettings, client: Client, mode: int) -> Cli
             credit=0,
             durable_name=f"{durable}|{settings.partition + 1}" if durable and settings.shared else durable,
             capabilities=kinds,
+            most_waiting=GROUP_BYTES,
             rcv_settle_mode=mode,
         )
     except AmqpError as error:
@@ -356,9 +358,7 @@ async def attached(settings: ReceiverSettings, client: Client, mode: int) -> Cli
 async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientReceiver) -> None:
     """Move messages from the address into the spool until the link ends. Raises OSError or AmqpError: why it ended."""
     try:
-        while True:
-            await intake.take(await intake.gather(receiver, settings.gather))
-            await room(settings, intake.spool)
+        await take_groups(settings, intake, receiver)
     except asyncio.CancelledError:
         with contextlib.suppress(AmqpError, TimeoutError):  # what is settled by then is not in doubt later
             await asyncio.wait_for(intake.at_rest(), REST_SECONDS)
@@ -367,6 +367,16 @@ async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientR
         if settings.subscription:  # it stays
             with contextlib.suppress(AmqpError, TimeoutError):
                 await receiver.detach(timeout=1)
+
+
+async def take_groups(settings: ReceiverSettings, intake: Intake, receiver: ClientReceiver) -> None:
+    """Store what comes, in groups, until the link ends. Raises OSError or AmqpError."""
+    try:
+        while True:
+            await intake.take(await intake.gather(receiver, settings.gather))
+            await room(settings, intake.spool)
+    finally:
+        receiver.give_back()  # with large messages the socket may not be read, neither for what ends the connection
 
 
 async def drained(receiver: ClientReceiver, window: int) -> None:
@@ -385,8 +395,11 @@ async def drained(receiver: ClientReceiver, window: int) -> None:
             continue
         link.grant(max(0, wanted))
         asked, before = link.credit, link.deliveries
-        with contextlib.suppress(TimeoutError):
+        try:
             await receiver.drain(SETTLE_SECONDS)
+        except TimeoutError:
+            if receiver.fetched:
+                continue  # the spool is full: the answer may not be read yet
         came = link.deliveries - before
         if not came:
             return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 
 import pytest
 
-from enmasse.aio.client import Client, connect
+from enmasse.aio.client import Client, ClientReceiver, connect
 from enmasse.aio.transport import Server
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Receiver
@@ -193,6 +194,53 @@ def test_drain() -> None:
         assert receiver.link.credit == 0
         assert receiver.fetched == 5
         await receiver.drain()
+
+    with_client(test)
+
+
+def test_large_messages_stay_with_the_peer_while_much_waits_whatever_the_credit() -> None:
+    sizes = [1 << 20, 10, 0, 3 << 20, 100_000, 50] * 7  # of one frame and of several
+    bodies = [bytes([n]) * size for n, size in enumerate(sizes)]
+    most = 2 << 20
+
+    async def test(client: Client, store: Store) -> None:
+        queue = store.queues["q"] = deque(Message(body).encode() for body in bodies)
+
+        async def crowded() -> ClientReceiver:
+            receiver = await client.receiver("q", credit=1000, most_waiting=most)
+            await until(lambda: client.session.incoming.crowded, "pieces to be left with the peer")
+            assert receiver.link.credit > 900
+            return receiver
+
+        await (await crowded()).close()
+        await until(lambda: len(queue) == len(bodies), "all to be given back")
+        assert not client.connection.reading_paused
+        queue.clear()
+        queue.extend(Message(body).encode() for body in bodies)
+        receiver = await crowded()
+        taken = 0
+        for body in bodies:
+            # what waits, a message that was begun then, pieces that were not taken, and what was read with them
+            most_here = most + max(sizes) + client.connection.limits.max_streamed + (1 << 20)
+            assert receiver.link.bytes - taken < most_here
+            delivery = await receiver.receive(timeout=60)
+            taken += len(delivery.payload)
+            assert delivery.message.body == body
+            await delivery.accept()
+        await until(lambda: store.outcomes.count(ACCEPTED) == len(bodies))
+        assert not receiver.fetched and not client.connection.reading_paused
+
+    with_client(test)
+
+
+def test_a_message_that_is_larger_than_allowed_ends_the_link() -> None:
+    async def test(client: Client, store: Store) -> None:
+        receiver = await client.receiver("q", credit=10, most_waiting=1000, max_message_size=200_000)
+        store.queues["q"].extend(Message(bytes(size)).encode() for size in (150_000, 250_000))
+        store.dispatch("q")
+        assert (await receiver.receive(timeout=60)).message.body == bytes(150_000)
+        with pytest.raises(AmqpError, match="more than 200000 bytes"):
+            await receiver.receive(timeout=60)
 
     with_client(test)
 

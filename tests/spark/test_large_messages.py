@@ -20,9 +20,10 @@ pytestmark = pytest.mark.timeout(LIMIT)
 SIZE = 50 << 20
 
 
-def peak() -> int:
-    """The most bytes that this process had in memory."""
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+def peak(process: int | str = "self") -> int:
+    """The most bytes that a process had in memory."""
+    status = Path(f"/proc/{process}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) << 10
 
 
@@ -72,3 +73,30 @@ def test_a_message_of_50_mb_becomes_a_row_of_parquet(broker: Broker, tmp_path: P
         for row in batch.to_pylist()
     ]
     assert rows == [*[(f"m{n}", SIZE, {n}) for n in range(5)], ("small", 1, {ord("x")})]
+
+
+def test_a_full_spool_leaves_large_messages_where_they_are_whatever_the_credit(broker: Broker, tmp_path: Path) -> None:
+    """The receiver has credit for all of them, and keeps a few."""
+    broker.queue("many")
+    size, count, limit = 4 << 20, 30, 16 << 20
+    options = {"url": broker.url, "address": "many", "spool": str(tmp_path / "spool"), "spoollimit": str(limit)}
+    reader = AmqpStreamReader(options)
+    try:
+        receivers = reader.started()
+        receivers.await_address()
+        process = receivers.processes[0].process.pid
+        messages = [Message(id=f"m{n}", body=bytes(size), durable=True, inferred=True) for n in range(count)]
+        broker.send("many", messages[:5])
+        until(lambda: receivers.full, "a full spool")
+        before = peak(process)
+        broker.send("many", messages[5:])
+        end: list[int] = []
+        while end != [count]:
+            until(lambda: receivers.full or receivers.heads() == [count], "a full spool, or all messages")
+            end = receivers.heads()
+            receivers.commit(end)
+        until(lambda: broker.depth("many") == 0, "the acceptances")
+        grown = peak(process) - before
+    finally:
+        reader.stop()
+    assert grown < count * size // 2, f"{grown >> 20} MiB more"
