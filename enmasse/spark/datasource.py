@@ -17,7 +17,7 @@ from enmasse.spark.options import KNOWN, OptionError, checked
 from enmasse.spark.schema import DDL
 from enmasse.spark.sink import AmqpStreamWriter, AmqpWriter, sink_of
 from enmasse.spark.source import AmqpStreamReader
-from enmasse.spark.values import Values, columns_of, format_of
+from enmasse.spark.values import Values, chosen, columns_of, format_of
 
 
 class AmqpDataSource(DataSource):
@@ -60,8 +60,9 @@ class AmqpDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the source's end in Spark. Raises OptionError."""
         options = checked(dict(self.options), "source")
-        form = format_of(options)
-        return AmqpStreamReader(options, Values(form, schema) if form else None)
+        columns, form = chosen(options, schema), format_of(options)
+        values = Values(form, schema) if form and "value" in columns else None
+        return AmqpStreamReader(options, values, columns)
 
     @plainly()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

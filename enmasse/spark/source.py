@@ -127,14 +127,20 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Pickled to executors: until it is used it holds settings only.
     """
 
-    def __init__(self, options: dict[str, str], values: Values | None = None) -> None:
-        """values: makes the column `value`, if there is one. Raises OptionError."""
+    def __init__(
+        self, options: dict[str, str], values: Values | None = None, columns: Sequence[str] | None = None
+    ) -> None:
+        """values: makes the column `value`, if there is one. columns: those that are wanted; all by default.
+
+        Raises OptionError.
+        """
         self.settings = receiver_settings(options)
         self.number = receivers_of(options)
         self.partitioned = PARTITIONED in options
         self.admission = admission_of(options)
         self.starting = starting_of(options)
         self.values = values
+        self.columns = None if columns is None else list(columns)
         self.flight = flight_of(options)
         self.server: SpoolServer | None = None
         self.metrics_port = number(options, "metricsPort", 1, 65535) if "metricsport" in options else 0
@@ -322,7 +328,10 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             batches = map(decoded, chunks)
             if self.values is not None:
                 batches = map(self.values.added, batches)
-            yield from map(partial(numbered, partition.partition), batches) if self.partitioned else batches
+            if self.partitioned:
+                batches = map(partial(numbered, partition.partition), batches)
+            for batch in batches:
+                yield batch if self.columns is None else batch.select(self.columns)
 
     @plainly()
     def commit(self, end: dict[str, int]) -> None:

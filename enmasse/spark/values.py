@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql import types as t
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from enmasse.spark.options import OptionError
 from enmasse.spark.schema import ARROW, DDL
@@ -22,6 +22,7 @@ from enmasse.spark.schema import ARROW, DDL
 PARTITION, PARTITIONED = "partition", "receivers"
 """Column with the partition of the spool, and the option that adds it, in lower case."""
 FORMATS = ("binary", "text", "json")
+TYPES: dict[str, type[t.DataType]] = {"binary": t.BinaryType, "text": t.StringType}
 NO_TEXT = "body: not text in UTF-8"
 NO_BODY = "body: the message has none"
 SIMPLE: dict[type[t.DataType], Any] = {
@@ -43,10 +44,6 @@ def format_of(options: Mapping[str, str]) -> str:
     given = options.get("bodyformat", "").lower()
     if given and given not in FORMATS:
         raise OptionError(f'amqp source: option "bodyFormat" must be {", ".join(FORMATS)}, not {given!r}')
-    if given == "json" and not options.get("schema"):
-        raise OptionError(
-            'amqp source: bodyFormat "json" needs the option "schema": .option("schema", "device string, …")'
-        )
     if given != "json" and "schema" in options:
         raise OptionError('amqp source: the option "schema" is for .option("bodyFormat", "json")')
     return given
@@ -56,23 +53,43 @@ def columns_of(options: Mapping[str, str]) -> str:
     """Return all columns as Spark's DDL. Raises OptionError."""
     kinds = {"": "", "binary": ", value binary", "text": ", value string"}
     format = format_of(options)
+    if format == "json" and not options.get("schema"):
+        raise OptionError(
+            'amqp source: bodyFormat "json" needs the option "schema": .option("schema", "device string, …")'
+        )
     value = f", value struct<{options['schema']}>" if format == "json" else kinds[format]
     return DDL + value + (f", {PARTITION} int" if PARTITIONED in options else "")
+
+
+def chosen(options: Mapping[str, str], columns: t.StructType) -> tuple[str, ...]:
+    """Return the names of the columns that a query asks for. Raises OptionError if there is no such column."""
+    types = {field.name: field.type for field in ARROW}
+    if PARTITIONED in options:
+        types[PARTITION] = pa.int32()
+    known = [*types, *(["value"] if format_of(options) else [])]
+    for field in columns.fields:
+        if field.name not in known:
+            raise OptionError(f'amqp source: there is no column "{field.name}"; there are {", ".join(known)}')
+        if field.name in types and to_arrow_type(field.dataType, timezone="UTC") != types[field.name]:
+            ours = from_arrow_type(types[field.name]).simpleString()
+            raise OptionError(f'amqp source: the column "{field.name}" is {ours}, not {field.dataType.simpleString()}')
+    return tuple(columns.names)
 
 
 class Values:
     """Makes the column `value`. Pickled to executors."""
 
     def __init__(self, format: str, columns: t.StructType) -> None:
-        """columns: what Spark made of `columns_of`. Raises OptionError if that is something else."""
-        if [name for name in columns.names if name != PARTITION] != [*ARROW.names, "value"]:
-            raise OptionError(
-                "amqp source: the columns are fixed: leave .schema(…) out, and write into the option "
-                '"schema" the fields of the body alone, as in a CREATE TABLE'
-            )
+        """columns: those of a query, with `value`. Raises OptionError if that cannot be of such a type."""
         self.format, self.type = format, columns["value"].dataType
         if format == "json":
+            if not isinstance(self.type, t.StructType):
+                raise OptionError(
+                    f'amqp source: the column "value" is struct<…>, the fields of JSON, not {self.type.simpleString()}'
+                )
             structure(self.type, "$")
+        elif type(self.type) is not TYPES[format]:
+            raise OptionError(f'amqp source: the column "value" is {format}, not {self.type.simpleString()}')
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any]:

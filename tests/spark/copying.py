@@ -12,7 +12,7 @@ from enmasse.spark.session import session
 def copy(spark: Any, url: str, address: str, work: Path) -> Any:
     """The running query: from the address to JSON files in WORK/out."""
     source = spark.readStream.format("amqp").option("url", url).option("address", address)
-    data = source.option("spool", str(work / "spool")).load().select("offset", "message_id", "text")
+    data = source.option("spool", str(work / "spool")).schema("offset bigint, message_id string, text string").load()
     sink = data.writeStream.format("json").option("path", str(work / "out"))
     return sink.option("checkpointLocation", str(work / "checkpoint")).start()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import pyarrow.parquet as pq
 import pytest
 from proton import Message
 from proton.reactor import Copy
@@ -23,6 +24,8 @@ from enmasse.metrics import parse
 from enmasse.spark import register_addresses, repeatable
 from enmasse.spark.datasource import AmqpDataSource, SelectingDataSource
 from enmasse.spark.errors import sentence
+from enmasse.spark.lease import owner_of
+from enmasse.spark.segment import partition_folder
 from enmasse.spark.tables import TableError
 from enmasse.testing import free_port, wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
@@ -31,12 +34,12 @@ from tests.spark.copying import copy
 pytestmark = pytest.mark.timeout(LIMIT)
 
 
-def stream(spark: Any, broker: Broker, address: str, folder: Path, **options: str) -> Any:
+def stream(spark: Any, broker: Broker, address: str, folder: Path, columns: str = "", **options: str) -> Any:
     reader = spark.readStream.format("amqp").option("url", broker.url).option("address", address)
     reader = reader.option("spool", str(folder / "spool"))
     for name, value in options.items():
         reader = reader.option(name, value)
-    return reader.load()
+    return (reader.schema(columns) if columns else reader).load()
 
 
 def rows_of(spark: Any, table: str) -> list[Any]:
@@ -346,13 +349,18 @@ def start_driver(broker: Broker, address: str, work: Path) -> subprocess.Popen[s
 
 def committed(work: Path) -> list[str]:
     """The message-ids in files that the sink has committed."""
-    files: list[str] = []
+    found = []
+    for name in files(work):
+        found += [json.loads(line)["message_id"] for line in Path(name).read_text().splitlines()]
+    return found
+
+
+def files(work: Path) -> set[str]:
+    """Those that the sink has committed."""
+    found: set[str] = set()
     for log in (work / "out" / "_spark_metadata").glob("[0-9]*"):
         for line in log.read_text().splitlines()[1:]:
-            files.append(json.loads(line)["path"].removeprefix("file://"))
-    found = []
-    for name in set(files):
-        found += [json.loads(line)["message_id"] for line in Path(name).read_text().splitlines()]
+            found.add(json.loads(line)["path"].removeprefix("file://"))
     return found
 
 
@@ -382,3 +390,38 @@ def test_a_killed_driver_loses_and_doubles_nothing(spark: Any, broker: Broker, t
         again.stop()
     assert set(found) == {f"m{i}" for i in range(600)}
     assert max(found.values()) == 1
+
+
+def test_two_receivers_lose_and_double_nothing_in_parquet_whatever_is_killed(
+    spark: Any, broker: Broker, tmp_path: Path
+) -> None:
+    """A query ends with either of its receivers, and the next one goes on; it survives the end of its broker."""
+    broker.queue("two")
+    spools = [partition_folder(tmp_path / "spool", n) for n in range(2)]
+
+    def rows() -> list[tuple[int, str]]:
+        tables = [pq.read_table(name) for name in files(tmp_path)]
+        return [(row["partition"], row["message_id"]) for table in tables for row in table.to_pylist()]
+
+    for run, victim in enumerate(("first", "second", "broker")):
+        columns = "partition int, message_id string"
+        data = stream(spark, broker, "two", tmp_path, columns, receivers="2", credit="20")
+        sink = data.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        try:
+            broker.send("two", numbered(200, 200 * run))
+            wait_for("most of the rows", lambda run=run: len(rows()) > 200 * run + 100, DEADLINE)
+            if victim == "broker":
+                broker.process.kill()
+                broker.process.wait()
+                broker.process = broker.start()
+                broker.send("two", numbered(200, 600))
+                wait_for("all rows", lambda: len(rows()) >= 800, DEADLINE)
+            else:
+                os.kill(owner_of(spools[victim == "second"] / "owner")["pid"], signal.SIGKILL)
+                wait_for("the end of the query", lambda query=query: query.exception(), DEADLINE)
+        finally:
+            query.stop()
+    found = rows()
+    assert Counter(name for _, name in found) == Counter(f"m{i}" for i in range(800))
+    assert {partition for partition, _ in found} == {0, 1}

@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from enmasse.spark.datasource import AmqpDataSource
 from enmasse.spark.options import OptionError
 from enmasse.spark.schema import ARROW
 from enmasse.spark.segment import SpoolChunk
+from enmasse.spark.source import SpoolRange
+from enmasse.spark.spool import SpoolWriter
 from enmasse.spark.values import Values
 
 READING = t.StructType(
@@ -145,9 +148,47 @@ def test_formats_that_cannot_be_are_refused(options: dict[str, str], said: str) 
         AmqpDataSource({"address": "a", "spool": "s", **options}).schema()
 
 
-def test_columns_of_another_schema_are_refused() -> None:
-    options = {"address": "a", "spool": "s", "bodyFormat": "text"}
-    with pytest.raises(OptionError, match="the columns are fixed"):
-        AmqpDataSource(options).streamReader(t.StructType([t.StructField("value", t.StringType())]))
-    with pytest.raises(OptionError, match=r"\$\.a is interval"):
-        Values("json", columns(t.StructType([t.StructField("a", t.DayTimeIntervalType())])))
+@pytest.mark.parametrize(
+    ("more", "wanted", "said"),
+    [
+        ({"bodyFormat": "text"}, [("device", t.StringType())], 'no column "device"; there are offset, .*, value$'),
+        ({}, [("value", t.StringType())], 'no column "value"'),
+        ({"bodyFormat": "text"}, [("partition", t.IntegerType())], 'no column "partition"'),
+        ({}, [("offset", t.IntegerType())], 'column "offset" is bigint, not int'),
+        ({}, [("application_properties", t.StringType())], "is map<string,string>, not string"),
+        ({"bodyFormat": "text"}, [("value", t.BinaryType())], 'column "value" is text, not binary'),
+        ({"bodyFormat": "json"}, [("value", t.StringType())], 'column "value" is struct<.*, not string'),
+        ({"bodyFormat": "json"}, [("value", columns(t.DayTimeIntervalType()))], "is interval"),
+    ],
+)
+def test_columns_that_a_message_does_not_have_are_refused(
+    more: dict[str, str], wanted: list[tuple[str, t.DataType]], said: str
+) -> None:
+    with pytest.raises(OptionError, match=said):
+        AmqpDataSource({"address": "a", "spool": "s", **more}).streamReader(schema(wanted))
+
+
+@pytest.mark.parametrize("more", [{}, {"receivers": "1"}, {"bodyFormat": "binary"}])
+def test_a_stream_has_the_columns_that_a_query_asks_for_in_its_order(tmp_path: Path, more: dict[str, str]) -> None:
+    writer = SpoolWriter(tmp_path)
+    writer.append(Message("first", subject="s").encode(), 1)
+    writer.sync()
+    writer.close()
+    wanted: list[tuple[str, t.DataType]] = [("subject", t.StringType()), ("offset", t.LongType())]
+    wanted += [("application_properties", t.MapType(t.StringType(), t.StringType())), ("arrived", t.TimestampType())]
+    expected: dict[str, Any] = {"subject": ["s"], "offset": [0], "application_properties": [[]]}
+    if "receivers" in more:
+        wanted.insert(0, ("partition", t.IntegerType()))
+        expected["partition"] = [0]
+    if "bodyFormat" in more:
+        wanted.insert(1, ("value", t.BinaryType()))
+        expected["value"] = [b"first"]
+    source = AmqpDataSource({"address": "a", "spool": str(tmp_path), **more})
+    reader: Any = pickle.loads(pickle.dumps(source.streamReader(schema(wanted))))
+    (batch,) = reader.read(SpoolRange(0, 1))
+    assert batch.schema.names == [name for name, _ in wanted]
+    assert {name: batch.column(name).to_pylist() for name in expected} == expected
+
+
+def schema(columns: list[tuple[str, t.DataType]]) -> t.StructType:
+    return t.StructType([t.StructField(*column) for column in columns])
