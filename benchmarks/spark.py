@@ -7,6 +7,7 @@ smaller, ROUNDS=1 measures once. Rows are 200 bytes of JSON (benchmarks/load/rea
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -18,18 +19,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
 from pyspark.sql import functions as f
 
 from benchmarks.clock import Clock
 from benchmarks.harness import Server, side_by_side, summary
 from benchmarks.kafka import jars, kafka
 from benchmarks.load import readings
-from enmasse.spark.options import KNOWN
 from enmasse.spark.session import session
 from enmasse.spark.source import AmqpStreamReader, SpoolRange, receiver_settings
 from enmasse.spark.spool import SpoolWriter, head_of
@@ -46,7 +49,9 @@ QUEUED = max(ROWS // 2, 1)
 SINK_ROWS = max(ROWS // 4, 1)
 RATE, SECONDS = 5000, 20
 FLAVOR = {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"MEMORY": "256Mi"}}
-RECEIVERS = (1, 2) if "receivers" in KNOWN["source"] else (1,)
+RECEIVERS = (1, 2)
+OF_KAFKA = "message_id string, body binary, address string, offset bigint, arrived timestamp"
+"""Our columns for what Kafka's source has: key, value, topic, offset, timestamp (and its type, and the partition)."""
 QUEUES = ("full", "browsed", "sunk", "steady", "first", "empty")
 
 
@@ -69,13 +74,11 @@ class Bench:
         with tempfile.TemporaryDirectory(dir=self.work) as name:
             yield Path(name)
 
-    def amqp(self, address: str, spool: Path, **options: str) -> Any:
-        """Rows of an address."""
-        return (
-            self.spark.readStream.format("amqp")
-            .options(url=self.suite.url, address=address, spool=str(spool), maxRowsPerTrigger=str(BATCH), **options)
-            .load()
-        )
+    def amqp(self, address: str, spool: Path, columns: str = "", **options: str) -> Any:
+        """Rows of an address; columns: those that are wanted, as DDL."""
+        reader = self.spark.readStream.format("amqp")
+        reader = reader.options(url=self.suite.url, address=address, spool=str(spool), maxRowsPerTrigger=str(BATCH))
+        return (reader.schema(columns) if columns else reader).options(**options).load()
 
     def topic(self, name: str) -> Any:
         """Rows of a topic of Kafka, from its beginning."""
@@ -136,8 +139,8 @@ def begun(progress: Any) -> float:
     return datetime.fromisoformat(progress["timestamp"]).timestamp()
 
 
-def available(bench: Bench, data: Any, sink: str, work: Path) -> dict[str, Any]:
-    """Rows a second of a query over all there is, in its batches."""
+def available(bench: Bench, data: Any, sink: str, work: Path, wanted: int = ROWS) -> dict[str, Any]:
+    """Rows a second of a query over all there is, in its batches; the bytes that it wrote for a row."""
     writer = data.writeStream.format(sink).option("checkpointLocation", str(work / "checkpoint"))
     if sink != "noop":
         writer = writer.option("path", str(work / "out"))
@@ -145,16 +148,18 @@ def available(bench: Bench, data: Any, sink: str, work: Path) -> dict[str, Any]:
     query.awaitTermination()
     done = batches(query)
     rows = sum(progress["numInputRows"] for progress in done)
-    check(rows, ROWS)
-    return {"rows_s": rows / sum(map(seconds, done))}
+    check(rows, wanted)
+    found = {"rows_s": rows / sum(map(seconds, done))}
+    if sink != "noop":
+        found["bytes_row"] = sum(file.stat().st_size for file in (work / "out").glob("*.parquet")) / rows
+    return found
 
 
-def spooled(bench: Bench, sink: str, *columns: str) -> dict[str, Any]:
-    """From a copy of the filled spool to a sink."""
+def spooled(bench: Bench, sink: str, columns: str = "") -> dict[str, Any]:
+    """From a copy of the filled spool to a sink; columns: those that are wanted, as DDL."""
     with bench.scratch() as work:
         shutil.copytree(bench.spool, work / "spool")
-        data = bench.amqp("empty", work / "spool")
-        return available(bench, data.select(*columns) if columns else data, sink, work)
+        return available(bench, bench.amqp("empty", work / "spool", columns), sink, work)
 
 
 def topical(bench: Bench, sink: str, *columns: str) -> dict[str, Any]:
@@ -192,25 +197,19 @@ def alone(bench: Bench) -> dict[str, Any]:
     }
 
 
-def drained(bench: Bench, receivers: int) -> dict[str, Any]:
-    """From a full queue through broker, router and acknowledgement to noop, from the query's start on."""
+def drained(bench: Bench, receivers: int, sink: str) -> dict[str, Any]:
+    """From a full queue through broker, router and acknowledgement to a sink; in Parquet each row is there once."""
     send(bench, "full", QUEUED)
     with bench.scratch() as work:
         more = {"receivers": str(receivers)} if receivers > 1 else {}
-        data = bench.amqp("full", work / "spool", **more)
-        query = data.writeStream.format("noop").option("checkpointLocation", str(work / "checkpoint")).start()
-        rows, first, last = 0, 0.0, -1
-        while rows < QUEUED:
-            time.sleep(0.05)
-            if query.exception() is not None:
-                raise query.exception()
-            for progress in batches(query):
-                if progress["batchId"] > last:
-                    last, rows, first = progress["batchId"], rows + progress["numInputRows"], first or begun(progress)
-                    ended = begun(progress) + seconds(progress)
-        query.stop()
-    check(rows, QUEUED)
-    return {"rows_s": rows / (ended - first)}
+        began = time.monotonic()
+        found = available(bench, bench.amqp("full", work / "spool", **more), sink, work, QUEUED)
+        found = {"rows_s": found["rows_s"], "whole_s": time.monotonic() - began}
+        if sink != "noop":
+            ids = pads.dataset(work / "out", format="parquet").to_table(columns=["message_id"]).column("message_id")
+            check(len(ids), QUEUED)
+            check(pc.count_distinct(ids).as_py(), QUEUED)
+    return found
 
 
 def browsed(bench: Bench) -> dict[str, Any]:
@@ -340,30 +339,30 @@ def main() -> None:
 
         names = ("amqp, filled spool", "kafka, filled topic")
         spooled(it, "noop"), topical(it, "noop")  # warm
-        rate_of_kafka: list[float] = []
+        of_kafka: dict[str, list[float]] = {"noop": [], "parquet": []}
 
-        def kafka_to_noop() -> dict[str, Any]:
-            found = topical(it, "noop")
-            rate_of_kafka.append(found["rows_s"])
+        def all_of_kafka(sink: str) -> dict[str, Any]:
+            found = topical(it, sink)
+            of_kafka[sink].append(found["rows_s"])
             return found
 
-        side_by_side("to noop, all columns", rounds, lambda: spooled(it, "noop"), kafka_to_noop, "rows_s", 1, names)
-        side_by_side(
-            "to Parquet, all columns", rounds, lambda: spooled(it, "parquet"), lambda: topical(it, "parquet"),
-            "rows_s", 1, names,
-        )  # fmt: skip
-        side_by_side(
-            "to Parquet, the bodies", rounds, lambda: spooled(it, "parquet", "body"),
-            lambda: topical(it, "parquet", "value"), "rows_s", 1, names,
-        )  # fmt: skip
+        for what, sink, columns, theirs in (
+            ("noop, all columns", "noop", "", ()),
+            ("Parquet, all columns (16 and 7)", "parquet", "", ()),
+            ("Parquet, the columns that Kafka has", "parquet", OF_KAFKA, ()),
+            ("Parquet, the bodies", "parquet", "body binary", ("value",)),
+        ):
+            side_by_side(
+                f"to {what}", rounds, partial(spooled, it, sink, columns),
+                partial(topical, it, sink, *theirs) if theirs else partial(all_of_kafka, sink), "rows_s", 1, names,
+            )  # fmt: skip
 
         lines(f"a receiver alone, {QUEUED:,} messages of a full queue", [alone(it) for _ in range(rounds)])
-        of_kafka = statistics.median(rate_of_kafka)
-        for receivers in RECEIVERS:
-            found = [drained(it, receivers) for _ in range(rounds)]
-            ratios = [one["rows_s"] / of_kafka for one in found]
-            lines(f"full queue to noop, {receivers} receivers (aim: 30,000 rows/s each)", found)
-            print(f"  ratio to Kafka's filled topic to noop {summary(ratios, 2)}   aim 0.5", flush=True)
+        for sink, receivers in itertools.product(of_kafka, RECEIVERS):
+            found = [drained(it, receivers, sink) for _ in range(rounds)]
+            ratios = [one["rows_s"] / statistics.median(of_kafka[sink]) for one in found]
+            lines(f"full queue to {sink}, {receivers} receivers (aim: 30,000 rows/s each)", found)
+            print(f"  ratio to Kafka's filled topic to {sink} {summary(ratios, 2)}   aim 0.5", flush=True)
 
         send(it, "browsed", SINK_ROWS)
         browsed(it)
