@@ -44,7 +44,7 @@ ROUND = 1000
 """Messages that are asked for at a time."""
 BATCH_BYTES, BATCH_ROWS = 8 << 20, 10_000
 PATIENCE = 60.0
-"""Seconds that the next message, or the answer that there is none, may take."""
+"""Seconds that the next message, or the answer to a drain, may take."""
 LONGEST = 8000
 """Characters of a selector, at most."""
 TEXTS = {"subject": "JMSType", "reply_to": "JMSReplyTo"}
