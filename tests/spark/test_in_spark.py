@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -403,6 +404,9 @@ def test_two_receivers_lose_and_double_nothing_in_parquet_whatever_is_killed(
         tables = [pq.read_table(name) for name in files(tmp_path)]
         return [(row["partition"], row["message_id"]) for table in tables for row in table.to_pylist()]
 
+    def more_than(count: int) -> bool:
+        return len(rows()) > count
+
     for run, victim in enumerate(("first", "second", "broker")):
         columns = "partition int, message_id string"
         data = stream(spark, broker, "two", tmp_path, columns, receivers="2", credit="20")
@@ -410,16 +414,16 @@ def test_two_receivers_lose_and_double_nothing_in_parquet_whatever_is_killed(
         query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         try:
             broker.send("two", numbered(200, 200 * run))
-            wait_for("most of the rows", lambda run=run: len(rows()) > 200 * run + 100, DEADLINE)
+            wait_for("most of the rows", partial(more_than, 200 * run + 100), DEADLINE)
             if victim == "broker":
                 broker.process.kill()
                 broker.process.wait()
                 broker.process = broker.start()
                 broker.send("two", numbered(200, 600))
-                wait_for("all rows", lambda: len(rows()) >= 800, DEADLINE)
+                wait_for("all rows", partial(more_than, 799), DEADLINE)
             else:
                 os.kill(owner_of(spools[victim == "second"] / "owner")["pid"], signal.SIGKILL)
-                wait_for("the end of the query", lambda query=query: query.exception(), DEADLINE)
+                wait_for("the end of the query", query.exception, DEADLINE)
         finally:
             query.stop()
     found = rows()
