@@ -13,7 +13,6 @@ from demo.report import Report
 from enmasse.testing import Suite
 
 PATIENCE = 120.0  # seconds that a slow machine is given; nothing is measured by it
-QUIET = 1.0  # seconds without a message that count as "nothing comes"
 
 
 class Durable(ReceiverOption):
@@ -38,16 +37,6 @@ def accept(connection: Any, receiver: Any) -> None:
     """Accept what came last and see it out: the blocking client writes only while it waits for something."""
     receiver.accept()
     connection.wait(lambda: connection.conn.transport.pending() <= 0, timeout=PATIENCE, msg="the outcome to be written")
-
-
-def nothing_comes(receiver: Any) -> bool:
-    """Return True if no message arrives within QUIET; one that does is accepted."""
-    try:
-        receiver.receive(timeout=QUIET)
-    except Exception as error:
-        return type(error).__name__ == "Timeout"
-    receiver.accept()
-    return False
 
 
 def anycast_and_queue(suite: Suite, report: Report) -> None:

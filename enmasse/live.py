@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -31,7 +31,6 @@ _TURN: Final = 0.001
 """Longest time in seconds that a look may take before messages have their turn."""
 
 Row = dict[str, Any]
-Kinds = Mapping[str, Mapping[str, Row]]
 
 
 class Rows:

@@ -9,7 +9,6 @@ from enmasse.mqtt.errors import MalformedPacket
 from enmasse.mqtt.topics import fault_of_topic
 
 _u16 = Struct(">H").unpack_from
-_u32 = Struct(">I").unpack_from
 
 _MOST_TOPICS: Final = 4096
 _LONGEST_KEPT: Final = 256
@@ -60,15 +59,6 @@ class Cursor:
             raise cut_short(self.packet)
         self.pos = pos + 2
         value: int = _u16(self.data, pos)[0]
-        return value
-
-    def u32(self) -> int:
-        """Read a four byte integer. Raises MalformedPacket."""
-        pos = self.pos
-        if pos + 4 > self.stop:
-            raise cut_short(self.packet)
-        self.pos = pos + 4
-        value: int = _u32(self.data, pos)[0]
         return value
 
     def varint(self) -> int:

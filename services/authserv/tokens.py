@@ -47,11 +47,6 @@ class Tokens:
         self._claims = _claims_of(issuer, issuer.audience, now)
         self._claims_of_id = None if issuer.client_id is None else _claims_of(issuer, issuer.client_id, now)
 
-    @property
-    def has_keys(self) -> bool:
-        """Return whether the keys of the issuer are known."""
-        return bool(self._keys)
-
     def replace_keys(self, document: Mapping[str, Any]) -> None:
         """Take the keys of a JWK set (RFC 7517, 5): public ones for signatures. Raises ValueError."""
         try:

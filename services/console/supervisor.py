@@ -16,7 +16,6 @@ from services.console.rows import Rows
 
 SECONDS = 60.0
 POLL = 1.0
-MAX_STATUS = 64 << 20
 
 
 class _Components(msgspec.Struct):

@@ -29,7 +29,6 @@ STORED_AT_ROUTER = (None, None, None, "bytesOut", None, None, "outReleased", "ou
 AT_ROUTER = ("in", "out", "bytesIn", "bytesOut", "accepted", "rejected", "released", "modified", None, None, None)
 OF_CONNECTION = ("in", "out", "bytesIn", "bytesOut")
 _OF_LINK = ("count", "bytes", "accepted", "rejected", "released", "modified")
-GAUGES = ("messages", "bytes", "consumers", "producers")
 INSIDE = frozenset({"inter-router", "route-container", "edge"})
 """Kinds of connections that are not clients'."""
 

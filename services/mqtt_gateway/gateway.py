@@ -19,9 +19,6 @@ from services.mqtt_gateway.protocol.front import Front
 
 log = logs.get(part="mqtt")
 
-GOODBYE = 2.0
-"""Seconds in which clients may take the DISCONNECT that says that the gateway ends."""
-
 
 class Gateway:
     """`front` has the clients and what was counted."""

@@ -94,10 +94,6 @@ class WillBook:
         """Return the client's will that is not due; None if it has none."""
         return self._current.get(key)
 
-    def held_by(self, link: Link) -> int:
-        """Return the number of wills that a link holds."""
-        return len(self._links.get(link, ()))
-
     # requests and ends of links
 
     def put(self, will: Will, link: Link) -> Will | None:

@@ -40,11 +40,6 @@ class Identity:
         self._durable = 0
 
     @property
-    def has_begun(self) -> bool:
-        """True once the suite's id is known."""
-        return bool(self._lives)
-
-    @property
     def has_earlier(self) -> bool:
         """Whether an earlier version, which named queues without the suite's id, has used this store."""
         return bool(self._lives) and self._lives[0][0] == 0

@@ -125,7 +125,6 @@ class RoutedAddress:
         "stores",
         "subscriber",
         "temporary",
-        "to_router",
     )
 
     def __init__(self, identity: int, key: str, treatment: str, clock: Clock) -> None:
@@ -146,7 +145,7 @@ class RoutedAddress:
         self.priority = -1
         # Deliveries of closed links; live links count their own.
         self.ingress = self.egress = self.ingress_containers = self.egress_containers = 0
-        self.to_router = self.from_router = 0
+        self.from_router = 0
         self.relayed = 0  # of anonymous senders, live or closed
         self._clock = clock
         self._empty_checks: EmptyChecks | None = None
