@@ -13,6 +13,9 @@ SELECTOR = (0x0000468C00000004, "apache.org:selector-filter:string")
 MESSAGE_IDENTITY = "message-identity"
 """Capability of a receiver's link, desired and offered: the delivery-tag names the message, also with the next delivery
 of it. The broker's; with rcv-settle-mode second it does so unasked."""
+MOVES = "message-moves"
+"""Property of links by which an administrator moves messages from broker to broker (docs/contracts.md, "Moves between
+brokers"): which messages a receiver wants, in JSON, true at a sender, and true in the broker's answer."""
 CONSUMER = "x-opt-consumer"
 """Key in the info of a rejection's error, which routers set for brokers: the consumer behind the router."""
 NO_LOCAL = (0x0000468C00000003, "apache.org:no-local-filter:list")

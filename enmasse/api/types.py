@@ -469,7 +469,6 @@ class Message(Resource, frozen=True, kw_only=True):
     priority: int = 4
     ttl: int | None = None
     delivery_count: int = 0
-    arrived: str | None = None
     message_id: str | None = None
     user_id: str | None = None
     to: str | None = None

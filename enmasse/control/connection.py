@@ -194,11 +194,21 @@ class ControlConnection(asyncio.Protocol):
         """Return True once the connection has ended."""
         return self._gone.done()
 
-    def sender(self, target: str | None, *, name: str | None = None, source: str | None = None) -> ControlSender:
-        """Attach a sender (`target` None: the anonymous terminus); whether it may, `await sender.opened()` shows."""
+    def sender(
+        self,
+        target: str | None,
+        *,
+        name: str | None = None,
+        source: str | None = None,
+        configure: Callable[[Any], None] | None = None,
+    ) -> ControlSender:
+        """Attach a sender (`target` None: the anonymous terminus); whether it may, `await sender.opened()` shows.
+        `configure` gets proton's link before it is opened."""
         link = self._own_session().sender(name or self._next_name())
         link.target.address = target
         link.source.address = source or link.name
+        if configure is not None:
+            configure(link)
         sender = ControlSender(self, link)
         self._links[sender.key] = sender
         link.open()

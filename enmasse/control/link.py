@@ -21,6 +21,7 @@ from cproton import (
     pn_delivery_remote_state,
     pn_delivery_settle,
     pn_delivery_settled,
+    pn_delivery_tag,
     pn_delivery_update,
     pn_link_advance,
     pn_link_credit,
@@ -102,6 +103,12 @@ class ControlLink:
         """Return the address of the peer's target."""
         address: str | None = self._link.remote_target.address
         return address
+
+    @property
+    def remote_properties(self) -> dict[str, Any]:
+        """Return what the peer's attach states as properties."""
+        found = self._link.remote_properties
+        return {} if found is None else {str(key): value for key, value in found.items()}
 
     @property
     def proton_link(self) -> Any:
@@ -201,9 +208,15 @@ class ControlSender(ControlLink):
         return bool(self._link.remote_snd_settle_mode == proton.Link.SND_SETTLED)
 
     def send(
-        self, message: proton.Message | bytes, on_outcome: OnOutcome | None = None, *, settled: bool = False
+        self,
+        message: proton.Message | bytes,
+        on_outcome: OnOutcome | None = None,
+        *,
+        settled: bool = False,
+        tag: bytes | None = None,
     ) -> None:
-        """Send now, credit or not (proton keeps what has none). `on_outcome` is called once, also on loss.
+        """Send now, credit or not (proton keeps what has none). `on_outcome` is called once, also on loss. `tag`: one
+        that no other unsettled delivery of the link has.
 
         Raises LinkClosed.
         """
@@ -211,7 +224,7 @@ class ControlSender(ControlLink):
             raise LinkClosed("closed", f"the link {self.name} is closed")
         data = message if isinstance(message, bytes) else bytes(message.encode())
         self._tag += 1
-        delivery = pn_delivery(self._impl, self._tag.to_bytes(8, "big"))
+        delivery = pn_delivery(self._impl, tag or self._tag.to_bytes(8, "big"))
         pn_link_send(self._impl, data)
         pn_link_advance(self._impl)
         if settled:
@@ -309,6 +322,12 @@ class Delivery:
         """Settled by the sender already (it wants no outcome), or by us."""
         self._impl = impl
         self._message: proton.Message | None = None
+
+    @property
+    def tag(self) -> bytes:
+        """The delivery-tag, before the delivery is settled."""
+        tag: bytes | str = pn_delivery_tag(self._impl)
+        return tag if isinstance(tag, bytes) else tag.encode()
 
     @property
     def message(self) -> Any:

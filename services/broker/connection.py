@@ -29,6 +29,7 @@ from services.broker.core.errors import BrokerError
 from services.broker.core.names import ANYCAST, MANAGEMENT
 from services.broker.core.queue import Queue
 from services.broker.core.subscription import identity, queue_name
+from services.broker.moves import LinkMover, MovedProducer, agree, order_in, read, refuse_router
 from services.broker.nodes import Nodes
 from services.broker.producers import AddressProducer, ManagementProducer, RelayProducer
 from services.broker.termini import TOPIC, Filters, address_of, answer, routing_type
@@ -199,6 +200,15 @@ class BrokerConnection(Handler):
     def _info_id(self, link: Link) -> str:
         return f"{self._session_id(link.session)}-{link.handle:08x}"
 
+    def _moves(self, link: Link) -> bool:
+        """Return whether the link is part of a move from broker to broker. Raises AmqpError if the peer may not."""
+        if order_in(link) is None:
+            return False
+        if self.client.router:
+            raise refuse_router()
+        self.nodes.check_manage()
+        return True
+
     # -- producers -----------------------------------------------------------------------------------------------------
     def _attach_producer(self, link: Receiver) -> None:
         target = link.remote_target
@@ -226,6 +236,7 @@ class BrokerConnection(Handler):
             self._accept(link, target=target)
             manager.start()
             return
+        moves = bool(address) and temporary is None and self._moves(link)
         if address:
             if temporary is None:
                 self.nodes.check_send(address)
@@ -235,11 +246,14 @@ class BrokerConnection(Handler):
         if not address:
             producer = RelayProducer(self.nodes, self._manage, link, origin, info)
         else:
-            producer = AddressProducer(self.broker, link, address, kind, origin, info)
+            make = MovedProducer if moves else AddressProducer
+            producer = make(self.broker, link, address, kind, origin, info)
         producer.temporary = temporary
         producer.client = self.client
         link.context = producer
         self.client.producers[info.id] = info
+        if moves:
+            agree(link)
         self._accept(link, target=target)
         route = self.broker.catalogue.route(address, kind) if address else None
         producer.start(route.owner if route is not None else None)
@@ -265,6 +279,13 @@ class BrokerConnection(Handler):
         if address == LIVE:
             self._accept(link, source=answer(source, filters))
             link.context = LiveLink(link, self._followers)
+        elif self._moves(link):
+            queue = self.nodes.qualified_queue(f"::{address}")
+            mover = LinkMover(self._later, link, self.broker, queue, read(order_in(link)))
+            agree(link)
+            self._accept(link, source=answer(source, filters))
+            link.context = mover
+            mover.flow()
         elif "::" in address:
             self._consume_queue(link, self.nodes.qualified_queue(address), source, filters)
         elif self.nodes.is_subscription(address, kind):

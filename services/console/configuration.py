@@ -121,6 +121,14 @@ class Configuration:
         """Return the names of the brokers that have messages of an address, draining ones too."""
         return sorted(place.broker for place in self._placements.get(AddressName(address), ()))
 
+    def nearest(self, address: str, broker: str) -> str | None:
+        """Return the broker to which messages at `broker` go that are for an address: the same if it carries that,
+        else one that is not draining; None: none carries it."""
+        if broker in self.brokers_of(address):
+            return broker
+        found = self.endpoint_of(address)
+        return None if found is None else found[0]
+
     def owner_of(self, wire: str) -> tuple[str, str] | None:
         """Return the address that a name on the wire belongs to, and its type: itself, or the topic above it."""
         found = self._owners.get(wire)

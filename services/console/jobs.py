@@ -49,10 +49,11 @@ class Running:
         state: Literal["running", "done", "failed", "cancelled"] = "running"
         if not self.is_running:
             state = "failed" if self.error is not None else "cancelled" if self.stopped else "done"
+        total = None if job.total is None else max(job.total, self.done)  # depths are a second old
         detail = "" if self.error is None else self.error.detail
         return Job(
             id=job.id, address=job.address, operation=job.operation, state=state,
-            done=self.done, total=job.total, detail=detail, user=job.user, started=job.started,
+            done=self.done, total=total, detail=detail, user=job.user, started=job.started,
         )  # fmt: skip
 
 

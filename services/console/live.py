@@ -120,6 +120,13 @@ class Live:
         node = None if found is None else self.brokers.get(found[0])
         return node if node is not None and node.connection is not None else None
 
+    def node(self, broker: str) -> Node:
+        """Return a broker. Raises RequestError if it is not known."""
+        found = self.brokers.get(broker)
+        if found is None:
+            raise RequestError("console.service.unavailable", f"the broker {broker} is not reached; try again")
+        return found
+
     async def close_connection(self, row: Connection) -> None:
         """Close a client's connection at the router or gateway. Raises RequestError."""
         id = row.id.removeprefix(f"{row.component}/")

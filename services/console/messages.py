@@ -6,7 +6,7 @@ import asyncio
 import base64
 import codecs
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -14,12 +14,13 @@ import msgspec
 
 from enmasse import log
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import AmqpValue
+from enmasse.amqp.message import AmqpSequence, AmqpValue
 from enmasse.amqp.message import Message as AmqpMessage
 from enmasse.amqp.types import Described
 from enmasse.api.types import Death, Job, Message, NewMessage
 from enmasse.control import Artemis, ControlError, RequestFailed
 from services.console import jobs
+from services.console.carrying import Wanted, carry
 from services.console.errors import RequestError
 from services.console.live import Live
 from services.console.traffic import moment
@@ -55,7 +56,7 @@ class Place(NamedTuple):
 
 class Order(NamedTuple):
     """Work on messages of the queue `address`. `ids` None: those that the `selector` takes. `sources`: addresses to
-    which redrive may send; None: any."""
+    which redrive may send; None: any; `origins`: those from which dead letters come here."""
 
     address: str
     operation: Literal["purge", "remove", "move", "redrive"]
@@ -64,14 +65,12 @@ class Order(NamedTuple):
     limit: int | None = None
     to: str = ""
     sources: Sequence[str] | None = None
+    origins: Sequence[str] = ()
 
 
 @asynccontextmanager
 async def _management(live: Live, broker: str) -> AsyncIterator[Artemis]:
-    node = live.brokers.get(broker)
-    if node is None:
-        raise RequestError("console.service.unavailable", f"the broker {broker} is not reached; try again")
-    connection = await node.reached()
+    connection = await live.node(broker).reached()
     try:
         management = await Artemis(connection, timeout=SECONDS).opened()
     except ControlError as error:
@@ -213,7 +212,8 @@ def _body(payload: bytes, row: dict[str, Any], most: int) -> tuple[Encoding, str
     if isinstance(value, str):
         return "utf-8", value[:most], cut or len(value) > most
     if not isinstance(value, bytes | memoryview):
-        text = msgspec.json.encode(plain(getattr(value, "values", value))).decode() if value is not None else ""
+        found = value.values if isinstance(value, AmqpSequence) else value
+        text = msgspec.json.encode(plain(found)).decode() if found is not None else ""
         return "utf-8", text[:most], len(text) > most
     content = bytes(value)
     cut = cut or len(content) > most
@@ -274,27 +274,56 @@ def _encoded(address: str, new: NewMessage, user: str | None) -> bytes:
 
 
 # -- work on many ------------------------------------------------------------------------------------------------------
-async def work(live: Live, brokers: Sequence[str], order: Order, job: jobs.Running) -> None:
-    """Do the work of an order, portion by portion, until it is done or the job is to stop. Raises RequestError."""
+async def work(
+    live: Live, nearest: Callable[[str, str], str | None], brokers: Sequence[str], order: Order, job: jobs.Running
+) -> None:
+    """Do the work of an order, portion by portion, until it is done or the job is to stop. `nearest`: address, broker →
+    the broker to which its messages that are there go. Raises RequestError."""
     for broker in brokers:
         ids = None if order.ids is None else [place.id for place in order.ids if place.broker == broker]
         if ids == []:
             continue
-        async with _management(live, broker) as management:
-            at, cursor = 0, None
-            while not job.stopped and (order.limit is None or job.done < order.limit):
-                portion = {
-                    "operation": "remove" if order.operation == "purge" else order.operation,
-                    "ids": None if ids is None else ids[at : at + IDS],
-                    "filter": order.selector, "to": order.to, "sources": order.sources,
-                    "cursor": cursor, "most": PORTION,
-                    "limit": None if order.limit is None else order.limit - job.done,
-                }  # fmt: skip
-                done, cursor = await management.invoke(f"queue.{order.address}", "workOnMessages", portion)
-                job.done += done
-                at += IDS
-                if cursor is None and (ids is None or at >= len(ids)):
-                    break
+        elsewhere = nearest(order.to, broker) if order.operation == "move" else broker
+        if elsewhere is None:
+            raise RequestError("console.service.unavailable", f"no broker carries {order.to[:200]!r}; try again")
+        if elsewhere != broker:
+            await _carry(live, broker, elsewhere, order, ids, order.to, None, job)
+            continue
+        await _work_at(live, broker, order, ids, job)
+        for source in order.origins if order.operation == "redrive" else ():
+            elsewhere = nearest(source, broker)
+            if elsewhere is not None and elsewhere != broker:
+                await _carry(live, broker, elsewhere, order, ids, source, source, job)
+
+
+async def _work_at(live: Live, broker: str, order: Order, ids: list[int] | None, job: jobs.Running) -> None:
+    """Do the work of an order within one broker."""
+    async with _management(live, broker) as management:
+        at, cursor = 0, None
+        while not job.stopped and (order.limit is None or job.done < order.limit):
+            portion = {
+                "operation": "remove" if order.operation == "purge" else order.operation,
+                "ids": None if ids is None else ids[at : at + IDS],
+                "filter": order.selector, "to": order.to, "sources": order.sources,
+                "cursor": cursor, "most": PORTION,
+                "limit": None if order.limit is None else order.limit - job.done,
+            }  # fmt: skip
+            done, cursor = await management.invoke(f"queue.{order.address}", "workOnMessages", portion)
+            job.done += done
+            at += IDS
+            if cursor is None and (ids is None or at >= len(ids)):
+                break
+
+
+async def _carry(
+    live: Live, broker: str, elsewhere: str, order: Order, ids: list[int] | None, to: str, origin: str | None,
+    job: jobs.Running,
+) -> None:  # fmt: skip
+    """Do the work of an order from one broker to another."""
+    portions = [None] if ids is None else [ids[at : at + IDS] for at in range(0, len(ids), IDS)]
+    for portion in portions:
+        left = None if order.limit is None else order.limit - job.done
+        await carry(live, broker, elsewhere, order.address, to, Wanted(portion, order.selector, left, origin), job)
 
 
 def audit(job: Job, host: str) -> None:

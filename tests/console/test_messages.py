@@ -21,14 +21,14 @@ def queues(suite: Suite) -> Iterator[None]:
     suite.edit("addresses.json", {DEAD: QUEUE, FROM: {**QUEUE, "deadletter": DEAD}, TO: QUEUE})
     with Client(suite) as client:
         for name in (DEAD, FROM, TO):
-            wait_for(partial(_active, client, name))
+            wait_for(partial(active, client, name))
         yield
         for name in (DEAD, FROM, TO):
             purge(client, name)
     suite.edit("addresses.json", {}, remove={DEAD, FROM, TO})
 
 
-def _active(client: Client, name: str) -> bool:
+def active(client: Client, name: str) -> bool:
     return bool(client("GET", f"addresses/{of(name)}").body.get("phase") == "Active")
 
 

@@ -230,6 +230,43 @@ def test_a_user_logs_in_sees_only_what_it_may_and_is_sent_back_when_the_session_
         assert suite.down() == 0
 
 
+def test_from_the_wizard_to_a_message_that_is_sent_looked_at_moved_and_removed(suite: Suite, console: Console) -> None:
+    page = console.open("addresses", "Addresses")
+    page.get_by_role("button", name="New address").click()
+    page.get_by_role("radio", name=re.compile("^queue")).check()
+    page.get_by_label("Name").last.fill("made/by/the.page")
+    assert console.findings() == []
+    console.picture("console-wizard")
+    page.get_by_role("button", name="Make it").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Active")
+
+    page.get_by_role("button", name="Send", exact=True).first.click()
+    form = page.get_by_role("dialog")
+    form.get_by_label("Body").fill(MARKUP)
+    form.get_by_label("Subject").fill(MARKUP)
+    form.get_by_role("button", name="Send").click()
+    row = page.get_by_role("region", name="Messages").locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text(MARKUP)
+    row.click()
+    expect(page.get_by_role("dialog")).to_contain_text(MARKUP)
+    assert console.findings() == []
+    page.get_by_role("dialog").get_by_role("button", name="close").click()
+
+    page.get_by_role("checkbox", name=re.compile("select message")).check()
+    page.get_by_role("button", name="Move selected", exact=True).click()
+    page.get_by_label("To", exact=True).fill("plain")
+    page.get_by_role("dialog").get_by_role("button", name="Move", exact=True).click()
+    expect(page.get_by_text("Moved: 1 messages.")).to_be_visible()
+    expect(page.get_by_text("The queue is empty.")).to_be_visible()
+
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_label("to confirm").fill("made/by/the.page")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", level=1, name="Addresses")).to_be_visible()
+    wait_for(lambda: "made/by/the.page" not in _names(suite), "the end of the address")
+
+
 def test_dead_letters_show_their_reason_and_go_back_to_where_they_came_from(suite: Suite, console: Console) -> None:
     send(suite, "orders", "first", "second")
     done = suite.command("receive", "orders", "--count", "2", "--reject", "--port-offset", str(suite.offset))

@@ -7,6 +7,7 @@ and `on_deadline(ms)` (call `tick` then).
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,8 @@ class Broker:
         self.clock = clock
         self.wall = wall or clock
         self.store = store
+        self.identity = uuid.uuid4().hex if store is None else store.identity
+        """With it, ids of messages are unique among all brokers and their starts."""
         self.ledger = Ledger(global_max_size=global_max_size, capacity=capacity, memory_limit=memory_limit)
         self.catalogue = Catalogue(self, store, defaults, max_subscriptions)
         self.duplicates = DuplicateIds()

@@ -19,8 +19,8 @@ from services.broker.core.times import Expiries, Schedule
 
 class Contents(QueueTotals, ABC):
     """A message is in one of these places: `order` (it waits), `schedule` (its time has not come), `unsettled` of a
-    consumer (it is being delivered); or it is still on its way to the disk, and only counted. `attempts`: failed
-    deliveries by message id, if there were any."""
+    consumer (it is being delivered), `held` for another broker (see Mover); or it is still on its way to the disk, and
+    only counted. `attempts`: failed deliveries by message id, if there were any."""
 
     __slots__ = (
         "address",
@@ -30,6 +30,7 @@ class Contents(QueueTotals, ABC):
         "durable",
         "exclusions",
         "expiries",
+        "held",
         "id",
         "name",
         "order",
@@ -52,6 +53,7 @@ class Contents(QueueTotals, ABC):
         self.schedule = Schedule()
         self.expiries = Expiries()
         self.attempts: dict[int, int] = {}
+        self.held: dict[int, StoredMessage] = {}
         self.exclusions = Exclusions()
 
     @abstractmethod

@@ -127,5 +127,10 @@ class DeadLetters:
             return False
         durable = bool(message.flags & DURABLE)
         priority = message.flags >> PRIORITY_SHIFT
+        copy = self.copy(queue, message, payload, annotations)
+        return self._put(target, copy, durable=durable, priority=priority)
+
+    def copy(self, queue: Queue, message: StoredMessage, payload: bytes, annotations: dict[str, Any]) -> bytes:
+        """Return a copy for another address, with annotations that name the message's origin."""
         notes = original_annotations(payload, queue.name, queue.address.name, queue.routing_type) | annotations
-        return self._put(target, moved(payload, durable, priority, notes), durable=durable, priority=priority)
+        return moved(payload, bool(message.flags & DURABLE), message.flags >> PRIORITY_SHIFT, notes)

@@ -107,8 +107,8 @@ class Dispatcher(Generic[C]):
 
     @property
     def delivering(self) -> int:
-        """Number of messages that consumers have not settled."""
-        return sum(len(consumer.unsettled) for consumer in self.turns.consumers)
+        """Number of messages that consumers, or another broker, have not settled."""
+        return sum(len(consumer.unsettled) for consumer in self.turns.consumers) + len(self._queue.held)
 
     def exclude(self, consumer: Consumer, messages: list[StoredMessage]) -> list[StoredMessage]:
         """Keep this consumer from getting the messages again; return those that no other may get either."""

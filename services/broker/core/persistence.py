@@ -110,6 +110,8 @@ class Losses(Protocol):
 class MessageStore(Protocol):
     """Durable messages, their references from queues, and definitions (JSON objects as bytes)."""
 
+    identity: str
+    """Name of the store, with which its ids are unique among all stores."""
     on_space: Callable[[], None]
     """`full` has changed."""
 

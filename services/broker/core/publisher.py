@@ -13,6 +13,9 @@ from services.broker.core.routes import Route
 from services.broker.core.stored_message import REWRITE, STORED, StoredMessage
 from services.broker.core.verdict import ACCEPT, RELEASE, WAIT, Verdict
 
+MOVED = b"\x00v"
+"""Begin of the duplicate ids of copies from other brokers."""
+
 
 def publish(
     broker: Broker,
@@ -65,6 +68,18 @@ def publish(
     if owner.size >= owner.limit or owner.count >= owner.limit_count:
         broker.admission.after(owner, front.durable)
     return verdict
+
+
+def publish_moved(
+    broker: Broker, route: Route, payload: bytes, waiting: Waiting, delivery_id: int, key: bytes
+) -> Verdict:
+    """`publish` of a copy from another broker; `key`: by which a repeated one is recognised. Other ids of the
+    message are neither compared nor remembered, as with moves within a broker."""
+    front = read_front(payload)
+    refusal = broker.admission.refusal(route.owner, front.durable, len(payload))
+    if refusal is not None:
+        return refusal
+    return _publish_with_care(broker, route, front, payload, waiting, delivery_id, "", MOVED + key)
 
 
 def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Waiting, first: int) -> int:
@@ -122,6 +137,7 @@ def _publish_with_care(
     waiting: Waiting | None,
     delivery_id: int,
     origin: str,
+    key: bytes | None = None,
 ) -> Verdict:
     owner = route.owner
     if route.diverted and route.is_unnamed(payload):
@@ -136,7 +152,8 @@ def _publish_with_care(
             message.flags |= REWRITE
         if front.delivery_time or front.delivery_delay:
             due = broker.from_wall(front.delivery_time) or now + front.delivery_delay
-    key = duplicate_id(payload, owner.settings.duplicates_by_message_id)
+    if key is None:
+        key = duplicate_id(payload, owner.settings.duplicates_by_message_id)
     if key is not None and _is_duplicate(broker, owner, key):
         # The first copy may not be on disk yet: its sender has to wait for the same commit.
         if broker.store is None or waiting is None:

@@ -71,7 +71,7 @@ class Queue(Contents):
         self.user = user
         self.client = client  # the container whose durable subscription it is
         self.subscription: tuple[Any, ...] | None = None  # what a durable subscription was made for (see nodes)
-        self.browsers: list[Any] = []
+        self.browsers: list[Any] = []  # and movers: links that are no consumers, and end with the queue
         self.dispatcher = Dispatcher(self, broker, exclusive=exclusive)
         self.outcomes = Outcomes(self, broker, self.dispatcher)
         self.disposal = Disposal(self, broker, self.dispatcher, ring_size=ring_size)
@@ -187,6 +187,8 @@ class Queue(Contents):
         self.broker.forget_queue(self)
         consumers = self.dispatcher.turns.clear()
         delivering = [message for consumer in consumers for message in consumer.unsettled.values()]
+        delivering += self.held.values()
+        self.held.clear()
         self.clear()
         for consumer in consumers:
             consumer.unsettled.clear()

@@ -35,7 +35,8 @@ CONSTRUCTOR = 8  # bytes before the content of a body: section, type, length
 
 
 # -- which messages ----------------------------------------------------------------------------------------------------
-def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMessage], bool]:
+def chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMessage], bool]:
+    """Return which messages a filter takes. Raises BrokerError if it is invalid."""
     if not filter:
         return anyone
     try:
@@ -43,11 +44,11 @@ def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMes
     except SelectorError as error:
         raise BrokerError(f"AMQ229020: Invalid filter: {filter}: {error}", "amqp:invalid-field") from None
 
-    def chosen(message: StoredMessage) -> bool:
+    def takes(message: StoredMessage) -> bool:
         payload = _load(broker, q, message)
         return payload is not None and selector.matches(q.dispatcher.selection.lookup(payload, message))
 
-    return chosen
+    return takes
 
 
 def _load(broker: Broker, q: Queue, message: StoredMessage) -> bytes | None:
@@ -69,10 +70,10 @@ def _finished(q: Queue, work: Work[T]) -> Work[T]:
     return result
 
 
-def _counted(q: Queue, chosen: Callable[[StoredMessage], bool]) -> Work[int]:
+def _counted(q: Queue, takes: Callable[[StoredMessage], bool]) -> Work[int]:
     count = 0
     for portion in q.look():
-        count += sum(map(chosen, portion))
+        count += sum(map(takes, portion))
         yield len(portion)
     return count
 
@@ -80,7 +81,7 @@ def _counted(q: Queue, chosen: Callable[[StoredMessage], bool]) -> Work[int]:
 @one.add("countMessages", "S")
 def count_messages(c: Context, q: Queue, filter: str | None) -> int | Work[int]:
     """Return the number of messages; with a filter, of waiting ones that match."""
-    return _finished(q, _counted(q, _chosen(c.broker, q, filter))) if filter else q.count
+    return _finished(q, _counted(q, chosen(c.broker, q, filter))) if filter else q.count
 
 
 @one.add("removeAllMessages purge")
@@ -92,7 +93,7 @@ def remove_all(c: Context, q: Queue) -> Work[int]:
 @one.add("removeMessages", "S")
 def remove_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
     """Remove waiting messages that match; return how many."""
-    count = yield from _finished(q, q.disposal.remove(_chosen(c.broker, q, filter)))
+    count = yield from _finished(q, q.disposal.remove(chosen(c.broker, q, filter)))
     c.broker.ask_commit(True)
     return count
 
@@ -115,7 +116,7 @@ def move_messages(c: Context, q: Queue, filter: str | None, target: str) -> Work
     other = c.broker.catalogue.queues.get(target)
     if other is None:
         raise errors.no_queue(target)
-    return _finished(q, q.disposal.dispose(partial(_move, c, other), _chosen(c.broker, q, filter)))
+    return _finished(q, q.disposal.dispose(partial(_move, c, other), chosen(c.broker, q, filter)))
 
 
 def _move(c: Context, other: Queue, q: Queue, message: StoredMessage) -> bool:
@@ -140,7 +141,7 @@ def _kill(c: Context, q: Queue, message: StoredMessage) -> bool:
 @one.add("sendMessagesToDeadLetterAddress", "S")
 def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> Work[int]:
     """Move waiting messages that match to the dead-letter address; return how many."""
-    return _finished(q, q.disposal.dispose(partial(_kill, c), _chosen(c.broker, q, filter)))
+    return _finished(q, q.disposal.dispose(partial(_kill, c), chosen(c.broker, q, filter)))
 
 
 @one.add("sendMessageToDeadLetterAddress", "i")
@@ -152,7 +153,7 @@ def send_one_to_dead_letters(c: Context, q: Queue, id: int) -> bool:
 @one.add("expireMessages", "S")
 def expire_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
     """Treat waiting messages that match as expired; return how many."""
-    return _finished(q, q.disposal.dispose(c.broker.dead_letters.expire, _chosen(c.broker, q, filter)))
+    return _finished(q, q.disposal.dispose(c.broker.dead_letters.expire, chosen(c.broker, q, filter)))
 
 
 @one.add("expireMessage", "i")
@@ -175,10 +176,10 @@ def retry_messages(c: Context, q: Queue) -> Work[int]:
     return _finished(q, q.disposal.dispose(back, lambda message: _home(c, q, message) is not None))
 
 
-def _home(c: Context, q: Queue, message: StoredMessage) -> Queue | None:
-    """Return the queue that a dead letter came from: of its annotations for Artemis' clients, unless it was moved
-    since it died."""
-    payload = _load(c.broker, q, message)
+def origin(broker: Broker, q: Queue, message: StoredMessage) -> str | None:
+    """Return the name of the queue that a dead letter came from: of its annotations for Artemis' clients, unless it was
+    moved since it died; None: it is no dead letter. Raises BrokerError if it cannot be read now."""
+    payload = _load(broker, q, message)
     annotations = readable(payload, MESSAGE_ANNOTATIONS) if payload is not None else None
     if not isinstance(annotations, dict):
         return None
@@ -187,7 +188,13 @@ def _home(c: Context, q: Queue, message: StoredMessage) -> Queue | None:
     source = death.get("source") if isinstance(death, dict) else None
     if source is not None and source != annotations.get(ORIGINAL_ADDRESS):
         name = source
-    return c.broker.catalogue.queues.get(name) if isinstance(name, str) else None
+    return name if isinstance(name, str) else None
+
+
+def _home(c: Context, q: Queue, message: StoredMessage) -> Queue | None:
+    """Return the queue that a dead letter came from; None: it is not here."""
+    name = origin(c.broker, q, message)
+    return None if name is None else c.broker.catalogue.queues.get(name)
 
 
 def _back(c: Context, q: Queue, message: StoredMessage) -> bool:
@@ -216,8 +223,7 @@ def work_on_messages(c: Context, q: Queue, order: dict[str, Any]) -> Work[list[A
     """Remove, move or redrive messages (`Portion`). Return how many, and the cursor with which the work continues;
     null: this was the last portion."""
     portion = msgspec.convert(order, Portion)
-    how, chosen = _how(c, q, portion), _chosen(c.broker, q, portion.filter)
-    return _finished(q, _several(c, q, portion, how, chosen))
+    return _finished(q, _several(c, q, portion, _how(c, q, portion), chosen(c.broker, q, portion.filter)))
 
 
 def _how(c: Context, q: Queue, portion: Portion) -> Callable[[Queue, StoredMessage], bool]:
@@ -243,7 +249,7 @@ def _several(
     q: Queue,
     portion: Portion,
     how: Callable[[Queue, StoredMessage], bool],
-    chosen: Callable[[StoredMessage], bool],
+    takes: Callable[[StoredMessage], bool],
 ) -> Work[list[Any]]:
     done = wanted = 0
 
@@ -255,7 +261,7 @@ def _several(
             home = _home(c, q, message)
             if home is None or (portion.sources is not None and home.address.name not in portion.sources):
                 return False
-        fit = chosen(message)
+        fit = takes(message)
         wanted += fit
         return fit
 
@@ -322,10 +328,10 @@ def _message_json(broker: Broker, q: Queue, message: StoredMessage) -> dict[str,
 
 def _listed(c: Context, q: Queue, filter: str | None, skip: int = 0, most: int = MAX_LISTED) -> Work[str]:
     """Return the first `most` messages that pass the filter, behind `skip` others."""
-    chosen = _chosen(c.broker, q, filter)
+    takes = chosen(c.broker, q, filter)
     found: list[dict[str, Any]] = []
     for portion in q.look():
-        passed = [message for message in portion if chosen(message)]
+        passed = [message for message in portion if takes(message)]
         some = passed[skip : skip + most - len(found)]
         skip = max(0, skip - len(passed))
         found += [_message_json(c.broker, q, message) for message in some]

@@ -7,12 +7,14 @@ have received. So each start begins a new range of ids, far larger than one run 
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 from enmasse import log as logs
 from services.broker.storage.files import Files, write_anew
 
 NAME = "IDS"
+IDENTITY = "IDENTITY"
 STRETCH = 1 << 36  # ids: 100,000 in each second of a week. In 56 bits there is room for a million starts
 
 log = logs.get(part="storage")
@@ -29,6 +31,27 @@ def begin(directory: Path, files: Files, last_id: int) -> int:
     except OSError as error:  # for example a full disk: stored messages can still be read
         log.warning("broker.message-ids.not-written", file=str(path), reason=str(error))
     return start
+
+
+def identity(directory: Path, files: Files) -> str:
+    """Return the name of this store, given when it is first opened. With it, an id is unique among all stores: one in a
+    folder that was emptied, or restored from a backup (which has no such file), may assign it a second time. Raises
+    OSError if the file exists and cannot be read."""
+    path = directory / IDENTITY
+    if IDENTITY in files.list(directory):
+        file = files.open(path)
+        try:
+            known = file.read(0, min(file.size(), 64)).decode("ascii", "replace").strip()
+        finally:
+            file.close()
+        if known:
+            return known
+    new = uuid.uuid4().hex
+    try:
+        write_anew(files, path, b"%s\n" % new.encode())
+    except OSError as error:
+        log.warning("broker.message-ids.not-written", file=str(path), reason=str(error))
+    return new
 
 
 def _read(path: Path, files: Files) -> int:

@@ -34,6 +34,7 @@ class Opened:
     writer: Writer
     losses: Losses
     recovered: Recovered
+    identity: str
 
 
 def open_directory(
@@ -98,11 +99,12 @@ def _replay(
     try:
         recovered = _agree(directory, recovery, journal, live, writer, losses)
         live.last_id = ids.begin(directory, files, live.last_id)
+        identity = ids.identity(directory, files)
         journal.save_catalogue()
     except BaseException:
         journal.close()
         raise
-    return Opened(lock, journal, live, writer, losses, recovered)
+    return Opened(lock, journal, live, writer, losses, recovered, identity)
 
 
 def _agree(

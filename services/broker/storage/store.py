@@ -42,6 +42,7 @@ class Store:
     def __init__(self, directory: Path, files: Files, opened: Opened, loop: asyncio.AbstractEventLoop | None) -> None:
         """`opened`: the directory, by `open_directory`."""
         self.directory = directory
+        self.identity = opened.identity
         self.recovered = opened.recovered
         self.losses = opened.losses
         self.live = opened.live

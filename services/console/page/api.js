@@ -26,7 +26,7 @@ export const path = (...parts) => parts.map(encodeURIComponent).join("/");
 export async function call(method, where, { body, etag, quiet = false } = {}) {
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  if (etag) headers["If-Match"] = etag;
+  if (etag) headers["If-Match"] = `"${etag}"`;
   if (csrf && method !== "GET") headers["X-CSRF-Token"] = csrf;
   let answer;
   try {

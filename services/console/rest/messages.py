@@ -68,10 +68,8 @@ def operations(parts: Parts) -> list[Operation]:
         await messages.send(live, row.name, new, call.caller.name)
         return Answer(status=204)
 
-    def sources(caller: Caller, name: str) -> list[str] | None:
-        """Return the addresses to which the caller may redrive dead letters of this one; None: all."""
-        if caller.administrator:
-            return None
+    def origins(caller: Caller, name: str) -> list[str]:
+        """Return the addresses that name this one for their dead letters, and to which the caller may redrive them."""
         entries = ((row.name, row.entry) for _, row in configuration.addresses if caller.may("manage", row.name))
         return [
             source
@@ -93,16 +91,17 @@ def operations(parts: Parts) -> list[Operation]:
             raise RequestError("console.request.invalid", "the body: give `ids` or `selector`, not both")
         if kind == "purge" and (wanted.ids or wanted.selector or wanted.limit):
             raise RequestError("console.request.invalid", "the body: purge removes everything; use `remove`")
+        homes = origins(call.caller, row.name) if kind == "redrive" else []
         order = Order(
             row.name, kind, [Place.read(each) for each in wanted.ids] or None, wanted.selector, wanted.limit, to,
-            sources(call.caller, row.name) if kind == "redrive" else None,
+            None if call.caller.administrator else homes, homes,
         )  # fmt: skip
         job = await parts.jobs.begin(
             Job(
                 id="", address=row.name, operation=kind, state="running", total=_total(row, wanted),
                 user=call.caller.name,
             ),
-            partial(messages.work, live, brokers, order),
+            partial(messages.work, live, configuration.nearest, brokers, order),
             partial(messages.audit, host=call.host),
         )  # fmt: skip
         return Answer(job.now, 202 if job.is_running else 200)

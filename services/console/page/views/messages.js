@@ -34,10 +34,10 @@ export function Messages({ name, depth }) {
     <${Loaded} of=${page}>
       ${items.length === 0 ? html`<p class="empty">${depth ? "No message is waiting: consumers have them." : "The queue is empty."}</p>` : html`<div class="table-box short" tabindex="0" role="region" aria-label="Messages"><table>
         <caption class="hidden">Messages of ${name}, oldest first</caption>
-        <thead><tr><th class="narrow"><span class="hidden">selected</span></th><th scope="col">Message</th><th scope="col" class="wide">Arrived</th><th scope="col" class="right wide">Deliveries</th><th scope="col" class="right wide">Size</th><th scope="col" class="grow">Body</th>${dead && html`<th scope="col">Reason</th>`}</tr></thead>
+        <thead><tr><th class="narrow"><span class="hidden">selected</span></th><th scope="col">Message</th><th scope="col" class="wide">Created</th><th scope="col" class="right wide">Deliveries</th><th scope="col" class="right wide">Size</th><th scope="col" class="grow">Body</th>${dead && html`<th scope="col">Reason</th>`}</tr></thead>
         <tbody>${items.map((it) => html`<tr key=${it.id} class="opens" onClick=${(event) => !event.target.closest("input, button") && setShown(it)}>
           <td class="narrow"><input type="checkbox" aria-label=${`select message ${it.id}`} checked=${chosen.has(it.id)} onChange=${() => toggle(it.id)} /></td>
-          <td><button type="button" class="link" onClick=${() => setShown(it)}>${it.messageId || it.id}</button></td><td class="wide">${time(it.arrived)}</td><td class="right wide">${it.deliveryCount}</td>
+          <td><button type="button" class="link" onClick=${() => setShown(it)}>${it.messageId || it.id}</button></td><td class="wide">${it.created && time(it.created)}</td><td class="right wide">${it.deliveryCount}</td>
           <td class="right wide">${bytes(it.size)}</td><td class="grow body">${it.body === null ? html`<span class="soft">not shown</span>` : it.encoding === "base64" ? html`<span class="soft">binary</span>` : it.body.slice(0, 120)}</td>
           ${dead && html`<td>${it.deaths.at(-1)?.reason || ""}</td>`}</tr>`)}</tbody></table></div>
         <div class="tools"><button type="button" disabled=${!after.length} onClick=${() => setAfter(after.slice(0, -1))}>Earlier</button>
@@ -91,7 +91,7 @@ function Message({ message, onClose }) {
   return html`<${Dialog} title=${`Message ${message.messageId || message.id}`} onClose=${onClose} wide>
     ${message.deaths.map((it) => html`<p class="lost"><strong>${it.reason}</strong> ${it.source && `at ${it.source}`} ${it.condition} ${it.description} ${it.count > 1 && `(${it.count} times)`} ${it.last && time(it.last)}</p>`)}
     <${Facts} of=${{ Id: message.id, "Message id": message.messageId, To: message.to, Subject: message.subject, "Content type": message.contentType, "Reply to": message.replyTo,
-      "Correlation id": message.correlationId, User: message.userId, Arrived: message.arrived && time(message.arrived), Created: message.created && time(message.created),
+      "Correlation id": message.correlationId, User: message.userId, Created: message.created && time(message.created),
       Expires: message.expires && time(message.expires), Priority: message.priority, Durable: message.durable ? "yes" : "no", Deliveries: message.deliveryCount, Size: bytes(message.size) }} />
     ${Object.keys(message.properties).length > 0 && html`<h3>Properties</h3><${Facts} of=${Object.fromEntries(Object.entries(message.properties).map(([key, value]) => [key, plain(value)]))} />`}
     ${Object.keys(message.annotations).length > 0 && html`<h3>Annotations</h3><${Facts} of=${Object.fromEntries(Object.entries(message.annotations).map(([key, value]) => [key, plain(value)]))} />`}
