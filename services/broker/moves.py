@@ -116,7 +116,7 @@ class LinkMover(Mover):
 
 
 class MovedProducer(AddressProducer):
-    """A sender of copies. Their delivery-tags are kept as duplicate ids: of a copy that comes again there is one."""
+    """A sender of copies. Their delivery-tags are kept as duplicate ids: a repeated copy is not stored again."""
 
     def start(self, owner: Any) -> None:
         """The link is attached: credit, unless the address is full."""

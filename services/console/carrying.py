@@ -1,7 +1,7 @@
 """Moves from a queue of one broker to a queue of another (docs/contracts.md, "Moves between brokers").
 
 The source holds each message until the target has stored its copy. Copies are named by delivery-tags, by which the
-target recognises one that comes again: if a broker is killed, the same messages are carried again, and stored once.
+target recognises a repeated one: if a broker is killed, the same messages are carried again, and stored once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AGAIN = 0.5
 STALLED = 30.0
 """Seconds without an outcome after which the move fails."""
 COUNTED = 10 * WINDOW
-"""Names of messages that were counted and may come again, remembered."""
+"""Names of counted messages that are remembered, because a lost broker may send them a second time."""
 OPENING = 10.0
 LOOK, ENDING = 0.2, 2.0
 """Seconds between two looks whether the job is to stop, and for outcomes when it is."""
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
 
 async def carry(live: Live, source: str, target: str, queue: str, to: str, wanted: Wanted, job: Running) -> None:
     """Move messages from `queue` at the broker `source` to `to` at `target`, until these are all or the job is to stop.
-    A broker that is lost is waited for, wherever it comes back. Raises RequestError."""
+    A broker that is lost is waited for, also at another endpoint. Raises RequestError."""
     first, known = job.done, dict[bytes, None]()
     moved, since = job.done, time.monotonic()
     while not job.stopped:
