@@ -91,9 +91,9 @@ test-node: prepare-node install
 test-images: prepare-node install
 	$(BIN)/pytest tests/images --durations 10
 
-# Pictures of docs/console.md, made by the tests of the page.
+# Pictures of the console and the terminal in docs, made by their tests.
 pictures: prepare-test install
-	ENMASSE_PICTURES=1 $(BIN)/pytest tests/console/test_page.py
+	ENMASSE_PICTURES=1 $(BIN)/pytest tests/console/test_page.py tests/console/test_top.py
 
 soak: install
 	$(BIN)/python -m tests.soak

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from enmasse.cli import cluster, configfile, entries, messages
-from enmasse.cli.common import UNREACHABLE, end, port_offset, report
+from enmasse.cli import cluster, entries, messages
+from enmasse.cli.common import end, port_offset
 from enmasse.cli.completion import addresses, flavors
+from enmasse.cli.configured import ADDRESSES, Entries, OfContext, opened, running_on
 from enmasse.cli.folders import edited_folder
-from enmasse.text import did_you_mean, offset_option
 
-FILE = "addresses.json"
 TYPES = ("queue", "topic", "anycast", "multicast")
 
 
@@ -23,9 +21,9 @@ TYPES = ("queue", "topic", "anycast", "multicast")
 def command() -> None:
     """List, show, add, change and remove addresses.
 
-    Works on the files in --config. Without it: on those of the running suite (at --port-offset), else on those in
-    this directory, else on those in the default folder of `enmasse up`. With --namespace on the ConfigMaps of an
-    installation in a Kubernetes cluster. Changes take effect within a second while the suite runs.
+    Works on the files in --config. Without it: on those of the running suite (at --port-offset), which changes them
+    itself, else on those in this directory, else on those in the default folder of `enmasse up`. With --namespace on
+    the ConfigMaps of an installation in a Kubernetes cluster, in a context on the suite there.
     """
 
 
@@ -38,24 +36,22 @@ def _options(function: Any) -> Any:
     return cluster.options(port_offset(function))
 
 
-def _read(folder: Path) -> str:
-    return configfile.read(folder / FILE)
+def _looked_up(
+    config: Path | None, offset: int, place: cluster.Place | None
+) -> tuple[str, dict[str, Any], dict[str, dict[str, Any]], str, set[str]]:
+    """Return the place of the entries, the entries, the addresses in the status of the suite that runs there, the phase
+    of those that are not in it, and the flavors that keep messages in memory."""
+    from enmasse.cli import validate
 
-
-def _entries(folder: Path, text: str) -> dict[str, Any]:
-    return configfile.entries(folder / FILE, text)
-
-
-def _running(offset: int, folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the addresses in the status of the suite that runs on `folder`, by name; empty if none does."""
-    from enmasse.cli.http import NotRunning, get_status, suite_info
-
-    try:
-        if not Path(suite_info(offset)["config_dir"]).samefile(folder):
-            return {}
-        return {entry["name"]: entry for entry in get_status(offset)["addresses"]}
-    except (NotRunning, OSError):
-        return {}
+    there = opened(ADDRESSES, config, offset, place)
+    if isinstance(there, cluster.Entries):
+        running, phase = there.rows()
+        return there.where, there.all(), running, phase, set()
+    if isinstance(there, OfContext):
+        return there.where, there.all(), there.rows(), "not shown", set()
+    folder = edited_folder(config, offset)
+    running = running_on(folder, offset)
+    return there.where, there.all(), running, "not running", validate.in_memory(folder)
 
 
 def _described(name: str, entry: Any, in_memory: set[str], phase: str = "not running") -> dict[str, Any]:
@@ -87,16 +83,7 @@ def list_(
 ) -> None:  # fmt: skip
     """List the addresses in the file, with their state if the suite runs: all, or those whose names match a PATTERN
     such as 'orders*' (with * and ?, as names of files in a shell)."""
-    from enmasse.cli import validate
-
-    if place is not None:
-        wanted, running, phase = cluster.rows(place)
-        in_memory: set[str] = set()
-    else:
-        folder = edited_folder(config, offset)
-        wanted = _entries(folder, _read(folder))
-        running, phase = _running(offset, folder), "not running"
-        in_memory = validate.in_memory(folder)
+    _, wanted, running, phase, in_memory = _looked_up(config, offset, place)
     rows = [running.get(name) or _described(name, entry, in_memory, phase) for name, entry in wanted.items()]
     rows += [entry for name, entry in running.items() if name not in wanted]  # on their way out
     rows = _chosen(rows, patterns, not_ready, sort)
@@ -130,21 +117,12 @@ def _chosen(rows: list[dict[str, Any]], patterns: tuple[str, ...], not_ready: bo
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def show(name: str, config: Path | None, offset: int, place: cluster.Place | None, as_json: bool) -> None:
     """Show the entry of one address in the file, and its state if the suite runs."""
-    from enmasse.cli import validate
     from enmasse.cli.tables import printable
 
-    in_memory: set[str] = set()
-    phase = "not running"
-    if place is not None:
-        wanted, found, phase = cluster.rows(place)
-        where = f"namespace {place.namespace}"
-    else:
-        folder = edited_folder(config, offset)
-        wanted, found = _entries(folder, _read(folder)), _running(offset, folder)
-        where, in_memory = str(folder / FILE), validate.in_memory(folder)
+    where, wanted, found, phase, in_memory = _looked_up(config, offset, place)
     running = found.get(name)
     if name not in wanted and running is None:
-        _unknown(where, name, {**wanted, **found})
+        ADDRESSES.unknown(where, name, {**wanted, **found})
     shown = {"name": name, "configured": wanted.get(name), "status": running}
     if as_json:
         click.echo(json.dumps(shown))
@@ -178,25 +156,12 @@ def add(
     place: cluster.Place | None,
 ) -> None:
     """Add an address to the file."""
-    from enmasse.cli import jsonfile
-
     entry = entries.with_keys({"type": type_, **({"flavor": flavor} if flavor is not None else {})}, properties)
     if place is not None:
-        click.echo(f"added {name} to {cluster.add(name, entry, place, config_map)}")
-        return
-    folder = edited_folder(config, offset)
-
-    def edit(text: str, present: dict[str, Any]) -> str:
-        if name in present:
-            end(
-                "address.name.in-use",
-                f"{folder / FILE}: there is an address {name!r} already; nothing was changed. "
-                "Choose another name, or remove it first.",
-            )
-        return jsonfile.add(text, name, entry)
-
-    entries.change(folder, FILE, edit)
-    click.echo(f"added {name} to {folder / FILE}")
+        there: Entries = cluster.Entries(place, ADDRESSES, config_map)
+    else:
+        there = opened(ADDRESSES, config, offset, place)
+    click.echo(f"added {name} to {there.add(name, entry)}")
 
 
 @command.command("set")
@@ -205,25 +170,13 @@ def add(
 @_options
 def set_(name: str, properties: tuple[str, ...], config: Path | None, offset: int, place: cluster.Place | None) -> None:
     """Change keys of an address in the file: VALUE is JSON or a string; KEY= removes the key."""
-    from enmasse.cli import jsonfile
 
     def changed(entry: Any, where: str) -> dict[str, Any]:
         if not isinstance(entry, dict):
             end("configuration.entry.invalid", f"{where}: {name}: is not an object; correct it first.")
         return entries.with_keys(entry, properties)
 
-    if place is not None:
-        click.echo(f"changed {name} in {cluster.change(name, changed, place)}")
-        return
-    folder = edited_folder(config, offset)
-
-    def edit(text: str, present: dict[str, Any]) -> str:
-        if name not in present:
-            _unknown(f"{folder / FILE}", name, present, "nothing was changed. ")
-        return jsonfile.replace(text, name, changed(present[name], f"{folder / FILE}"))
-
-    entries.change(folder, FILE, edit)
-    click.echo(f"changed {name} in {folder / FILE}")
+    click.echo(f"changed {name} in {opened(ADDRESSES, config, offset, place).change(name, changed)}")
 
 
 @command.command("remove")
@@ -236,48 +189,10 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
     An address that holds messages is kept by the running suite until it is empty, or until it is removed with
     --force; that works also after it was removed from the file.
     """
-    from enmasse.cli import jsonfile
-
-    if place is not None:
-        where = cluster.remove(name, place, lambda problem: report(f"warning: {problem}"), force=force)
+    there = opened(ADDRESSES, config, offset, place)
+    where = there.remove(name, force=force)
+    if where:
         click.echo(f"removed {name} from {where}")
-        if force:
-            click.echo(f"what {name} holds is thrown away")
-        return
-    folder = edited_folder(config, offset)
-    found = True
-
-    def edit(text: str, present: dict[str, Any]) -> str:
-        nonlocal found
-        found = name in present
-        if not found and not (force and name in _running(offset, folder)):
-            _unknown(f"{folder / FILE}", name, present, "nothing was changed. ")
-        return jsonfile.remove(text, name)
-
-    entries.change(folder, FILE, edit, warn=True)  # such as a dead-letter queue that others name
-    if found:
-        click.echo(f"removed {name} from {folder / FILE}")
     if force:
-        _force(name, offset)
-
-
-def _force(name: str, offset: int) -> None:
-    from enmasse.cli.http import NotRunning, request
-
-    try:
-        _, answer = request(offset, "POST", "/api/force", {"addresses": [name]})
-    except NotRunning as error:
-        again = f"enmasse address remove {name} --force{offset_option(offset)}"
-        end(
-            "address.messages.not-deleted",
-            f"the messages of {name} were not deleted: {error} Then run `{again}` again.",
-            UNREACHABLE,
-        )
-    if not answer.get("accepted"):
-        end("address.messages.not-deleted", f"the messages of {name} were not deleted: {answer.get('message')}")
-    click.echo(f"what {name} holds is thrown away")
-
-
-def _unknown(where: str, name: str, known: Iterable[str], outcome: str = "") -> NoReturn:
-    shown = f"{outcome}`enmasse address list` shows them.{did_you_mean(name, known)}"
-    end("address.name.unknown", f"{where}: there is no address {name!r}; {shown}")
+        there.force(name)
+        click.echo(f"what {name} holds is thrown away")

@@ -1,22 +1,26 @@
-"""`enmasse status` and `enmasse address` for an installation in a Kubernetes cluster: --namespace, and --context of a
-kubeconfig or --api with the URL of the API server."""
+"""`enmasse status`, `address` and `flavor` for an installation in a Kubernetes cluster: --namespace, and --kube-context
+of a kubeconfig or --api with the URL of the API server."""
 
 from __future__ import annotations
 
 import functools
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from enmasse.cli.common import UNREACHABLE, end
+from enmasse.cli.common import UNREACHABLE, end, report
+from enmasse.cli.contexts import in_force
 from enmasse.cli.remote import is_from_environment
-from enmasse.text import did_you_mean
+
+if TYPE_CHECKING:
+    from enmasse.cli.configured import Kind
 
 CONFLICTS = 10
 """Tries to write a ConfigMap that others write too."""
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Unreachable(Exception):
@@ -39,42 +43,59 @@ def options(function: F) -> F:
     @functools.wraps(function)
     def command(
         namespace: str | None,
-        context: str | None,
+        kube_context: str | None,
         api: str | None,
         api_token_file: str | None,
         api_ca: str | None,
         **more: Any,
     ) -> Any:
-        alone = [name for name, value in (("context", context), ("api", api)) if value is not None]
+        alone = [name for name, value in (("kube_context", kube_context), ("api", api)) if value is not None]
         if namespace is None and not all(map(is_from_environment, alone)):
-            raise click.UsageError("--context and --api need --namespace")
-        if context is not None and api is not None:
-            raise click.UsageError("give --context or --api, not both")
+            raise click.UsageError("--kube-context and --api need --namespace")
+        if kube_context is not None and api is not None:
+            raise click.UsageError("give --kube-context or --api, not both")
         if api is not None and (api_token_file is None or not api.startswith("https://")):
             raise click.UsageError("--api takes a URL that begins with https://, and needs --api-token-file")
-        place = Place(namespace, context, api, api_token_file, api_ca) if namespace is not None else None
+        if namespace is not None:
+            place: Place | None = Place(namespace, kube_context, api, api_token_file, api_ca)
+        else:
+            place = _of_context()
         return function(place=place, **more)
 
     for name, metavar, text in (
         ("--api-ca", "FILE", "PEM file with the authority of the API server, if the system does not trust it."),
         ("--api-token-file", "FILE", "File with a token for --api."),
         ("--api", "URL", "URL of the API server, instead of a kubeconfig (with --namespace)."),
-        ("--context", "NAME", "Context of the kubeconfig (with --namespace)."),
+        ("--kube-context", "NAME", "Context of the kubeconfig (with --namespace)."),
         ("--namespace", "NAME", "Work on the installation in this namespace of a Kubernetes cluster."),
     ):
         command = click.option(name, metavar=metavar, help=text)(command)
     return command  # type: ignore[return-value]  # click's decorators return what they decorate
 
 
-class Part(NamedTuple):
-    """One key of a ConfigMap."""
+def _of_context() -> Place | None:
+    """Return the namespace of the context in force, if it has one."""
+    context = in_force()
+    if context is None or context.namespace is None:
+        return None
+    return Place(context.namespace, context.kube_context)
 
+
+class Part(NamedTuple):
+    """One key of a ConfigMap. `kind`: addresses or flavors."""
+
+    kind: str
     config_map: dict[str, Any]
     key: str
     text: str
 
     def __str__(self) -> str:
         return f"configmap/{self.config_map['metadata']['name']}/{self.key}"
+
+    @property
+    def file(self) -> str:
+        """The file that this is a part of."""
+        return f"{self.kind}.json"
 
 
 class Installation:
@@ -125,7 +146,7 @@ class Installation:
         if not found:
             raise Unreachable(
                 f"EnMasse is not installed in namespace {self.namespace}: no ConfigMap there has the label"
-                " enmasse.io/config; --namespace and --context select another one"
+                " enmasse.io/config; --namespace and --kube-context select another one"
             )
         return found
 
@@ -166,34 +187,35 @@ class Installation:
         found = {file: content_hash(content) for file, content in merged(self.configuration()).items()}
         return {file: value for file, value in found.items() if value is not None or file == BROKERS}
 
-    def of_addresses(self) -> dict[str, dict[str, Any]]:
-        """Return the ConfigMaps with addresses, by name, in the order of their names."""
-        from enmasse.kubernetes.configuration import of_addresses
+    def of_kind(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Return the ConfigMaps with addresses or flavors, by name, in the order of their names."""
+        from enmasse.kubernetes.configuration import of_kind
 
-        return of_addresses(self.configuration())
+        return of_kind(self.configuration(), kind)
 
-    def parts(self) -> list[Part]:
-        """Return all parts of ConfigMaps that hold addresses."""
+    def parts(self, kind: str) -> list[Part]:
+        """Return all parts of ConfigMaps that hold addresses or flavors."""
         return [
-            Part(item, key, text)
-            for item in self.of_addresses().values()
+            Part(kind, item, key, text)
+            for item in self.of_kind(kind).values()
             for key, text in sorted((item.get("data") or {}).items())
             if key.endswith(".json")
         ]
 
-    def home(self, config_map: str | None) -> Part:
-        """Return the part for a new address: of the ConfigMap with this name, otherwise of the release's."""
-        found = self.of_addresses()
-        name = config_map or ("enmasse-addresses" if "enmasse-addresses" in found else min(found, default=""))
+    def home(self, kind: str, config_map: str | None) -> Part:
+        """Return the part for a new entry: of the ConfigMap with this name, otherwise of the release's."""
+        found = self.of_kind(kind)
+        usual = f"enmasse-{kind}"
+        name = config_map or (usual if usual in found else min(found, default=""))
         if name not in found:
             known = ", ".join(sorted(found)) or "none"
             end(
                 "cluster.configmap.missing",
-                f"there is no ConfigMap {name!r} with addresses; there are {known}. Nothing was changed.",
+                f"there is no ConfigMap {name!r} with {kind}; there are {known}. Nothing was changed.",
             )
         data = found[name].get("data") or {}
-        key = min((key for key in data if key.endswith(".json")), default="addresses.json")
-        return Part(found[name], key, data.get(key, "{}\n"))
+        key = min((key for key in data if key.endswith(".json")), default=f"{kind}.json")
+        return Part(kind, found[name], key, data.get(key, "{}\n"))
 
     def write(self, part: Part, text: str, force: str | None = None) -> bool:
         """Write a part. Return False on a conflict: the ConfigMap was changed since it was read.
@@ -260,9 +282,113 @@ def _token(file: str) -> str:
         raise Unreachable(f"{file}: the token cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def entries(part: Part) -> dict[str, Any]:
+class Entries:
+    """Entries of one kind in the ConfigMaps of an installation (enmasse/cli/configured.py). `home`: the ConfigMap that
+    new ones go to, None: that of the release."""
+
+    def __init__(self, place: Place, kind: Kind, home: str | None = None) -> None:
+        self._place = place
+        self._kind = kind
+        self._home = home
+        self.where = f"namespace {place.namespace}"
+
+    def all(self) -> dict[str, Any]:
+        """Return the entries of all ConfigMaps."""
+        return _or_end(lambda: self._all(Installation(self._place)))
+
+    def rows(self) -> tuple[dict[str, dict[str, Any]], str]:
+        """Return the addresses of the status by name, and the phase of those that are in none."""
+        status = _or_end(lambda: Installation(self._place).status())
+        phase = "not shown" if status.get("omitted") else "not running"
+        return {entry["name"]: entry for entry in status["addresses"]}, phase
+
+    def add(self, name: str, entry: dict[str, Any]) -> str:
+        """Add an entry; return the name of the ConfigMap and its key."""
+        from enmasse.model import edits
+
+        def edit(there: Installation) -> tuple[Part, str]:
+            for part in there.parts(self._kind.plural):
+                if name in _entries(part):
+                    self._kind.in_use(str(part), name)
+            part = there.home(self._kind.plural, self._home)
+            _entries(part)
+            return part, edits.add(part.text, name, entry)
+
+        return self._edit(edit)
+
+    def change(self, name: str, changed: Callable[[Any, str], dict[str, Any]]) -> str:
+        """Replace an entry; return the name of the ConfigMap and its key."""
+        from enmasse.model import edits
+
+        def edit(there: Installation) -> tuple[Part, str]:
+            for part in there.parts(self._kind.plural):
+                found = _entries(part)
+                if name in found:
+                    return part, edits.replace(part.text, name, changed(found[name], str(part)))
+            self._kind.unknown(self.where, name, self._all(there), "nothing was changed. ")
+
+        return self._edit(edit)
+
+    def remove(self, name: str, *, force: bool = False) -> str:
+        """Remove an entry; return the name of its ConfigMap and key. `force`: order at the same time that the messages
+        of the address are deleted, also if it was removed before."""
+        from enmasse.model import edits
+
+        def edit(there: Installation) -> tuple[Part, str]:
+            for part in there.parts(self._kind.plural):
+                if name in _entries(part):
+                    return part, edits.remove(part.text, name)
+            if force and any(entry["name"] == name for entry in there.status()["addresses"]):
+                part = there.home(self._kind.plural, None)
+                return part, part.text
+            self._kind.unknown(self.where, name, self._all(there), "nothing was changed. ")
+
+        return self._edit(edit, name if force else None, removes=True)
+
+    def force(self, name: str) -> None:
+        """Do nothing: the removal has ordered it."""
+
+    def _all(self, there: Installation) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for part in there.parts(self._kind.plural):
+            found |= _entries(part)
+        return found
+
+    def _edit(
+        self, edit: Callable[[Installation], tuple[Part, str]], force: str | None = None, *, removes: bool = False
+    ) -> str:
+        """Read, change and write a ConfigMap; repeat it after a conflict with another writer."""
+
+        def attempt() -> str:
+            there = Installation(self._place)
+            for _ in range(CONFLICTS):
+                part, text = edit(there)
+                problems = _new_problems(there, part, text)
+                if problems and not removes:
+                    end("configuration.entry.invalid", "\n".join([*problems, "nothing was changed."]))
+                for problem in problems:  # such as a dead-letter queue that others name
+                    report(f"warning: {problem}")
+                if there.write(part, text, force):
+                    return str(part)
+            end(
+                "cluster.configmap.conflict",
+                f"{self.where}: conflict: this ConfigMap keeps changing; nothing was written. Try again.",
+            )
+
+        return _or_end(attempt)
+
+
+def _or_end(work: Callable[[], T]) -> T:
+    """Return the result. Ends the command if the cluster does not answer."""
+    try:
+        return work()
+    except Unreachable as error:
+        end("cluster.api.failed", str(error), UNREACHABLE)
+
+
+def _entries(part: Part) -> dict[str, Any]:
     """Return the entries of a part. Ends the command if it cannot be read."""
-    from enmasse.cli.jsonfile import parse
+    from enmasse.model.edits import parse
 
     try:
         return {entry.key: entry.value for entry in parse(part.text)}
@@ -273,110 +399,8 @@ def entries(part: Part) -> dict[str, Any]:
         )
 
 
-def rows(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
-    """Return the entries of all ConfigMaps; the addresses of the status by name; and the phase of those that are in
-    none."""
-    try:
-        there = Installation(place)
-        wanted: dict[str, Any] = {}
-        for part in there.parts():
-            wanted |= entries(part)
-        status = there.status()
-        phase = "not shown" if status.get("omitted") else "not running"
-        return wanted, {entry["name"]: entry for entry in status["addresses"]}, phase
-    except Unreachable as error:
-        end("cluster.api.failed", str(error), UNREACHABLE)
-
-
-def add(name: str, entry: dict[str, Any], place: Place, config_map: str | None) -> str:
-    """Add an address; return the name of the ConfigMap and its key. Ends the command if it is refused."""
-    from enmasse.cli import jsonfile
-
-    def change(there: Installation) -> tuple[Part, str]:
-        for part in there.parts():
-            if name in entries(part):
-                end("address.name.in-use", f"{part}: there is an address {name!r} already; nothing was changed.")
-        part = there.home(config_map)
-        entries(part)
-        text = jsonfile.add(part.text, name, entry)
-        if problems := _new_problems(there, part, text):
-            end("configuration.entry.invalid", "\n".join([*problems, "nothing was changed."]))
-        return part, text
-
-    return _edit(place, change)
-
-
-def change(name: str, changed: Callable[[Any, str], dict[str, Any]], place: Place) -> str:
-    """Replace the entry of an address by what `changed` makes of it and its place; return the name of the ConfigMap and
-    its key. Ends the command if it is refused."""
-    from enmasse.cli import jsonfile
-
-    def edit(there: Installation) -> tuple[Part, str]:
-        known: list[str] = []
-        for part in there.parts():
-            found = entries(part)
-            if name in found:
-                text = jsonfile.replace(part.text, name, changed(found[name], str(part)))
-                if problems := _new_problems(there, part, text):
-                    end("configuration.entry.invalid", "\n".join([*problems, "nothing was changed."]))
-                return part, text
-            known += found
-        _unknown(name, place, known)
-
-    return _edit(place, edit)
-
-
-def _unknown(name: str, place: Place, known: list[str]) -> NoReturn:
-    end(
-        "address.name.unknown",
-        f"namespace {place.namespace}: there is no address {name!r}; nothing was changed.{did_you_mean(name, known)}",
-    )
-
-
-def remove(name: str, place: Place, warn: Callable[[str], None], *, force: bool) -> str:
-    """Remove an address; return the name of its ConfigMap and key. Ends the command if it does not exist.
-
-    `force` deletes its messages too, also if the address was removed before.
-    """
-    from enmasse.cli import jsonfile
-
-    def change(there: Installation) -> tuple[Part, str]:
-        for part in there.parts():
-            if name in entries(part):
-                text = jsonfile.remove(part.text, name)
-                for problem in _new_problems(there, part, text):  # such as a dead-letter queue that others name
-                    warn(problem)
-                return part, text
-        if force and any(entry["name"] == name for entry in there.status()["addresses"]):
-            part = there.home(None)
-            return part, part.text
-        _unknown(name, place, [known for part in there.parts() for known in entries(part)])
-
-    return _edit(place, change, name if force else None)
-
-
-def _edit(place: Place, change: Callable[[Installation], tuple[Part, str]], force: str | None = None) -> str:
-    """Read, change and write a ConfigMap; repeat it after a conflict with another writer."""
-    try:
-        there = Installation(place)
-        for _ in range(CONFLICTS):
-            part, text = change(there)
-            if there.write(part, text, force):
-                return str(part)
-    except Unreachable as error:
-        end("cluster.api.failed", str(error), UNREACHABLE)
-    _busy(place.namespace)
-
-
-def _busy(namespace: str) -> NoReturn:
-    end(
-        "cluster.configmap.conflict",
-        f"namespace {namespace}: conflict: this ConfigMap keeps changing; nothing was written. Try again.",
-    )
-
-
 def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
-    """Return the errors of the addresses that this text adds."""
+    """Return the errors of addresses and flavors that this text adds."""
     from msgspec.structs import replace
 
     from enmasse.kubernetes.configuration import merged
@@ -386,15 +410,16 @@ def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
     from enmasse.model.jsonfile import Problem
     from enmasse.model.merged import MergedDocument, Source
 
-    before = merged(there.configuration())
-    sources, flavor_sources = before[ADDRESSES], before[FLAVORS]
-    assert isinstance(sources, tuple)
-    flavors, _ = parse_flavors(MergedDocument(FLAVORS, flavor_sources if isinstance(flavor_sources, tuple) else ()))
+    sources: dict[str, tuple[Source, ...]] = {}
+    for file, content in merged(there.configuration()).items():
+        sources[file] = content if isinstance(content, tuple) else ()
 
-    def problems(found: tuple[Source, ...]) -> list[Problem]:
-        _, wrong = parse_addresses(MergedDocument(ADDRESSES, found), flavors)
-        return [replace(problem, line=None) for problem in wrong]
+    def problems() -> list[Problem]:
+        flavors, wrong = parse_flavors(MergedDocument(FLAVORS, sources[FLAVORS]))
+        _, more = parse_addresses(MergedDocument(ADDRESSES, sources[ADDRESSES]), flavors)
+        return [replace(problem, line=None) for problem in (*wrong, *more)]
 
-    after = [source for source in sources if source.name != str(part)]
-    known = problems(sources)
-    return [str(p) for p in problems((*after, Source(str(part), text.encode()))) if p not in known]
+    known = problems()
+    others = tuple(source for source in sources[part.file] if source.name != str(part))
+    sources[part.file] = (*others, Source(str(part), text.encode()))
+    return [str(problem) for problem in problems() if problem not in known]

@@ -10,6 +10,7 @@ import sys
 
 import click
 
+from enmasse.cli import contexts
 from enmasse.cli.common import FAILED, INTERRUPTED, NOBODY_READS, OK, report, shows_colors
 from enmasse.errors import marked
 from enmasse.text import did_you_mean
@@ -40,6 +41,9 @@ COMMANDS = {
     "restore": "Make configuration and data folder from a backup.",
     "deploy": "Install or upgrade EnMasse in a Kubernetes cluster.",
     "bench": "Measure rate and latency of an address.",
+    "top": "Show rates of addresses and connections, live.",
+    "events": "Show why clients were refused or closed.",
+    "context": "Add, choose, list and remove contexts: suites elsewhere.",
     "version": "Show the version of the command and of the running suite.",
     "help": "Show options and examples of a command.",
 }
@@ -59,6 +63,8 @@ class _Lazy(click.Group):
             return None
         command = importlib.import_module(f"enmasse.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
+        if cmd_name not in contexts.WITHOUT:
+            _take_context(command)
         _name_variables(command)
         return command
 
@@ -72,6 +78,21 @@ class _Lazy(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):  # without importing them all
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _take_context(command: click.Command) -> None:
+    """Give each subcommand the option --context, which `enmasse` has too."""
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            _take_context(subcommand)
+    else:
+        command.params.append(context_option())
+
+
+def context_option() -> click.Option:
+    """Return the option --context."""
+    text = "Work on the suite of this context (`enmasse context list`), instead of the current one."
+    return click.Option(["--context"], metavar="NAME", expose_value=False, callback=contexts.name_it, help=text)
 
 
 def _name_variables(command: click.Command) -> None:
@@ -94,6 +115,9 @@ def group(context: click.Context) -> None:
     """
     if not shows_colors():
         context.color = False
+
+
+group.params.append(context_option())
 
 
 def run() -> int:

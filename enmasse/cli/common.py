@@ -74,6 +74,10 @@ class TlsFiles(NamedTuple):
     cert: str | None = None
     key: str | None = None
 
+    def over(self, given: TlsFiles) -> TlsFiles:
+        """Return these files, with those that are given in their place."""
+        return TlsFiles(given.ca or self.ca, given.cert or self.cert, given.key or self.key)
+
 
 NO_FILES = TlsFiles()
 _TLS_OPTIONS = {

@@ -1,6 +1,7 @@
 """Shell completion of addresses and flavors: those of the running suite, otherwise those of the files.
 
-A shell calls the command at each TAB, so nothing here waits for long, and whatever cannot be read offers nothing.
+A shell calls the command at each TAB, so nothing here waits for long, and whatever cannot be read offers nothing. Nor
+does a context: another machine would have to check a password first.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from enmasse.cli.contexts import in_force
+
 PATIENCE = 1.0
 """Seconds for an answer of the suite."""
 
 
 def addresses(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return names of addresses, each with its type. None after -a, which names a server's address itself."""
-    if context.params.get("url") is not None:
+    if context.params.get("url") is not None or in_force(context) is not None:
         return []
     return _items({name: entry.get("type") for name, entry in _addresses(context).items()}, incomplete)
 
 
 def flavors(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return names of flavors; if the type of the address is known, only those of that type."""
+    if in_force(context) is not None:
+        return []
     type_ = context.params.get("type_")
     found = _entries(_folder(context) / "flavors.json")
     known = {name: flavor.get("type") for name, flavor in found.items()}
@@ -33,6 +38,8 @@ def flavors(context: click.Context, _: click.Parameter, incomplete: str) -> list
 
 def users(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return names of the users and groups in users.json."""
+    if in_force(context) is not None:
+        return []
     found = _entries(_folder(context) / "users.json")
     return _items({name: "group" if name.startswith("@") else "user" for name in found}, incomplete)
 
@@ -42,6 +49,8 @@ def subscriptions(context: click.Context, _: click.Parameter, incomplete: str) -
     from enmasse.cli.subctrl import NoAnswer, Refused, request
     from enmasse.model.sessions import SubscriptionsReply
 
+    if in_force(context) is not None:
+        return []
     try:
         rows = request(_offset(context), "subscriptions", None, SubscriptionsReply, PATIENCE).subscriptions
     except (NoAnswer, Refused):
@@ -54,6 +63,8 @@ def mqtt_clients(context: click.Context, _: click.Parameter, incomplete: str) ->
     from enmasse.cli.subctrl import NoAnswer, Refused, request
     from enmasse.model.sessions import SessionsReply
 
+    if in_force(context) is not None:
+        return []
     try:
         rows = request(_offset(context), "sessions", None, SessionsReply, PATIENCE).sessions
     except (NoAnswer, Refused):

@@ -32,7 +32,7 @@ def read(path: Path, missing: str | None = None, made_by: str = "init DIR") -> s
 
 def entries(path: Path, text: str) -> dict[str, Any]:
     """Return the entries of the object that is the text of a file."""
-    from enmasse.cli.jsonfile import parse
+    from enmasse.model.edits import parse
 
     try:
         found = {entry.key: entry.value for entry in parse(text)}
@@ -53,7 +53,7 @@ def entries(path: Path, text: str) -> dict[str, Any]:
 
 def locked(folder: Path) -> ExitStack:
     """Keep other commands that change files of this folder waiting, while the result is open."""
-    from enmasse.cli.jsonfile import locked
+    from enmasse.files import locked
 
     held = ExitStack()
     try:

@@ -1,17 +1,81 @@
-"""Requests to the API of the console of the running suite, with the operator's secret."""
+"""Requests to the API of a console: that of the suite on this machine, with the operator's secret, or of a context."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, Protocol
 from urllib.parse import quote
 
 from enmasse.cli.common import FAILED, HTTP_PORT, UNREACHABLE, end
-from enmasse.cli.http import NotRunning, request
+from enmasse.cli.contexts import in_force
+from enmasse.cli.http import NONE, NotRunning, operator_secret, request
 
+API = "/api/v1/"
 MOST = 1000
 """Rows of a page."""
 MESSAGES = 200
 """Messages of a page."""
+
+
+class Lost(Exception):
+    """A stream cannot be had, or has broken. `id`: of the error."""
+
+    def __init__(self, id: str, text: str) -> None:
+        super().__init__(text)
+        self.id = id
+
+
+class Console(Protocol):
+    """A console."""
+
+    def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = NONE) -> tuple[int, Any]:
+        """Return the status of HTTP and the decoded JSON, None without a body. Ends the command if it does not answer
+        (status 4)."""
+        ...
+
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield the events of a stream, name and decoded data, until the console ends it. It may be used in another
+        thread, after a request. Raises Lost."""
+        ...
+
+
+class LocalConsole:
+    """The console of the suite on this machine."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = NONE) -> tuple[int, Any]:
+        """Return the status of HTTP and the decoded JSON, None without a body."""
+        try:
+            return self.attempt(method, path, body, headers)
+        except NotRunning as error:
+            end("suite.http.unreachable", str(error), UNREACHABLE)
+
+    def attempt(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = NONE) -> tuple[int, Any]:
+        """As `request`. Raises NotRunning if no suite runs, or its console does not answer."""
+        return request(self._offset, method, path, body, port=HTTP_PORT, headers=headers)
+
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield the events of a stream. Raises Lost."""
+        from enmasse.cli import remoteconsole
+        from enmasse.identity.operator import BEARER
+
+        try:
+            secret = operator_secret(self._offset)
+            connection = remoteconsole.connection(f"http://127.0.0.1:{HTTP_PORT + self._offset}")
+            yield from remoteconsole.events(connection, path, {"Authorization": BEARER + secret})
+        except (NotRunning, OSError) as error:
+            raise Lost("suite.http.unreachable", f"the console does not answer: {error}") from None
+
+
+def console(offset: int) -> Console:
+    """Return the console of the context in force, otherwise that of the suite on this machine."""
+    if (context := in_force()) is None:
+        return LocalConsole(offset)
+    from enmasse.cli.remoteconsole import RemoteConsole
+
+    return RemoteConsole.of(context)
 
 
 def path(*parts: str) -> str:
@@ -19,17 +83,25 @@ def path(*parts: str) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 
 
-def ask(offset: int, method: str, where: str, body: Any = None) -> Any:
+def ask(offset: int, method: str, where: str, body: Any = None, headers: Mapping[str, str] = NONE) -> Any:
     """Return the answer, None without a body. Ends the command with status 1 if it is refused, 4 without an answer."""
-    try:
-        status, found = request(offset, method, f"/api/v1/{where}", body, port=HTTP_PORT)
-    except NotRunning as error:
-        end("suite.http.unreachable", str(error), UNREACHABLE)
-    if status < 400:
-        return found
-    problem = found if isinstance(found, dict) else {}
-    id = str(problem.get("type", "")).rpartition("/")[2] or "suite.http.unexpected"
-    end(id, str(problem.get("detail", f"status {status}")), UNREACHABLE if status == 503 else FAILED)
+    status, found = console(offset).request(method, API + where, body, headers)
+    if status >= 400:
+        refused(status, found)
+    return found
+
+
+def refused(status: int, found: Any) -> NoReturn:
+    """End the command with the problem that an answer has."""
+    id, detail = problem(status, found)
+    end(id, detail, UNREACHABLE if status == 503 else FAILED)
+
+
+def problem(status: int, found: Any) -> tuple[str, str]:
+    """Return the id of the problem that an answer has, and what is wrong."""
+    said = found if isinstance(found, dict) else {}
+    id = str(said.get("type", "")).rpartition("/")[2] or "suite.http.unexpected"
+    return id, str(said.get("detail", f"status {status}"))
 
 
 def items(offset: int, where: str, most: int | None = None) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ LOOK = 1.0
 
 @click.command(name="deploy", short_help="Install or upgrade EnMasse in a Kubernetes cluster.")
 @click.option("--namespace", required=True, metavar="NAME", help="Namespace; it is made if it is not there.")
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of the current one.")
+@click.option("--kube-context", metavar="NAME", help="Context of the kubeconfig, instead of the current one.")
 @click.option(
     "--release", default="enmasse", show_default=True, metavar="NAME", help="Begins the names of all objects."
 )
@@ -30,7 +30,12 @@ LOOK = 1.0
 @click.option("--timeout", type=Seconds(above_zero=True), default=600.0, show_default=True, metavar="SECONDS",
               help="How long it may take until everything is ready.")  # fmt: skip
 def command(
-    namespace: str, context: str | None, release: str, files: tuple[str, ...], settings: tuple[str, ...], timeout: float
+    namespace: str,
+    kube_context: str | None,
+    release: str,
+    files: tuple[str, ...],
+    settings: tuple[str, ...],
+    timeout: float,
 ) -> None:
     """Install EnMasse into a namespace of a Kubernetes cluster, or upgrade it there. It needs helm, and ends when
     everything is ready; what is not ready yet is shown meanwhile.
@@ -46,7 +51,7 @@ def command(
             "`enmasse deploy` needs helm (3.14 or newer) on PATH, which does not have it. Install it and try again.",
             COULD_NOT_START,
         )
-    where = ["--namespace", namespace, *(["--kube-context", context] if context else [])]
+    where = ["--namespace", namespace, *(["--kube-context", kube_context] if kube_context else [])]
     chosen = [
         *(word for file in files for word in ("--values", file)),
         *(word for s in settings for word in ("--set", s)),

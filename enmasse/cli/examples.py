@@ -27,6 +27,16 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse logs -f router", ""),
         ("enmasse logs audit --lines 20", ""),
     ],
+    "top": [("enmasse top", "until q"), ("enmasse top --once --json", "")],
+    "events": [
+        ("enmasse events --address 'orders/*'", ""),
+        ("enmasse events -f --kind 'client.*'", "new ones too"),
+    ],
+    "context": [
+        ("enmasse context add prod https://messaging.example.com --user alice", ""),
+        ("enmasse context use prod", "commands work there from now on"),
+        ("enmasse context use local", "and here again"),
+    ],
     "scale": [("enmasse scale mqtt_gateway=2", "")],
     "address": [
         ("enmasse address list 'orders*' --sort depth", ""),

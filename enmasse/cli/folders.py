@@ -5,12 +5,12 @@ A suite with a port offset has folders of its own, so that two suites share neit
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 
 from enmasse.cli.common import COULD_NOT_START, end
+from enmasse.cli.contexts import refuse
 from enmasse.cli.http import ANSWER_SECONDS, NotRunning, suite_info
+from enmasse.cli.userfolder import user_folder
 
 
 def config_folder(offset: int) -> Path:
@@ -35,6 +35,7 @@ def edited_folder(config: Path | None, offset: int, patience: float = ANSWER_SEC
     """Return the folder whose addresses.json `enmasse address` works on. `patience`: seconds to wait for the suite."""
     if config is not None:
         return config
+    refuse("it works on files of this machine")
     try:
         return Path(suite_info(offset, patience)["config_dir"])
     except NotRunning:
@@ -42,13 +43,9 @@ def edited_folder(config: Path | None, offset: int, patience: float = ANSWER_SEC
 
 
 def _base(variable: str, usual: str, option: str) -> Path:
-    named = Path(os.environ.get(variable, ""))
-    if named.is_absolute():  # "If … relative … ignore it" (XDG Base Directory Specification 0.8)
-        return named
-    with contextlib.suppress(RuntimeError):  # neither HOME nor an entry of this user
-        home = Path.home()
-        if os.environ.get("HOME") != "" and home.is_absolute():  # Path.home() takes an empty HOME for /
-            return home / usual
+    found = user_folder(variable, usual)
+    if found is not None:
+        return found
     end(
         "command.home.missing",
         f"this user has no home folder: set HOME to its full path, or name a folder with {option} DIR",

@@ -25,11 +25,10 @@ def command() -> None:
 @port_offset
 def clients(all_: bool, as_json: bool, offset: int) -> None:
     """List the clients that are connected: gateway, address, protocol, subscriptions, messages in flight."""
-    from enmasse.cli.subctrl import ask
+    from enmasse.cli.subscribers import sessions
     from enmasse.cli.tables import age, print_json, print_table, user_of
-    from enmasse.model.sessions import SessionsReply
 
-    found = [row for row in ask(offset, "sessions", None, SessionsReply).sessions if all_ or row.connected]
+    found = [row for row in sessions(offset) if all_ or row.connected]
     if as_json:
         print_json({"clients": found})
         return
@@ -50,13 +49,12 @@ def clients(all_: bool, as_json: bool, offset: int) -> None:
 def disconnect(client: str, user: str | None, offset: int) -> None:
     """Disconnect a client, named as `mqtt clients` shows it. Its session stays as long as its expiry says; the client
     may connect again."""
-    from enmasse.cli.subctrl import ask
+    from enmasse.cli import subscribers
     from enmasse.identity.owned import owned
     from enmasse.identity.principal import Principal
-    from enmasse.model.sessions import ByClient, Done
 
     if user is not None:
         client = owned(Principal(user), client)
-    if not ask(offset, "disconnect", ByClient(client=client), Done, "mqtt.client.unknown").count:
+    if not subscribers.disconnect(offset, client):
         end("mqtt.client.unknown", f"{client}: no such client is connected")
     click.echo(f"disconnected {client}")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from enmasse.cli.common import INTERRUPTED, MQTT_PORT, NO_FILES, UNREACHABLE, Seconds, TlsFiles, report, tls_options
+from enmasse.cli.contexts import in_force
 from enmasse.cli.login import HOW_TO_LOG_IN, logged_in
 from enmasse.cli.opening import opened
 from enmasse.cli.remedy import cause, remedy
-from enmasse.cli.server import LOCAL, Server, parse
+from enmasse.cli.server import LOCAL, Server, of_context, parse
 from enmasse.errors import marked
 
 if TYPE_CHECKING:
@@ -65,6 +67,9 @@ class Expiry(Seconds):
 
 def server_from(url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> Server:
     """Return the server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
+    if url is None and (context := in_force()) is not None:
+        server = Server(**of_context(context, "mqtt", PORTS))
+        return replace(server, files=server.files.over(tls))
     if url is None:
         return logged_in(Server(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset))
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from enmasse.cli import server
 from enmasse.cli.common import AMQP_PORT, NO_FILES, OPERATORS_PORT, TlsFiles
+from enmasse.cli.contexts import in_force
 from enmasse.cli.login import logged_in
 from enmasse.cli.server import LOCAL, Server
 from enmasse.model.names import AddressName, wire_name
@@ -26,8 +27,10 @@ class RemoteAddress(Server):
 
 
 def at_suite(address: str, offset: int) -> RemoteAddress:
-    """Return an address of the suite on this machine."""
+    """Return an address of the suite of the context in force, otherwise of that on this machine."""
     name = wire_name(AddressName(address))
+    if (context := in_force()) is not None:
+        return RemoteAddress(**server.of_context(context, "amqp", PORTS), address=name)
     return RemoteAddress(scheme="amqp", host=LOCAL, port=AMQP_PORT + offset, address=name, offset=offset)
 
 
@@ -64,7 +67,8 @@ def choose(address: str | None, url: str | None, offset: int, tls: TlsFiles = NO
         raise click.UsageError("give an ADDRESS of the suite, or -a URL/ADDRESS of any server")
     if address is not None:
         refuse_url(address, "-a")
-        return logged_in(at_suite(address, offset))
+        remote = at_suite(address, offset)
+        return logged_in(remote if remote.offset is not None else replace(remote, files=remote.files.over(tls)))
     try:
         return logged_in(replace(parse(url or "", offset), files=tls))
     except ValueError as error:

@@ -28,11 +28,10 @@ def command() -> None:
 @port_offset
 def list_(filter_: str, limit: int, as_json: bool, offset: int) -> None:
     """List the retained messages whose topics match FILTER (default: all)."""
-    from enmasse.cli.subctrl import ask
+    from enmasse.cli.subscribers import retained
     from enmasse.cli.tables import age, print_json, print_table
-    from enmasse.model.sessions import ByFilter, RetainedReply
 
-    found = ask(offset, "retained", ByFilter(filter=filter_, limit=limit), RetainedReply)
+    found = retained(offset, filter_, limit)
     if as_json:
         print_json(found)
         return
@@ -57,12 +56,11 @@ def clear(filter_: str, force: bool, offset: int) -> None:
 
     Current subscribers are not notified; later ones get no retained message.
     """
-    from enmasse.cli.subctrl import ask
-    from enmasse.model.sessions import ByFilter, Done, RetainedReply
+    from enmasse.cli import subscribers
     from enmasse.text import counted
 
     if not force and filter_.endswith(_WILDCARDS) | any(f"{sign}/" in filter_ for sign in _WILDCARDS):
-        total = ask(offset, "retained", ByFilter(filter=filter_, limit=1), RetainedReply).total
+        total = subscribers.retained(offset, filter_, 1).total
         if not total:
             click.echo(f"no retained message matches {filter_}")
             return
@@ -70,5 +68,4 @@ def clear(filter_: str, force: bool, offset: int) -> None:
             "retained.messages.kept",
             f"{filter_} matches {counted(total, 'retained message')}; nothing was cleared. --force clears them all.",
         )
-    done = ask(offset, "clear_retained", ByFilter(filter=filter_), Done)
-    click.echo(f"cleared {counted(done.count, 'retained message')}")
+    click.echo(f"cleared {counted(subscribers.clear(offset, filter_), 'retained message')}")

@@ -13,6 +13,7 @@ import click
 
 from enmasse.cli import cluster
 from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, end, port_offset
+from enmasse.cli.contexts import in_force
 
 POLL_SECONDS, CLUSTER_POLL_SECONDS = 0.05, 1.0
 WATCH_SECONDS = 1.0
@@ -50,7 +51,7 @@ def command(as_json: bool, wait: float | None, watch: bool, offset: int, place: 
             raise click.UsageError("--watch does not end: leave out --wait")
         _watch(offset, place, as_json=as_json)
     status, problem = fetch(offset, wait) if place is None else _fetch_cluster(place, wait)
-    _show(status, problem, offset if place is None else None, as_json=as_json)
+    _show(status, problem, _own(offset, place), as_json=as_json)
     if status is None and place is None:
         end("suite.http.unreachable", problem[0], UNREACHABLE)
     if status is None:
@@ -69,6 +70,11 @@ def _show(status: dict[str, Any] | None, problem: list[str], offset: int | None,
         print_status(status, offset, problem[1:])
 
 
+def _own(offset: int, place: cluster.Place | None) -> int | None:
+    """Return the offset of the suite on this machine; None if the status is of another one."""
+    return None if place is not None or in_force() is not None else offset
+
+
 def _watch(offset: int, place: cluster.Place | None, *, as_json: bool) -> NoReturn:
     """Show the status whenever it changes: on a terminal in place of the one before, otherwise below it."""
     shown: Any = None
@@ -80,7 +86,7 @@ def _watch(offset: int, place: cluster.Place | None, *, as_json: bool) -> NoRetu
                 click.clear()
             elif shown is not None and not as_json:
                 click.echo()
-            _show(status, problem, offset if place is None else None, as_json=as_json)
+            _show(status, problem, _own(offset, place), as_json=as_json)
             if status is None and not as_json:
                 click.echo(problem[0])
             shown = status, problem
@@ -94,6 +100,8 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
     """
     from enmasse.cli.http import ANSWER_SECONDS, NotRunning, get_status, suite_info
 
+    if in_force() is not None:
+        return _fetch_console(offset, wait)
     if wait is None:
         try:
             return get_status(offset), []
@@ -119,6 +127,24 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
             if left <= 0:
                 return None, [str(error)]
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def _fetch_console(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
+    """As `fetch`, of the suite of a context. Its files are not here: they are what is in force."""
+    from enmasse.cli.console import console, refused
+
+    deadline = time.monotonic() + (wait or 0.0)
+    there = console(offset)
+    while True:
+        code, status = there.request("GET", "/api/status")
+        if code >= 400 or not isinstance(status, dict):
+            refused(code, status)
+        left = deadline - time.monotonic()
+        if wait is None or status["ready"]:
+            return status, []
+        if left <= 0:
+            return status, [f"not ready after {wait:g} s", *_reasons(status)]
+        time.sleep(min(CLUSTER_POLL_SECONDS, max(0.0, left)))
 
 
 def _fetch_cluster(place: cluster.Place, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:

@@ -35,18 +35,17 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 @port_offset
 def list_(as_json: bool, offset: int) -> None:
     """List all subscriptions: whose, the filters, how many messages wait, since when, on which brokers."""
-    from enmasse.cli.subctrl import ask
+    from enmasse.cli.subscribers import subscriptions
     from enmasse.cli.tables import age, print_json, print_table, user_of
-    from enmasse.model.sessions import SubscriptionsReply
 
-    found = ask(offset, "subscriptions", None, SubscriptionsReply)
+    found = subscriptions(offset)
     if as_json:
-        print_json(found)
+        print_json({"subscriptions": found})
         return
     rows = [
         (row.id, row.kind, row.client, user_of(row.client) if row.kind == "mqtt" else "", row.connected, _filters(row),
          row.depth, age(row.since), ", ".join(row.brokers))
-        for row in found.subscriptions
+        for row in found
     ]  # fmt: skip
     titles = ("subscription", "kind", "client", "user", "connected", "filters", "messages", "for", "brokers")
     print_table(titles, rows, "there are no subscriptions")
@@ -58,9 +57,10 @@ def list_(as_json: bool, offset: int) -> None:
 @port_offset
 def show(id_: str, as_json: bool, offset: int) -> None:
     """Show one subscription with all its filters."""
+    from enmasse.cli.subscribers import subscription
     from enmasse.cli.tables import print_json
 
-    row = _row(offset, id_)
+    row = subscription(offset, id_)
     if as_json:
         print_json(row)
         return
@@ -85,11 +85,10 @@ def delete(id_: str, force: bool, offset: int) -> None:
 
     One that holds messages, or whose client is connected, is deleted with --force only.
     """
-    from enmasse.cli.subctrl import ask
-    from enmasse.model.sessions import ById, Done
+    from enmasse.cli import subscribers
 
     if not force:
-        row = _row(offset, id_)
+        row = subscribers.subscription(offset, id_)
         if row.connected:
             end(
                 "subscription.client.connected",
@@ -100,15 +99,8 @@ def delete(id_: str, force: bool, offset: int) -> None:
                 "subscription.messages.kept",
                 f"{id_}: it holds {counted(row.depth, 'message')}; nothing was deleted. --force deletes them too.",
             )
-    ask(offset, "delete", ById(id=id_), Done, "subscription.name.unknown")
+    subscribers.delete(offset, id_)
     click.echo(f"deleted {id_}")
-
-
-def _row(offset: int, id_: str) -> SubscriptionRow:
-    from enmasse.cli.subctrl import ask
-    from enmasse.model.sessions import ById, SubscriptionRow
-
-    return ask(offset, "subscription", ById(id=id_), SubscriptionRow, "subscription.name.unknown")
 
 
 def _filters(row: SubscriptionRow) -> str:

@@ -135,15 +135,19 @@ def print_table(titles: Titles, rows: Rows, none: str = "") -> None:
     """A table without the columns that would be empty. `none`: line for stderr instead of a table without rows."""
     if none and not rows:
         click.echo(none, err=True)
+    for line in table(titles, rows, width()):
+        click.echo(line)
+
+
+def table(titles: Titles, rows: Rows, room: int | None) -> list[str]:
+    """Return the lines of a table that is `room` characters wide at most; without rows no line."""
     shown = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in rows)]
     heads = [titles[i] for i in shown]
     cells = [[_cell(row[i]) for i in shown] for row in rows]
     if not heads:
-        return
-    widths = fitting([max(map(len, column)) for column in zip(heads, *cells, strict=True)], width())
-    _print_line(heads, widths)
-    for line in cells:
-        _print_line(line, widths)
+        return []
+    widths = fitting([max(map(len, column)) for column in zip(heads, *cells, strict=True)], room)
+    return [_line(line, widths) for line in (heads, *cells)]
 
 
 def width() -> int | None:
@@ -190,14 +194,14 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(msgspec.to_builtins(value)))
 
 
-def _print_line(cells: list[str], widths: list[int]) -> None:
+def _line(cells: list[str], widths: list[int]) -> str:
     last = max((i for i, cell in enumerate(cells) if cell), default=0)
     shown = []
     for i in range(last + 1):
         text = cells[i] if len(cells[i]) <= widths[i] else cells[i][: widths[i] - 1] + "…"
         text = text.ljust(widths[i]) if i < last else text
         shown.append(click.style(text, fg=COLORS[cells[i]]) if cells[i] in COLORS else text)
-    click.echo("  ".join(shown))
+    return "  ".join(shown)
 
 
 def _print_notes(notes: Any) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from enmasse.cli import configfile
 from enmasse.cli.common import FAILED, end, port_offset, report
 from enmasse.cli.completion import addresses, users
+from enmasse.cli.contexts import in_force
 from enmasse.cli.folders import edited_folder
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def add(
 
     `anonymous` stands for all clients without credentials.
     """
-    from enmasse.cli import jsonfile
+    from enmasse.model import edits
     from enmasse.model.users import ANONYMOUS, GROUP
 
     without = no_password or name.startswith(GROUP) or name == ANONYMOUS
@@ -88,7 +89,7 @@ def add(
         text = configfile.read(path, "{}\n")
         _absent(path, name, text)
         is_first = not path.exists()
-        _write(path, text, jsonfile.add(text, name, entry))
+        _write(path, text, edits.add(text, name, entry))
     _done(f"added {name} to {path}", shown)
     if "/" in name and not name.startswith(GROUP):
         report("warning: with / in its name the user cannot reach topics of ${user} over MQTT, only over AMQP.")
@@ -118,13 +119,13 @@ def password(
 @_options
 def remove(name: str, config: Path | None, offset: int) -> None:
     """Remove a user or group."""
-    from enmasse.cli import jsonfile
+    from enmasse.model import edits
 
     path = edited_folder(config, offset) / FILE
     with configfile.locked(path.parent):
         text = configfile.read(path, made_by="user add NAME")
         _present(path, text, name)
-        changed = jsonfile.remove(text, name)
+        changed = edits.remove(text, name)
         for problem in _new_problems(text, changed):  # users who belong to a group that was removed
             report(f"warning: {problem}")
         configfile.write(path, changed, MODE)
@@ -138,11 +139,7 @@ def list_(as_json: bool, config: Path | None, offset: int) -> None:
     """List users and groups, without hashes."""
     from enmasse.cli.tables import print_table
 
-    path = edited_folder(config, offset) / FILE
-    rows = [
-        _described(name, entry)
-        for name, entry in configfile.entries(path, configfile.read(path, made_by="user add NAME")).items()
-    ]
+    where, rows = _rows(config, offset)
     if as_json:
         click.echo(json.dumps({"users": rows}))
         return
@@ -150,7 +147,7 @@ def list_(as_json: bool, config: Path | None, offset: int) -> None:
         (row["name"], "yes" if row["password"] else "no", ", ".join(row["groups"]), len(row["permissions"]))
         for row in rows
     ]
-    print_table(("name", "password", "groups", "permissions"), lines, f"{path} has no users")
+    print_table(("name", "password", "groups", "permissions"), lines, f"{where} has no users")
 
 
 @command.command("show")
@@ -161,8 +158,10 @@ def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
     """Show a user or group with its permissions, without hashes."""
     from enmasse.cli.tables import printable
 
-    path = edited_folder(config, offset) / FILE
-    row = _described(name, _present(path, configfile.read(path, made_by="user add NAME"), name))
+    where, rows = _rows(config, offset)
+    row = next((each for each in rows if each["name"] == name), None)
+    if row is None:
+        _unknown(where, name)
     if as_json:
         click.echo(json.dumps(row))
         return
@@ -214,6 +213,8 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
     from enmasse.identity.permissions import Permissions
     from enmasse.identity.principal import Principal
 
+    if in_force() is not None:
+        _check_by_console(offset, name, operation, address, as_json=as_json)
     path = edited_folder(config, offset) / FILE
     text = configfile.read(path, made_by="user add NAME")
     _present(path, text, name)
@@ -238,6 +239,28 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
     if not decision.allowed:
         end("user.operation.denied", f"{printable(name)} may not {operation} {printable(address)}: {printable(reason)}")
     click.echo(f"{printable(name)} may {operation} {printable(address)}: {printable(reason)}")
+
+
+def _check_by_console(offset: int, name: str, operation: str, address: str, *, as_json: bool) -> NoReturn:
+    from urllib.parse import urlencode
+
+    from enmasse.cli.console import ask, path
+    from enmasse.cli.tables import printable
+
+    query = urlencode({"operation": operation, "address": address})
+    decision = ask(offset, "GET", f"{path('users', name, 'may')}?{query}")
+    allowed, of = decision["allowed"], decision["permission"]
+    if as_json:
+        click.echo(json.dumps({"allowed": allowed, "rule": None if of is None else of["source"]}))
+        sys.exit(0 if allowed else FAILED)
+    reason = f"no permission of {name} allows it"
+    if of is not None:
+        shown = {of["effect"]: of["operations"], "addresses": of["addresses"]}
+        reason = f"{of['source']}: {_permission_text(shown)}"
+    if not allowed:
+        end("user.operation.denied", f"{printable(name)} may not {operation} {printable(address)}: {printable(reason)}")
+    click.echo(f"{printable(name)} may {operation} {printable(address)}: {printable(reason)}")
+    sys.exit(0)
 
 
 def _grant(
@@ -271,14 +294,14 @@ def _grant(
 
 def _change(path: Path, name: str, change: Any) -> None:
     """Replace one entry by what `change` makes of it."""
-    from enmasse.cli import jsonfile
+    from enmasse.model import edits
 
     with configfile.locked(path.parent):
         text = configfile.read(path, made_by="user add NAME")
         entry = _present(path, text, name)
         if not isinstance(entry, dict):
             end("configuration.entry.invalid", f"{path}: {name}: is not an object; correct it first")
-        _write(path, text, jsonfile.replace(text, name, change(entry)))
+        _write(path, text, edits.replace(text, name, change(entry)))
 
 
 def _write(path: Path, before: str, after: str) -> None:
@@ -298,8 +321,26 @@ def _absent(path: Path, name: str, text: str | None = None) -> None:
 def _present(path: Path, text: str, name: str) -> Any:
     found = configfile.entries(path, text)
     if name not in found:
-        end("user.name.unknown", f"{path}: there is no user or group {name!r}; `enmasse user list` shows them.")
+        _unknown(str(path), name)
     return found[name]
+
+
+def _unknown(where: str, name: str) -> NoReturn:
+    end("user.name.unknown", f"{where}: there is no user or group {name!r}; `enmasse user list` shows them.")
+
+
+def _rows(config: Path | None, offset: int) -> tuple[str, list[dict[str, Any]]]:
+    """Return the place of the users, and the users as `_described` gives them."""
+    if config is None and (context := in_force()) is not None:
+        from enmasse.cli.console import items
+
+        rows = [
+            {**_described(row["name"], row["entry"]), "password": row["password"]} for row in items(offset, "users")
+        ]
+        return str(context), rows
+    path = edited_folder(config, offset) / FILE
+    entries = configfile.entries(path, configfile.read(path, made_by="user add NAME"))
+    return str(path), [_described(name, entry) for name, entry in entries.items()]
 
 
 def _parsed(text: str) -> tuple[dict[str, User], list[Problem]]:

@@ -16,10 +16,15 @@ from enmasse.cli.common import port_offset
 def command(as_json: bool, offset: int) -> None:
     """Show the version of this command, of Python, and of the running suite if there is one."""
     from enmasse import __version__
+    from enmasse.cli.console import ask
+    from enmasse.cli.contexts import in_force
     from enmasse.cli.http import NotRunning, suite_info
 
     try:
-        suite = str(suite_info(offset)["version"])
+        if in_force() is not None:
+            suite = str(ask(offset, "GET", "overview")["version"])
+        else:
+            suite = str(suite_info(offset)["version"])
     except (NotRunning, KeyError):
         suite = None
     found = {"version": __version__, "python": platform.python_version(), "suite": suite}

@@ -39,9 +39,9 @@ def merged(config_maps: Mapping[str, Object], made_for: Mapping[str, str] = NOTH
     return {file: _content(kind, sources.get(file)) for kind, file in FILES.items()}
 
 
-def of_addresses(config_maps: Mapping[str, Object]) -> dict[str, Object]:
-    """Return the ConfigMaps that hold addresses, in the order of their names."""
-    return {name: item for name, item in sorted(config_maps.items()) if _label(item) == "addresses"}
+def of_kind(config_maps: Mapping[str, Object], kind: str) -> dict[str, Object]:
+    """Return the ConfigMaps that hold addresses, or another kind, in the order of their names."""
+    return {name: item for name, item in sorted(config_maps.items()) if _label(item) == kind}
 
 
 def kind_of(name: str, item: Object, made_for: Mapping[str, str] = NOTHING) -> str:

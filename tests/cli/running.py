@@ -56,8 +56,10 @@ def enmasse(
     )
 
 
-def on_a_terminal(*arguments: object, env: dict[str, str], columns: int = 80) -> str:
-    """What a command writes on a terminal."""
+def on_a_terminal(
+    *arguments: object, env: dict[str, str], columns: int = 80, answer: tuple[str, str] | None = None
+) -> str:
+    """What a command writes on a terminal. `answer`: what it shows, and what is typed there then."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     command = [ENMASSE, *map(str, arguments)]
@@ -70,6 +72,9 @@ def on_a_terminal(*arguments: object, env: dict[str, str], columns: int = 80) ->
         with contextlib.suppress(OSError):  # EIO: nobody has the terminal any more
             while data := os.read(master, 65536):
                 shown += data
+                if answer is not None and answer[0].encode() in shown:
+                    os.write(master, answer[1].encode())
+                    answer = None
     os.close(master)
     assert process.returncode in (0, 1)
     return shown.decode().replace("\r\n", "\n")

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.cli import jsonfile
 from enmasse.cli.status import file_hashes
+from enmasse.model import edits
 from enmasse.model.configuration import Applied, apply
 from enmasse.model.flavors import IN_MEMORY
 from enmasse.model.names import AddressName
@@ -222,14 +222,14 @@ def test_add_then_remove_gives_the_same_text(
 ) -> None:
     text = json.dumps(entries, **layout)  # type: ignore[arg-type]  # keyword arguments of several types
     entries.pop(key, None)
-    text = jsonfile.remove(text, key)
+    text = edits.remove(text, key)
     assert json.loads(text) == entries
-    added = jsonfile.add(text, key, value)
+    added = edits.add(text, key, value)
     assert list(json.loads(added).items()) == [*entries.items(), (key, value)]
     if entries:
-        assert jsonfile.remove(added, key) == text
+        assert edits.remove(added, key) == text
     for removed in entries:
-        assert json.loads(jsonfile.remove(text, removed)) == {k: v for k, v in entries.items() if k != removed}
+        assert json.loads(edits.remove(text, removed)) == {k: v for k, v in entries.items() if k != removed}
 
 
 @given(st.text(alphabet='{}[]:,"\\ \n1a', max_size=30))
@@ -239,7 +239,7 @@ def test_parse_accepts_what_json_accepts(text: str) -> None:
     except ValueError:
         expected = None
     try:
-        found = {entry.key: entry.value for entry in jsonfile.parse(text)}
+        found = {entry.key: entry.value for entry in edits.parse(text)}
     except ValueError:
         found = None
     assert found == (expected if isinstance(expected, dict) else None)

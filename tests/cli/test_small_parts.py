@@ -197,8 +197,10 @@ def test_nor_do_they_outside_of_tables(monkeypatch: pytest.MonkeyPatch, capsys: 
         def status(self) -> dict[str, Any]:
             return status.merge([], {"addresses": [wrong]})
 
+        def parts(self, kind: str) -> list[cluster.Part]:
+            return []
+
     monkeypatch.setattr(cluster, "Installation", Installation)
-    monkeypatch.setattr(cluster, "rows", lambda place: ({}, {wrong["name"]: wrong}, "not running"))
     show.main(["--namespace", "n", "--", wrong["name"]], standalone_mode=False)
     with pytest.raises(SystemExit):
         command.main(["--namespace", "n", "--wait", "0", "--json"], standalone_mode=False)

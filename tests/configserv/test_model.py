@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.cli import jsonfile
-from enmasse.model import feeds
+from enmasse.model import edits, feeds
 from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.brokers import place
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied, AppliedState, Unreadable, apply, sha256
@@ -496,7 +495,7 @@ def test_a_comma_is_blamed_where_it_is(text: str, line: int, said: str) -> None:
     (problem,) = applied(text.encode()).problems
     assert (problem.file, problem.line) == (ADDRESSES, line) and said in problem.reason
     with pytest.raises(ValueError, match=f"line {line} "):
-        jsonfile.parse(text)
+        edits.parse(text)
 
 
 values = st.recursive(

@@ -709,7 +709,8 @@ def test_a_number_of_gateways_left_to_people_outlives_an_upgrade(cluster: Cluste
 def test_deploy(cluster: Cluster) -> None:
     """`enmasse deploy` into a namespace that is not there, and again with another value."""
     namespace = f"{cluster.namespace('deploy')}-new"
-    command = [str(Path(sys.executable).with_name("enmasse")), "deploy", "--namespace", namespace, "--context", "test"]
+    program = str(Path(sys.executable).with_name("enmasse"))
+    command = [program, "deploy", "--namespace", namespace, "--kube-context", "test"]
     environment = {
         **os.environ,
         "KUBECONFIG": str(cluster.kubeconfig),

@@ -41,10 +41,10 @@ def enmasse(cluster: Cluster, *arguments: str, user: str = "admin") -> subproces
 
 def test_status_and_addresses_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     namespace = cluster.namespace()
-    there = ("--namespace", namespace, "--context", "test")
+    there = ("--namespace", namespace, "--kube-context", "test")
     done = enmasse(cluster, "status", *there)
     assert done.returncode == 4 and "not installed in namespace" in done.stderr
-    done = enmasse(cluster, "status", "--namespace", namespace, "--context", "nowhere")
+    done = enmasse(cluster, "status", "--namespace", namespace, "--kube-context", "nowhere")
     assert done.returncode == 4 and done.stderr.count("\n") == 1 and "nowhere" in done.stderr
 
     config = tmp_path / "kubeconfig"
@@ -185,7 +185,7 @@ def test_a_cluster_by_url(cluster: Cluster, tmp_path: Path) -> None:
     trusted = (*there, "--api-ca", str(cluster.authority.file))
     done = run(*there)
     assert done.returncode == 2 and "needs --api-token-file" in done.stderr
-    done = run(*there, "--context", "test")
+    done = run(*there, "--kube-context", "test")
     assert done.returncode == 2 and "not both" in done.stderr
     done = run("--api", cluster.url)
     assert done.returncode == 2 and "need --namespace" in done.stderr

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
-from enmasse.kubernetes.configuration import FILES, PREFIX, SELECTOR, home, kind_of, merged, of_addresses
+from enmasse.kubernetes.configuration import FILES, PREFIX, SELECTOR, home, kind_of, merged, of_kind
 from enmasse.kubernetes.forced import Order, order
 from enmasse.kubernetes.watch import View
 from enmasse.model.configuration import ISSUERS, USERS, Content, Unreadable
@@ -174,4 +174,6 @@ class KubernetesDriver:
         if contents != self._contents:
             self._contents = contents
             self._changed(contents)
-        self.on_orders({name: each for name, item in of_addresses(found).items() if (each := order(item)) is not None})
+        self.on_orders(
+            {name: each for name, item in of_kind(found, "addresses").items() if (each := order(item)) is not None}
+        )

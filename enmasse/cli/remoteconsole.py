@@ -1,0 +1,162 @@
+"""The console of a context: HTTP with TLS, and a session that ends with the command."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import click
+
+from enmasse.cli import contexts
+from enmasse.cli.common import UNREACHABLE, end
+from enmasse.cli.contexts import Context
+from enmasse.cli.http import MAX_ANSWER, NONE
+from enmasse.cli.remedy import cause
+from enmasse.identity.login import may_be_token
+from enmasse.identity.operator import BEARER
+
+ANSWER_SECONDS = 30.0
+"""For an answer from another machine: it may have to check a password first."""
+SILENCE_SECONDS = 45.0
+"""For the next event of a stream: it has a comment each 15 s."""
+CSRF = "X-CSRF-Token"
+_KEY = "enmasse.cli.remoteconsole"
+
+
+def connection(url: str, ca: str | None = None, timeout: float = ANSWER_SECONDS) -> http.client.HTTPConnection:
+    """Return a connection to the server of a URL; it is not open yet. Raises OSError if `ca` cannot be used."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context)
+    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+
+
+def events(made: http.client.HTTPConnection, path: str, headers: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """Yield the events of a stream: name and decoded data. Raises Lost if it is refused, OSError."""
+    from enmasse.cli.console import Lost, problem
+
+    made.timeout = SILENCE_SECONDS
+    try:
+        made.request("GET", path, headers=dict(headers))
+        answer = made.getresponse()
+        if answer.status != 200:
+            raise Lost(*problem(answer.status, json.loads(answer.read(MAX_ANSWER))))
+        name = ""
+        for line in answer:
+            if line.startswith(b"event: "):
+                name = line[7:].decode().strip()
+            elif line.startswith(b"data: "):
+                yield name, json.loads(line[6:])
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"that is no stream of events: {error}") from None
+    finally:
+        made.close()
+
+
+class RemoteConsole:
+    """Console of a context. Logs in with the first request."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._url = contexts.url_of(context, "url")
+        self._connection = self._made()
+        self._headers: dict[str, str] | None = None
+        self._csrf: str | None = None
+        self._cookie = ""
+
+    @staticmethod
+    def of(context: Context) -> RemoteConsole:
+        """Return the console that all requests of the running command share; its session ends with the command."""
+        root = click.get_current_context().find_root()
+        if _KEY not in root.meta:
+            root.meta[_KEY] = found = RemoteConsole(context)
+            root.call_on_close(found.close)
+        shared: RemoteConsole = root.meta[_KEY]
+        return shared
+
+    def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = NONE) -> tuple[int, Any]:
+        """Return the status of HTTP and the decoded JSON, None without a body."""
+        status, found = self._exchange(method, path, body, {**self._login(), **headers})
+        if status == 401:
+            self._refused(found)
+        return status, found
+
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield the events of a stream. Raises Lost."""
+        from enmasse.cli.console import Lost
+
+        try:
+            yield from events(self._made(), path, self._login())
+        except OSError as error:
+            raise Lost("server.connection.failed", f"{self._context}: {self._url}: {cause(error)}") from None
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+        if self._csrf is not None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self._connection.request("POST", "/api/v1/logout", headers=self._headers or {})
+                self._connection.getresponse().read(MAX_ANSWER)
+        self._connection.close()
+
+    def _login(self) -> dict[str, str]:
+        """Return the headers that identify the user."""
+        if self._headers is not None:
+            return self._headers
+        user, password = contexts.login(self._context)
+        self._headers = {}
+        if password is not None and (user is None or may_be_token(password)):
+            self._headers = {"Authorization": BEARER + password}
+        elif user is not None:
+            status, found = self._exchange("POST", "/api/v1/login", {"user": user, "password": password}, {})
+            if status != 200:
+                self._refused(found)
+            self._csrf = str(found["csrf"])
+            self._headers = {"Cookie": self._cookie, CSRF: self._csrf}
+        return self._headers
+
+    def _exchange(self, method: str, path: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]:
+        content = None if body is None else json.dumps(body).encode()
+        if content is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+        try:
+            self._connection.request(method, path, content, headers)
+            answer = self._connection.getresponse()
+            text = answer.read(MAX_ANSWER)
+            self._cookie = (answer.getheader("Set-Cookie") or "").partition(";")[0]
+            if 300 <= answer.status < 400:
+                to = answer.getheader("Location", "another place")
+                contexts.unreachable(self._context, f"it sends the command to {to}: name the URL of the console itself")
+            return answer.status, json.loads(text) if text else None
+        except OSError as error:
+            self._lost(error)
+        except http.client.HTTPException as error:
+            contexts.unreachable(self._context, f"that is no console: {error or type(error).__name__}")
+        except ValueError:
+            contexts.unreachable(self._context, "that is no console: its answer is not JSON")
+
+    def _made(self) -> http.client.HTTPConnection:
+        try:
+            return connection(self._url, self._context.ca)
+        except OSError as error:
+            contexts.unreachable(self._context, f"{self._context.ca}: has no authorities in PEM ({cause(error)})")
+
+    def _lost(self, error: OSError) -> NoReturn:
+        advice = "Is a console running there, on this port?"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            advice = "Add the context with the file of its authority, --ca FILE, and the host name of the certificate."
+        contexts.unreachable(self._context, f"{cause(error)}. {advice}")
+
+    def _refused(self, found: Any) -> NoReturn:
+        detail = found.get("detail", "refused") if isinstance(found, dict) else "refused"
+        user, _ = contexts.login(self._context)
+        id = "server.login.missing" if user is None and not self._headers else "server.login.refused"
+        end(id, f"{self._context}: {self._url}: {detail}", UNREACHABLE)
