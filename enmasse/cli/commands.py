@@ -50,8 +50,9 @@ COMMANDS = {
 
 
 PREFIX = "ENMASSE_"
-WITHOUT_VARIABLE = frozenset({"new_password_file"})
-"""Options without an environment variable: a password in the environment is that of the user who runs the command."""
+WITHOUT_VARIABLE = frozenset({"new_password_file", "of_address", "of_user"})
+"""Options without an environment variable: user, password and address in the environment are those of the user who runs
+the command, and of messages."""
 
 
 class _Lazy(click.Group):
@@ -65,7 +66,8 @@ class _Lazy(click.Group):
         assert isinstance(command, click.Command)
         if cmd_name not in contexts.WITHOUT:
             _take_context(command)
-        _name_variables(command)
+        if cmd_name != "context":  # what it writes is chosen each time
+            _name_variables(command)
         return command
 
     def resolve_command(
@@ -85,7 +87,7 @@ def _take_context(command: click.Command) -> None:
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
             _take_context(subcommand)
-    else:
+    elif all(each.name != "context" for each in command.params):
         command.params.append(context_option())
 
 

@@ -123,9 +123,9 @@ class Files:
                 self._kind.in_use(self.where, name)
             return edits.add(text, name, entry)
 
-        if name in self.all():
-            self._kind.in_use(self.where, name)
         running = self._running(name)
+        if running is not None and name in self.all():
+            self._kind.in_use(self.where, name)
         if running is None or not running.put(name, entry, None):
             entries.change(self._folder, self._kind.file, edit)
         return self.where
@@ -155,20 +155,21 @@ class Files:
         """Remove an entry."""
         from enmasse.model import edits
 
-        def edit(text: str, present: Mapping[str, Any]) -> str:
-            if name not in present:
-                self._kind.unknown(self.where, name, present, UNCHANGED)
-            return edits.remove(text, name)
+        where = self.where
 
-        present = self.all()
-        if name not in present:
-            if force and name in running_on(self._folder, self._offset):
-                return ""
-            self._kind.unknown(self.where, name, present, UNCHANGED)
+        def edit(text: str, present: Mapping[str, Any]) -> str:
+            nonlocal where
+            if name in present:
+                return edits.remove(text, name)
+            if not (force and name in running_on(self._folder, self._offset)):
+                self._kind.unknown(self.where, name, present, UNCHANGED)
+            where = ""
+            return text
+
         running = self._running(name)
-        if running is None or not running.delete(name):
+        if running is None or name not in self.all() or not running.delete(name):
             entries.change(self._folder, self._kind.file, edit, warn=True)  # such as a dead-letter queue others name
-        return self.where
+        return where
 
     def force(self, name: str) -> None:
         """Have the messages of a removed address deleted."""

@@ -24,7 +24,7 @@ FILTERS = {
 
 def _filters(function: Any) -> Any:
     for name, text in reversed(FILTERS.items()):
-        function = click.option(f"--{name}", metavar="PATTERN", help=text)(function)
+        function = click.option(f"--{name}", f"of_{name}", metavar="PATTERN", help=text)(function)
     return function
 
 
@@ -44,7 +44,8 @@ def command(follow: bool, count: int, kind: str | None, as_json: bool, offset: i
     """
     from enmasse.cli.console import items
 
-    query = urlencode({name: value for name, value in (("kind", kind), *filters.items()) if value is not None})
+    given = {"kind": kind, **{name: filters[f"of_{name}"] for name in FILTERS}}
+    query = urlencode({name: value for name, value in given.items() if value is not None})
     if follow:
         _follow(offset, query, count, as_json)
     newest = items(offset, f"events?sort=-time{'&' if query else ''}{query}", most=count)
