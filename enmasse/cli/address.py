@@ -11,8 +11,9 @@ import click
 from enmasse.cli import cluster, entries, messages
 from enmasse.cli.common import end, port_offset
 from enmasse.cli.completion import addresses, flavors
-from enmasse.cli.configured import ADDRESSES, Entries, OfContext, opened, running_on
+from enmasse.cli.configured import Entries, OfContext, opened, running_on
 from enmasse.cli.folders import edited_folder
+from enmasse.cli.kinds import ADDRESSES
 
 TYPES = ("queue", "topic", "anycast", "multicast")
 

@@ -6,16 +6,14 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from enmasse.cli.common import UNREACHABLE, end, report
 from enmasse.cli.contexts import in_force
+from enmasse.cli.kinds import Kind
 from enmasse.cli.remote import is_from_environment
-
-if TYPE_CHECKING:
-    from enmasse.cli.configured import Kind
 
 CONFLICTS = 10
 """Tries to write a ConfigMap that others write too."""

@@ -3,17 +3,19 @@ context, in the ConfigMaps of a cluster, or in the files themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from enmasse.cli import cluster, configfile, entries
 from enmasse.cli.common import UNREACHABLE, end
-from enmasse.cli.console import API, Console, LocalConsole, console, items, path, refused
+from enmasse.cli.console import API, Console, LocalConsole, console, items, path
 from enmasse.cli.contexts import in_force
 from enmasse.cli.folders import edited_folder
-from enmasse.text import did_you_mean, offset_option
+from enmasse.cli.kinds import Kind
+from enmasse.cli.problems import refused
+from enmasse.text import offset_option
 
 CONFLICTS = 10
 """Tries to change an entry that others change too."""
@@ -21,31 +23,6 @@ Changed = Callable[[Any, str], dict[str, Any]]
 """The entry as it is and its place → the new one; ends the command if that is not possible."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of entries: `plural` names its file and its resource of the API."""
-
-    plural: str
-    noun: str
-    article: str
-
-    @property
-    def file(self) -> str:
-        """Name of the file."""
-        return f"{self.plural}.json"
-
-    def in_use(self, where: str, name: str) -> NoReturn:
-        """End the command: there is an entry of this name."""
-        text = f"{where}: there is {self.article} {self.noun} {name!r} already; nothing was changed. "
-        end(f"{self.noun}.name.in-use", f"{text}Choose another name, or remove it first.")
-
-    def unknown(self, where: str, name: str, known: Iterable[str], outcome: str = "") -> NoReturn:
-        """End the command: there is no entry of this name."""
-        text = f"{where}: there is no {self.noun} {name!r}; {outcome}`enmasse {self.noun} list` shows them."
-        end(f"{self.noun}.name.unknown", text + did_you_mean(name, known))
-
-
-ADDRESSES, FLAVORS = Kind("addresses", "address", "an"), Kind("flavors", "flavor", "a")
 UNCHANGED = "nothing was changed. "
 
 

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 from urllib.parse import quote
 
-from enmasse.cli.common import FAILED, HTTP_PORT, UNREACHABLE, end
+from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end
 from enmasse.cli.contexts import in_force
 from enmasse.cli.http import NONE, NotRunning, operator_secret, request
+from enmasse.cli.problems import Lost, refused
 
 API = "/api/v1/"
 MOST = 1000
 """Rows of a page."""
 MESSAGES = 200
 """Messages of a page."""
-
-
-class Lost(Exception):
-    """A stream cannot be had, or has broken. `id`: of the error."""
-
-    def __init__(self, id: str, text: str) -> None:
-        super().__init__(text)
-        self.id = id
 
 
 class Console(Protocol):
@@ -89,19 +82,6 @@ def ask(offset: int, method: str, where: str, body: Any = None, headers: Mapping
     if status >= 400:
         refused(status, found)
     return found
-
-
-def refused(status: int, found: Any) -> NoReturn:
-    """End the command with the problem that an answer has."""
-    id, detail = problem(status, found)
-    end(id, detail, UNREACHABLE if status == 503 else FAILED)
-
-
-def problem(status: int, found: Any) -> tuple[str, str]:
-    """Return the id of the problem that an answer has, and what is wrong."""
-    said = found if isinstance(found, dict) else {}
-    id = str(said.get("type", "")).rpartition("/")[2] or "suite.http.unexpected"
-    return id, str(said.get("detail", f"status {status}"))
 
 
 def items(offset: int, where: str, most: int | None = None) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ import dataclasses
 import json
 import os
 import stat
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -165,39 +164,6 @@ def url_of(context: Context, kind: str) -> str:
 
 def _unsuitable(context: Context, text: str) -> NoReturn:
     end("context.command.unsuitable", f"{context}: {text}", COULD_NOT_START)
-
-
-def login(context: Context) -> tuple[str | None, str | None]:
-    """Return user and password of a context: the password of its file or that of ENMASSE_PASSWORD_FILE, otherwise the
-    one that is asked for on the terminal. Ends the command without one."""
-    from enmasse.cli.login import PASSWORD_FILE, USER
-
-    meta = click.get_current_context().find_root().meta
-    key = f"{_FOUND}.login"
-    if key not in meta:
-        user = context.user or os.environ.get(USER) or None
-        file = context.password_file or (os.environ.get(PASSWORD_FILE) if user is not None else None)
-        meta[key] = user, _password(context, user, file or None)
-    found: tuple[str | None, str | None] = meta[key]
-    return found
-
-
-def _password(context: Context, user: str | None, file: str | None) -> str | None:
-    from enmasse.cli.login import PASSWORD_FILE, first_line
-
-    if file is not None:
-        if reason := readable_by_others(file):
-            end("user.password.not-readable", f"{context}: {reason}", COULD_NOT_START)
-        try:
-            return first_line(file)
-        except ValueError as error:
-            end("user.password.not-readable", f"{context}: {error}", COULD_NOT_START)
-    if user is None:
-        return None
-    if sys.stdin is None or not sys.stdin.isatty():
-        text = f"{context}: no password of user {user!r}: set {PASSWORD_FILE}, or add the context with --password-file"
-        end("user.password.missing", text, COULD_NOT_START)
-    return str(click.prompt(f"Password of {user} ({context.name})", hide_input=True, err=True))
 
 
 def readable_by_others(file: str) -> str:

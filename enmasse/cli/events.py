@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import click
 
-from enmasse.cli.common import UNREACHABLE, end, port_offset
+from enmasse.cli.common import port_offset
 
 FILTERS = {
     "condition": "AMQP condition, or the name of a reason code of MQTT.",
@@ -55,8 +55,9 @@ def command(follow: bool, count: int, kind: str | None, as_json: bool, offset: i
 
 
 def _follow(offset: int, query: str, count: int, as_json: bool) -> None:
-    from enmasse.cli.console import API, Lost, console
+    from enmasse.cli.console import API, console
     from enmasse.cli.following import follow
+    from enmasse.cli.problems import Lost, lost
 
     there = console(offset)
     there.request("GET", f"{API}me")  # a user who has to log in does so now
@@ -78,7 +79,7 @@ def _follow(offset: int, query: str, count: int, as_json: bool) -> None:
                 _show(sorted(waiting, key=_moment)[-count:], as_json)
                 waiting = None
     except Lost as error:
-        end(error.id, str(error), UNREACHABLE)
+        lost(error)
 
 
 def _moment(row: dict[str, Any]) -> str:

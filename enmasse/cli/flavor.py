@@ -11,7 +11,8 @@ import click
 from enmasse.cli import cluster, entries
 from enmasse.cli.common import end, port_offset
 from enmasse.cli.completion import flavors
-from enmasse.cli.configured import ADDRESSES, FLAVORS, opened
+from enmasse.cli.configured import opened
+from enmasse.cli.kinds import ADDRESSES, FLAVORS
 from enmasse.model.flavors import TEMPLATES
 from enmasse.text import counted
 

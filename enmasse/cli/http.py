@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from enmasse.cli import contexts
-from enmasse.cli.common import ADMIN_PORT, UNREACHABLE, end
+from enmasse.cli.common import ADMIN_PORT
 from enmasse.identity.operator import BEARER, credential, read_secret, secret_file
 from enmasse.text import offset_option
 
@@ -126,22 +126,3 @@ def suite_info(offset: int, timeout: float = ANSWER_SECONDS) -> dict[str, Any]:
     if not isinstance(info, dict) or not {"config_dir", "data_dir"} <= info.keys():
         raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{ADMIN_PORT + offset}")
     return info
-
-
-def order(offset: int, path: str, body: Any) -> tuple[bool, str]:
-    """POST a request: (accepted, message). Ends the command with status 4 if no suite runs."""
-    if (context := contexts.in_force()) is not None:
-        from enmasse.cli.remoteconsole import RemoteConsole
-
-        status, answer = RemoteConsole.of(context).request("POST", path, body)
-        detail = answer.get("detail", "") if isinstance(answer, dict) else ""
-        if status >= 400:
-            return False, str(detail or f"status {status}")
-        return bool(answer.get("accepted")), str(answer.get("message", ""))
-    try:
-        _, answer = request(offset, "POST", path, body)
-    except NotRunning as error:
-        end("suite.http.unreachable", str(error), UNREACHABLE)
-    if not isinstance(answer, dict):
-        end("suite.http.unexpected", f"unexpected answer from 127.0.0.1:{ADMIN_PORT + offset}{path}", UNREACHABLE)
-    return bool(answer.get("accepted")), str(answer.get("message", ""))

@@ -1,15 +1,17 @@
-"""User and password of the commands that send and receive: from the URL, or from the environment."""
+"""User and password of commands: from the URL, from the environment, or of a context."""
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from enmasse.cli.common import COULD_NOT_START, end
-from enmasse.cli.server import Server
+from enmasse.cli.common import COULD_NOT_START, TlsFiles, end
+from enmasse.cli.contexts import Context, readable_by_others, url_of
+from enmasse.cli.server import Server, parse
 
 USER, PASSWORD_FILE = "ENMASSE_USER", "ENMASSE_PASSWORD_FILE"
 HOW_TO_LOG_IN = f"Set {USER} and {PASSWORD_FILE}, or write user:password@ in the URL"
@@ -56,3 +58,40 @@ def first_line(file: str) -> str:
         raise ValueError(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{file}: is not UTF-8") from None
+
+
+def login_of(context: Context) -> tuple[str | None, str | None]:
+    """Return user and password of a context: the password of its file or that of ENMASSE_PASSWORD_FILE, otherwise the
+    one that is asked for on the terminal. Ends the command without one."""
+    meta = click.get_current_context().find_root().meta
+    key = "enmasse.cli.login"
+    if key not in meta:
+        user = context.user or os.environ.get(USER) or None
+        file = context.password_file or (os.environ.get(PASSWORD_FILE) if user is not None else None)
+        meta[key] = user, _password(context, user, file or None)
+    found: tuple[str | None, str | None] = meta[key]
+    return found
+
+
+def _password(context: Context, user: str | None, file: str | None) -> str | None:
+    if file is not None:
+        if reason := readable_by_others(file):
+            end("user.password.not-readable", f"{context}: {reason}", COULD_NOT_START)
+        try:
+            return first_line(file)
+        except ValueError as error:
+            end("user.password.not-readable", f"{context}: {error}", COULD_NOT_START)
+    if user is None:
+        return None
+    if sys.stdin is None or not sys.stdin.isatty():
+        text = f"{context}: no password of user {user!r}: set {PASSWORD_FILE}, or add the context with --password-file"
+        end("user.password.missing", text, COULD_NOT_START)
+    return str(click.prompt(f"Password of {user} ({context.name})", hide_input=True, err=True))
+
+
+def of_context(context: Context, kind: str, ports: dict[str, int]) -> dict[str, Any]:
+    """Return the fields of a `Server` for a listener of a context, `amqp` or `mqtt`, with user and password. Ends the
+    command if the context has no such listener."""
+    fields, _ = parse(url_of(context, kind), ports)
+    user, password = login_of(context)
+    return {**fields, "user": user, "password": password, "files": TlsFiles(context.ca)}

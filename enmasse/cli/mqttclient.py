@@ -11,10 +11,10 @@ import click
 
 from enmasse.cli.common import INTERRUPTED, MQTT_PORT, NO_FILES, UNREACHABLE, Seconds, TlsFiles, report, tls_options
 from enmasse.cli.contexts import in_force
-from enmasse.cli.login import HOW_TO_LOG_IN, logged_in
+from enmasse.cli.login import HOW_TO_LOG_IN, logged_in, of_context
 from enmasse.cli.opening import opened
 from enmasse.cli.remedy import cause, remedy
-from enmasse.cli.server import LOCAL, Server, of_context, parse
+from enmasse.cli.server import LOCAL, Server, parse
 from enmasse.errors import marked
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enmasse.cli import server
 from enmasse.cli.common import AMQP_PORT, NO_FILES, OPERATORS_PORT, TlsFiles
 from enmasse.cli.contexts import in_force
-from enmasse.cli.login import logged_in
+from enmasse.cli.login import logged_in, of_context
 from enmasse.cli.server import LOCAL, Server
 from enmasse.model.names import AddressName, wire_name
 
@@ -30,7 +30,7 @@ def at_suite(address: str, offset: int) -> RemoteAddress:
     """Return an address of the suite of the context in force, otherwise of that on this machine."""
     name = wire_name(AddressName(address))
     if (context := in_force()) is not None:
-        return RemoteAddress(**server.of_context(context, "amqp", PORTS), address=name)
+        return RemoteAddress(**of_context(context, "amqp", PORTS), address=name)
     return RemoteAddress(scheme="amqp", host=LOCAL, port=AMQP_PORT + offset, address=name, offset=offset)
 
 

@@ -16,6 +16,8 @@ from enmasse.cli import contexts
 from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.contexts import Context
 from enmasse.cli.http import MAX_ANSWER, NONE
+from enmasse.cli.login import login_of
+from enmasse.cli.problems import Lost, problem
 from enmasse.cli.remedy import cause
 from enmasse.identity.login import may_be_token
 from enmasse.identity.operator import BEARER
@@ -41,8 +43,6 @@ def connection(url: str, ca: str | None = None, timeout: float = ANSWER_SECONDS)
 
 def events(made: http.client.HTTPConnection, path: str, headers: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """Yield the events of a stream: name and decoded data. Raises Lost if it is refused, OSError."""
-    from enmasse.cli.console import Lost, problem
-
     made.timeout = SILENCE_SECONDS
     try:
         made.request("GET", path, headers=dict(headers))
@@ -91,8 +91,6 @@ class RemoteConsole:
 
     def events(self, path: str) -> Iterator[tuple[str, Any]]:
         """Yield the events of a stream. Raises Lost."""
-        from enmasse.cli.console import Lost
-
         try:
             yield from events(self._made(), path, self._login())
         except OSError as error:
@@ -111,7 +109,7 @@ class RemoteConsole:
         """Return the headers that identify the user."""
         if self._headers is not None:
             return self._headers
-        user, password = contexts.login(self._context)
+        user, password = login_of(self._context)
         self._headers = {}
         if password is not None and (user is None or may_be_token(password)):
             self._headers = {"Authorization": BEARER + password}
@@ -157,6 +155,6 @@ class RemoteConsole:
 
     def _refused(self, found: Any) -> NoReturn:
         detail = found.get("detail", "refused") if isinstance(found, dict) else "refused"
-        user, _ = contexts.login(self._context)
+        user, _ = login_of(self._context)
         id = "server.login.missing" if user is None and not self._headers else "server.login.refused"
         end(id, f"{self._context}: {self._url}: {detail}", UNREACHABLE)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from enmasse.cli.common import NO_FILES, TlsFiles
-from enmasse.cli.contexts import Context, login, url_of
 
 if TYPE_CHECKING:
     import ssl
@@ -93,11 +92,3 @@ def parse(url: str, ports: dict[str, int]) -> tuple[dict[str, Any], str]:
         "password": password or None,
     }
     return fields, slash + path
-
-
-def of_context(context: Context, kind: str, ports: dict[str, int]) -> dict[str, Any]:
-    """Return the fields of a `Server` for a listener of a context, `amqp` or `mqtt`, with user and password. Ends the
-    command if the context has no such listener."""
-    fields, _ = parse(url_of(context, kind), ports)
-    user, password = login(context)
-    return {**fields, "user": user, "password": password, "files": TlsFiles(context.ca)}

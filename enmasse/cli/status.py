@@ -131,7 +131,8 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
 
 def _fetch_console(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
     """As `fetch`, of the suite of a context. Its files are not here: they are what is in force."""
-    from enmasse.cli.console import console, refused
+    from enmasse.cli.console import console
+    from enmasse.cli.problems import refused
 
     deadline = time.monotonic() + (wait or 0.0)
     there = console(offset)

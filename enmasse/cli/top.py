@@ -17,9 +17,10 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import UNREACHABLE, end, port_offset
-from enmasse.cli.console import API, Console, Lost, console
+from enmasse.cli.common import port_offset
+from enmasse.cli.console import API, Console, console
 from enmasse.cli.following import Merged, follow
+from enmasse.cli.problems import Lost, lost
 from enmasse.cli.tables import age, table
 
 STEP = 1.0
@@ -59,7 +60,7 @@ def command(once: bool, as_json: bool, offset: int) -> None:
                 _draw_until_q(streams)
             click.echo(summary(streams))
     except Lost as error:
-        end(error.id, str(error), UNREACHABLE)
+        lost(error)
 
 
 class Streams:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.testing import Suite, free_port, running
+from enmasse.testing import Suite, free_offset, free_port, running
 from tests.cli.running import enmasse, on_a_terminal
 from tests.console.test_logins import PASSWORD, allow, user
 from tests.kit.processes import COMMAND, start, start_service
@@ -282,8 +282,9 @@ def test_a_command_line_that_names_a_suite_wins_over_the_current_context(elsewhe
     here = ("--port-offset", elsewhere.suite.offset)
     assert elsewhere("address", "show", "orders", "--json", *here).stdout
     assert "another option" in elsewhere("address", "list", "--context", "there", *here, status=2).stderr
-    assert "not running" in elsewhere("status", "--context", "local", status=4).stderr
-    assert "not running" in enmasse("--context", "local", "status", env=elsewhere.environment).stderr
+    nothing = {"ENMASSE_PORT_OFFSET": str(free_offset())}
+    assert "not running" in elsewhere("status", "--context", "local", status=4, env=nothing).stderr
+    assert "not running" in elsewhere("--context", "local", "status", status=4, env=nothing).stderr
     assert "[context.name.unknown]" in elsewhere("status", status=2, env={"ENMASSE_CONTEXT": "nowhere"}).stderr
     elsewhere.file.chmod(0o600)
     content = elsewhere.file.read_text()

@@ -1,0 +1,42 @@
+"""The kinds of entries that commands change: addresses and flavors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from enmasse.cli.common import end
+from enmasse.text import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of entries: `plural` names its file and its resource of the API."""
+
+    plural: str
+    noun: str
+
+    @property
+    def file(self) -> str:
+        """Name of the file."""
+        return f"{self.plural}.json"
+
+    def in_use(self, where: str, name: str) -> NoReturn:
+        """End the command: there is an entry of this name."""
+        one = f"an address {name!r}" if self is ADDRESSES else f"a flavor {name!r}"
+        text = f"{where}: there is {one} already; nothing was changed. Choose another name, or remove it first."
+        if self is ADDRESSES:
+            end("address.name.in-use", text)
+        end("flavor.name.in-use", text)
+
+    def unknown(self, where: str, name: str, known: Iterable[str], outcome: str = "") -> NoReturn:
+        """End the command: there is no entry of this name."""
+        text = f"{where}: there is no {self.noun} {name!r}; {outcome}`enmasse {self.noun} list` shows them."
+        text += did_you_mean(name, known)
+        if self is ADDRESSES:
+            end("address.name.unknown", text)
+        end("flavor.name.unknown", text)
+
+
+ADDRESSES, FLAVORS = Kind("addresses", "address"), Kind("flavors", "flavor")
