@@ -20,7 +20,7 @@ from enmasse.text import offset_option
 CONFLICTS = 10
 """Tries to change an entry that others change too."""
 Changed = Callable[[Any, str], dict[str, Any]]
-"""The entry as it is and its place → the new one; ends the command if that is not possible."""
+"""The present entry and its place → the new one; ends the command if that is not possible."""
 
 
 UNCHANGED = "nothing was changed. "
@@ -236,7 +236,7 @@ class OfContext:
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """An entry at a console; `etag` and `entry` None: there is none, or it is not valid."""
+    """An entry at a console; `etag` and `entry` None: it does not exist, or is not valid."""
 
     console: Console
     kind: Kind
@@ -271,7 +271,7 @@ class _Resource:
         return self._done(status, found)
 
     def delete(self, name: str) -> bool:
-        """Remove the entry; return False if there is none."""
+        """Remove the entry; return False if it does not exist."""
         status, found = self.console.request("DELETE", API + path(self.kind.plural, name), headers={"If-Match": "*"})
         return self._done(status, found)
 

@@ -98,7 +98,7 @@ class Contexts:
             _unusable(f"{self.path}: cannot be written: {error.strerror}")
 
     def get(self, name: str) -> Context | None:
-        """Return a context; None for this machine. Ends the command if there is none of this name."""
+        """Return a context; None for this machine. Ends the command if the name is unknown."""
         if name == LOCAL:
             return None
         if name not in self.by_name:
@@ -154,7 +154,7 @@ def refuse(why: str) -> None:
 
 
 def url_of(context: Context, kind: str) -> str:
-    """Return the URL of a context: `kind` is url, amqp or mqtt. Ends the command if there is none."""
+    """Return the URL of a context: `kind` is url, amqp or mqtt. Ends the command if it is missing."""
     found: str | None = getattr(context, kind)
     if found is None:
         what, how = ("console", "URL") if kind == "url" else (f"{kind.upper()} listener", f"--{kind} {kind}s://HOST")

@@ -60,7 +60,7 @@ def _follow(offset: int, query: str, count: int, as_json: bool) -> None:
     from enmasse.cli.problems import Lost, lost
 
     there = console(offset)
-    there.request("GET", f"{API}me")  # a user who has to log in does so now
+    there.request("GET", f"{API}me")  # logs in, if the console wants that
     waiting: list[dict[str, Any]] | None = []
     shown: dict[str, int] = {}
     try:

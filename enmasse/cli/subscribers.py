@@ -34,7 +34,7 @@ def subscriptions(offset: int) -> list[SubscriptionRow]:
 
 
 def subscription(offset: int, id: str) -> SubscriptionRow:
-    """Return the subscription with this id. Ends the command if there is none."""
+    """Return the subscription with this id. Ends the command if it does not exist."""
     if in_force() is None:
         return _here(offset, "subscription", ById(id=id), SubscriptionRow, "subscription.name.unknown")
     found = next((row for row in subscriptions(offset) if row.id == id), None)
@@ -44,7 +44,7 @@ def subscription(offset: int, id: str) -> SubscriptionRow:
 
 
 def delete(offset: int, id: str) -> None:
-    """Delete a subscription. Ends the command if there is none."""
+    """Delete a subscription. Ends the command if it does not exist."""
     if in_force() is None:
         _here(offset, "delete", ById(id=id), Done, "subscription.name.unknown")
     else:

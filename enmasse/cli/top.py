@@ -45,7 +45,7 @@ def command(once: bool, as_json: bool, offset: int) -> None:
     if not (once or as_json) and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("It draws on a terminal; elsewhere add --once or --json.")
     there = console(offset)
-    there.request("GET", f"{API}me")  # a user who has to log in does so now
+    there.request("GET", f"{API}me")  # logs in, if the console wants that
     streams = Streams(there)
     try:
         if once:
@@ -191,7 +191,7 @@ def _draw_until_q(streams: Streams) -> None:
 
 @contextlib.contextmanager
 def _screen() -> Iterator[None]:
-    """Use the terminal's second screen, without a cursor, and get keys at once; as it was at the end."""
+    """Use the terminal's second screen, without a cursor, and get keys at once; restored at the end."""
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
