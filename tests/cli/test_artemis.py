@@ -64,6 +64,7 @@ def test_a_suite(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         again = up.component(QUEUE)
         assert again["endpoints"] == shown["endpoints"]
         assert enmasse("receive", "myqueue", "--count", 1, *port).stdout == "one\n"
+        wait_for(lambda: messages(up) == 1, "the broker knows that it was accepted")  # else it may come once more
         up.end(signal.SIGKILL)
         wait_for(lambda: not alive(again["pid"]), what="it ends with its parent")
 
@@ -80,6 +81,10 @@ def test_a_suite(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert not alive(pid)
         log = [line for line in (data / "logs" / f"{QUEUE}.log").read_text().splitlines() if line.startswith("{")]
         assert all("AMQ601" not in json.loads(line)["event"] for line in log)  # nothing of what messages contain
+
+
+def messages(up: Up) -> int:
+    return next(int(each["messages"]) for each in up.status()["addresses"] if each["name"] == "myqueue")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 from enmasse.testing import Suite
+from tests.kit.waiting import wait_for
 
 
 class Reply(NamedTuple):
@@ -59,8 +60,13 @@ class Client:
         return Reply(answer.status, json.loads(text) if is_json else text, answer.headers)
 
     def items(self, path: str) -> list[dict[str, Any]]:
-        """Return the items of a list."""
-        reply = self("GET", path)
+        """Return the items of a list. Where the console answers that a service is not reached, ask again."""
+
+        def asked() -> Reply | None:
+            reply = self("GET", path)
+            return None if reply.status == 503 else reply
+
+        reply = wait_for(asked, f"{path} without status 503")
         assert reply.status == 200, reply
         found: list[dict[str, Any]] = reply.body["items"]
         return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from proton import Message
-from proton.utils import BlockingConnection
+from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.sasl import ClientMechanism, PlainClient, SaslClient
@@ -38,18 +38,25 @@ def entry(password: str, *permissions: dict[str, Any], groups: Sequence[str] = (
 
 
 def apply(suite: Suite, entries: dict[str, Any]) -> None:
-    """Replace users.json, and wait until a user that was added with it can log in: then the rest is in force too."""
+    """Replace users.json, and wait until it is in force: a user that was added with it logs in, which shows that the
+    authentication service has it, and may receive, which shows it of the router."""
     marker = f"marker-{next(_numbers)}"
-    write_users(suite, {**entries, marker: entry("marker")})
+    write_users(suite, {**entries, marker: entry("marker", allow(marker))})
 
-    def lets_in() -> bool:
+    def may_receive() -> bool:
         try:
-            proton(suite, marker, "marker").close()
+            connection = proton(suite, marker, "marker")
         except Exception:  # every refusal
             return False
+        try:
+            connection.create_receiver(marker)
+        except LinkDetached as detached:
+            return detached.condition != "amqp:unauthorized-access"  # there is no such address
+        finally:
+            connection.close()
         return True
 
-    wait_for("users.json is in force", lets_in)
+    wait_for("users.json is in force", may_receive)
 
 
 def proton(suite: Suite, user: str | None, password: str | None = None, **more: Any) -> BlockingConnection:

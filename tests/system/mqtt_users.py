@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,7 @@ from enmasse.testing import Suite, running, wait_for
 PATIENCE = 60.0
 CODES = {5: {"bad": 0x86, "forbidden": 0x87, "away": 0x88}, 4: {"bad": 4, "forbidden": 5, "away": 3}}
 """CONNACK by version."""
+_numbers = itertools.count(1)
 
 
 def allow(*addresses: str, operations: Sequence[str] = ("send", "recv")) -> dict[str, Any]:
@@ -225,8 +227,28 @@ class Front:
         with Device(self._suite.mqtt_port, "", user, password, **more) as device:
             return int(device.connected().answer.reason)
 
+    def apply(self, entries: dict[str, Any]) -> None:
+        """Replace users.json, and wait until it is in force: a user that was added with it logs in, which shows that
+        the authentication service has it, and may subscribe, which shows it of each gateway."""
+        name = f"marker-{next(_numbers)}"
+        write_users(self._suite, {**entries, name: entry("marker", allow("#", operations=["recv"]))})
+        for port in gateway_ports(self._suite):
+            wait_for(f"users.json is in force at port {port}", functools.partial(self._may_subscribe, port, name))
+
+    def _may_subscribe(self, port: int, name: str) -> bool:
+        with Device(port, name, name, "marker", expiry=0) as device:
+            return not device.connected().answer.reason and device.subscribe(name) != [reasons.NOT_AUTHORIZED]
+
     def wait_code(self, wanted: int, user: str | None, password: str | None, **more: Any) -> None:
         wait_for(f"CONNACK {wanted} of {user}", lambda: self.code(user, password, **more) == wanted)
+
+
+def gateway_ports(suite: Suite) -> list[int]:
+    """Return a port of each gateway that no other one has."""
+    gateways = [each["endpoints"] for each in suite.status()["components"] if each["kind"] == "mqtt_gateway"]
+    if len(gateways) == 1:
+        return [suite.mqtt_port]
+    return [int(each["own"].rpartition(":")[2]) for each in gateways]
 
 
 @contextlib.contextmanager

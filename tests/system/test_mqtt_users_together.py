@@ -20,7 +20,17 @@ from proton.utils import BlockingReceiver, LinkDetached, SendException
 from enmasse.mqtt.packets import V5, V311, Properties, Will
 from enmasse.testing import Suite, running, wait_for
 from tests.system import amqp_users
-from tests.system.mqtt_users import CODES, PATIENCE, Front, allow, entry, front, with_users, write_users
+from tests.system.mqtt_users import (
+    CODES,
+    PATIENCE,
+    Front,
+    allow,
+    entry,
+    front,
+    gateway_ports,
+    with_users,
+    write_users,
+)
 from tests.system.test_mqtt import ask
 
 TOPIC, QUEUE = "small-persisted-topic", "small-persisted-queue"
@@ -55,22 +65,14 @@ def clients(suite: Suite) -> Iterator[Front]:
         yield found
 
 
-def ports(suite: Suite) -> list[int]:
-    """Return the ports of the gateways that only one of them has."""
-    gateways = [each for each in suite.status()["components"] if each["kind"] == "mqtt_gateway"]
-    return [int(each["endpoints"]["own"].rpartition(":")[2]) for each in gateways]
-
-
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("gateways", [(0, 0), (0, 1)])
 def test_groups_belong_to_their_users(suite: Suite, clients: Front, gateways: tuple[int, int]) -> None:
     """Each user's group of this name gets all messages, and what waits for it goes to no other user's clients."""
-    write_users(suite, {**USERS, "temp": TEMP})
-    clients.wait_code(0, "temp", "pw-t")
-    first, second = (ports(suite)[number] for number in gateways)
-    wait_for("its rights", lambda: _may_read(clients, first) and _may_read(clients, second))
+    clients.apply({**USERS, "temp": TEMP})
+    first, second = (gateway_ports(suite)[number] for number in gateways)
     ours = [clients.device(f"ours-{n}", "temp", "pw-t", port=port) for n, port in enumerate((first, second))]
     theirs = clients.device("theirs", "alice", "pw-a", port=second)
     for member in (*ours, theirs):
@@ -92,18 +94,11 @@ def test_groups_belong_to_their_users(suite: Suite, clients: Front, gateways: tu
 
 
 def test_a_group_of_a_user_without_the_right_gets_nothing(suite: Suite, clients: Front) -> None:
-    write_users(suite, {**USERS, "temp": TEMP})
-    clients.wait_code(0, "temp", "pw-t")
-    wait_for("its rights", lambda: _may_read(clients, suite.mqtt_port))
+    clients.apply({**USERS, "temp": TEMP})
     member = clients.device("leaves", "temp", "pw-t")
     assert member.subscribe("$share/team/news/#") == [1]
     write_users(suite, USERS)
     assert member.until_closed() == 0x87
-
-
-def _may_read(clients: Front, port: int) -> bool:
-    device = clients.device("", "temp", "pw-t", port=port, expiry=0)
-    return device.subscribe("news/#") == [1]
 
 
 # --- requests and replies ---------------------------------------------------------------------------------------------
@@ -342,7 +337,7 @@ def test_clients_log_in_over_websocket(suite: Suite, clients: Front, protocol: i
 
 @pytest.mark.parametrize("version", [V311, V5])
 def test_a_session_moves_to_another_gateway_with_its_user_only(suite: Suite, clients: Front, version: int) -> None:
-    first, second = ports(suite)
+    first, second = gateway_ports(suite)
     here = clients.device(f"moves-{version}", "alice", "pw-a", clean=False, port=first, version=version)
     assert here.subscribe("devices/alice/#") == [1]
     other = clients.device(f"moves-{version}", "bob", "pw-b", clean=False, port=second, version=version)
