@@ -1,5 +1,4 @@
-"""A real Keycloak for tests: one realm with users, groups and clients; stopped, killed and started again as the test
-wants.
+"""A real Keycloak for tests: one realm with users, groups and clients, which a test can make unreachable.
 
 The distribution is fetched once into the user's cache, as Artemis is, and built there with its database of the realm:
 a start with that takes half the time of an import. Each server works on a copy of the database.
@@ -25,6 +24,7 @@ from enmasse.engines.artemis.distribution import check_java
 from enmasse.engines.maven import Distribution, cache
 from enmasse.testing import free_port, wait_for
 from tests.kit.processes import end_with_parent
+from tests.kit.relay import relay
 
 VERSION = "26.7.3"
 KEYCLOAK = Distribution(
@@ -94,10 +94,13 @@ class Keycloak:
     def __init__(self, folder: Path, home: Path, data: Path | None) -> None:
         """`data`: database to begin with; None: it is made from the realm's description."""
         self.port = free_port()
+        """Where it is reached, by a relay."""
         self.url = f"http://127.0.0.1:{self.port}"
         self.issuer = f"{self.url}/realms/{REALM}"
         self.log = folder / "keycloak.log"
         self._folder = folder
+        self._port = free_port()
+        self._relay = contextlib.ExitStack()
         self._imports = data is None
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(exist_ok=True)
@@ -115,14 +118,27 @@ class Keycloak:
                 "-cp", f"{self._folder}/lib/quarkus-run.jar", _MAIN]  # fmt: skip
         options = ["--optimized", "--cache=local", "--http-enabled=true", "--hostname-strict=false",
                    "--http-host=127.0.0.1",
-                   f"--http-port={self.port}", *(["--import-realm"] if self._imports else [])]  # fmt: skip
+                   f"--http-port={self._port}", *(["--import-realm"] if self._imports else [])]  # fmt: skip
         environment = {"KC_BOOTSTRAP_ADMIN_USERNAME": ADMIN, "KC_BOOTSTRAP_ADMIN_PASSWORD": ADMIN, "LANG": "C.UTF-8"}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*java, "start", *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
                 preexec_fn=end_with_parent,
             )  # fmt: skip
+        self._reach()
         wait_for("Keycloak answers", self._answers, _START_WITHIN)
+
+    def _reach(self) -> None:
+        self._relay.enter_context(relay(self.port, self._port))
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Lose and refuse connections as long as the block."""
+        self._relay.close()
+        try:
+            yield
+        finally:
+            self._reach()
 
     def kill(self) -> None:
         """SIGKILL; return when it is gone."""
@@ -133,6 +149,7 @@ class Keycloak:
         self._end(signal.SIGTERM)
 
     def _end(self, number: int) -> None:
+        self._relay.close()
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait()
