@@ -77,16 +77,14 @@ def free_port() -> int:
 
 def wait_for(what: str, condition: Callable[[], Any], seconds: float = 120) -> Any:
     """Poll until the condition gives something true, and return that. Raises TimeoutError naming `what`."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while True:
-        late = (
-            time.monotonic() >= deadline
-        )  # decided before the last evaluation, so that there is one after the deadline
+        waited = time.monotonic() - began  # taken before the evaluation, so that there is one after the deadline
         if result := condition():
             return result
-        if late:
+        if waited >= seconds:
             raise TimeoutError(f"{what}: not within {seconds:.0f} s")
-        time.sleep(0.05)
+        time.sleep(min(max(waited / 20, 0.01), 0.2))
 
 
 def operator_headers(data: Path) -> dict[str, str]:

@@ -21,7 +21,13 @@ class Patience:
     def __init__(self, seconds: float, what: str, moves: Callable[[], Any] | None = None) -> None:
         self._seconds, self._what, self._moves = seconds, what, moves
         self._last = moves() if moves is not None else None
-        self._end = time.monotonic() + seconds
+        self._began = time.monotonic()
+        self._end = self._began + seconds
+
+    def pause(self) -> float:
+        """Return the seconds until the condition is looked at again: the longer a wait takes, the more rarely, as tests
+        that wait take the processor from those that work."""
+        return min(max((time.monotonic() - self._began) / 20, 0.005), 0.1)
 
     def ended(self) -> bool:
         """Return True if the time is up. Ask before the condition, so that it is evaluated once after the limit."""
@@ -44,7 +50,7 @@ def wait_for(
             return value
         if late:
             raise patience.fail()
-        time.sleep(0.01)
+        time.sleep(patience.pause())
 
 
 async def until(condition: Callable[[], Any], what: str = "", seconds: float = DEADLINE) -> Any:
