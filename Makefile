@@ -8,7 +8,7 @@ WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words check-advisories
 .PHONY: test clients
-.PHONY: compiled-tests all-tests coverage soak soak-spark demo bench lock images chart-docs event-docs clean
+.PHONY: all-tests coverage soak soak-spark demo bench lock images chart-docs event-docs clean
 .PHONY: pictures prepare-kubernetes prepare-node test-cluster test-kubernetes test-node test-images
 
 install: $(STAMP) $(COMPILED)
@@ -29,7 +29,7 @@ prepare-demo prepare-test prepare-kubernetes prepare-node: prepare-%:
 # Side by side; each prints what it has to report in one piece. Without MAKEFLAGS: make warns of --jobs in a make that
 # has it already.
 lint: install
-	@MAKEFLAGS= $(MAKE) --no-print-directory --jobs=4 --output-sync check-style check-format check-types check-imports check-words \
+	@MAKEFLAGS= nice $(MAKE) --no-print-directory --jobs=4 --output-sync check-style check-format check-types check-imports check-words \
 	  check-advisories
 
 check-style:
@@ -47,19 +47,15 @@ check-advisories:
 	@$(BIN)/python tools/audit.py
 
 test: prepare-test install
-	@$(MAKE) --no-print-directory --jobs=3 clients all-tests # lint beside the compiling of tests
+	@$(MAKE) --no-print-directory --jobs=3 lint clients all-tests # lint and clients beside the first tests
 
-# Beside lint and the first tests. The tests that need a client wait for it.
+# The tests that need a client wait for it.
 clients: install
 	@$(BIN)/python -m tests.interop.clients
 
-# pytest keeps the tests that it has compiled; else each of its processes compiles all of them, which takes a minute of
-# processor time together. The same holds for what the Python programs in tests import.
-compiled-tests: install
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only -qq > /dev/null || true # all-tests shows what is wrong
-
-# More processes than cores: tests wait most of the time.
-all-tests: lint compiled-tests
+# More processes than cores: tests wait most of the time. What tests compile is kept, and what the programs in them
+# import.
+all-tests: install
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest --numprocesses $(WORKERS) --durations 20
 
 # Lines and branches that the tests of the fast rooms run, in the processes that they start too.
@@ -73,7 +69,7 @@ coverage: install
 # The programs are built once for a user; each process of pytest has a cluster of its own.
 test-kubernetes: prepare-kubernetes install
 	$(BIN)/python -m tests.kubernetes.binaries
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest tests/kubernetes --numprocesses 2 --dist loadgroup --durations 10
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest tests/kubernetes --numprocesses 2 --durations 10
 
 # A master and two workers of Spark, each with a folder of its own.
 test-cluster: prepare-test install
