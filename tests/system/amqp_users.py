@@ -51,7 +51,7 @@ def apply(suite: Suite, entries: dict[str, Any]) -> None:
         try:
             connection.create_receiver(marker)
         except LinkDetached as detached:
-            return detached.condition != "amqp:unauthorized-access"  # there is no such address
+            return bool(detached.condition != "amqp:unauthorized-access")  # there is no such address
         finally:
             connection.close()
         return True
