@@ -34,6 +34,10 @@ class Account(Protocol):
 
     decided: Decided
 
+    @property
+    def compares(self) -> bool:
+        """Whether claims need keys."""
+
     def connected(self, reports: bool) -> None:
         """Note a new connection."""
 
@@ -59,6 +63,11 @@ class OwnAccount:
     def __init__(self, unsettled: Unsettled, receiver: int = 0) -> None:
         self._unsettled, self._receiver = unsettled, receiver
         self.decided: Decided = lambda delivery_id, verdict: None
+
+    @property
+    def compares(self) -> bool:
+        """Whether claims need keys."""
+        return self._unsettled.compares
 
     def connected(self, reports: bool) -> None:
         """Note a new connection."""
@@ -120,6 +129,8 @@ class Frames:
 
 class SharedAccount:
     """Account in the process of the first receiver. `run` must run beside it."""
+
+    compares = True
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames

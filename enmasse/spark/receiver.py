@@ -40,7 +40,7 @@ from enmasse.spark.login import FileError, Login
 from enmasse.spark.outage import Outage, Patience, Phase, words
 from enmasse.spark.segment import SpoolError, partition_folder, partitions_of
 from enmasse.spark.spool import SpoolInUseError, SpoolWriter
-from enmasse.spark.unsettled import FRESH, LATER, RELEASED, Unsettled, key_of
+from enmasse.spark.unsettled import FRESH, LATER, RELEASED, UNREAD, Unsettled, key_of
 
 RETRY_FIRST, RETRY_LAST = 0.2, 5.0
 """Seconds before the first try again, and between two at most."""
@@ -159,13 +159,16 @@ class Intake:
 
         Raises OSError if the spool cannot be written: then nothing of the group was accepted. SpoolTakenError.
         """
-        # Settled messages are not redelivered.
-        keys = [None if delivery.settled else key_of(delivery.payload) for delivery in deliveries]
-        claims = [(one.id, key) for one, key in zip(deliveries, keys, strict=True) if key is not None]
+        open = [delivery for delivery in deliveries if not delivery.settled]  # settled ones are not redelivered
+        if self.account.compares:
+            claims = [(one.id, key) for one in open if (key := key_of(one.payload)) is not None]
+        else:
+            claims = [(one.id, UNREAD) for one in open]
+        claimed = dict(claims)
         self._taking = True
         answers = iter(await self.account.claim(claims)) if claims else iter(())
-        verdicts = [FRESH if key is None else next(answers) for key in keys]
-        fresh = self._append(deliveries, verdicts, claimed := dict(claims))
+        verdicts = [next(answers) if delivery.id in claimed else FRESH for delivery in deliveries]
+        fresh = self._append(deliveries, verdicts, claimed)
         self._storing = True
         try:
             await self.spool.synced()

@@ -40,6 +40,8 @@ from enmasse.spark.segment_index import IndexEntry, IndexWriter, index_of
 
 COUNT = struct.Struct(">Q")
 SEGMENT_BYTES = 8 << 20
+MUCH = 16 << 10
+"""Bytes whose sync is worth a thread of its own."""
 
 
 class SpoolInUseError(SpoolError):
@@ -153,31 +155,35 @@ class SpoolWriter:
         if not self._buffered:
             return
         data, count = self._write()
-        if self.bucket is not None:
-            with self._undone(len(data)):
+        with self._undone(len(data)):
+            if self.bucket is not None:
                 self.bucket.put(self.count, data, self.count + count, self._settled())
+            else:
+                os.fdatasync(self._file)
         self._add(len(data), count)
 
     async def synced(self) -> None:
-        """As `sync`, without keeping the event loop from other things while an object is put."""
-        if self.bucket is None or not self._buffered:
-            return self.sync()
+        """As `sync`; an object is put, and much is synced, without keeping the event loop from other things."""
+        if not self._buffered:
+            return
         data, count = self._write()
         with self._undone(len(data)):
-            await asyncio.to_thread(self.bucket.put, self.count, data, self.count + count, self._settled())
+            if self.bucket is not None:
+                await asyncio.to_thread(self.bucket.put, self.count, data, self.count + count, self._settled())
+            elif len(data) >= MUCH:
+                await asyncio.to_thread(os.fdatasync, self._file)
+            else:
+                os.fdatasync(self._file)
         self._add(len(data), count)
 
     def _write(self) -> tuple[bytes, int]:
-        """Write what was appended to the segment, and sync it if the files are the spool itself; return it, and its
-        number of records. Raises OSError."""
+        """Write what was appended to the segment; return it, and its number of records. Raises OSError."""
         data = b"".join(self._buffer)
         try:
             with self._undone(len(data)):
                 written = 0
                 while written < len(data):
                     written += os.write(self._file, data[written:])
-                if self.bucket is None:
-                    os.fdatasync(self._file)
         finally:
             count, self._buffered, self._buffered_bytes = self._buffered, 0, 0
             self._buffer.clear()

@@ -21,6 +21,9 @@ have, either is a copy of the other or both are messages of their own:
 - Settled claims are forgotten when each receiver has shown that, at the latest when there are REMEMBERED others. A
   receiver that has not shown it since then gives back its next message too.
 
+One receiver claims without a key while nothing is in doubt: when its connection is lost, the keys of what was not
+settled are read from the spool.
+
 What is in doubt outlives the process. In the spool's folder:
 
     unsettled     [[record, hash in hex, partition], …] as JSON, without the partition if that is 0: replaced by rename,
@@ -39,7 +42,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -57,6 +60,8 @@ REMEMBERED = 100_000
 WAIT_SECONDS = 35.0
 """How long a message waits for the settlement of an equal one if the peer does not settle: longer than it takes until
 a lost connection is noticed."""
+UNREAD = b""
+"""In place of a key as long as nothing is compared with it: it is read from the spool if that is to happen."""
 FRESH, COPY, LATER, RELEASED = range(4)
 """Verdicts about a claimed message: stored; accepted only; nothing yet; given back to the address."""
 Record = tuple[int, int]
@@ -79,11 +84,11 @@ def key_of(payload: bytes) -> bytes | None:
 
 class Claim:
     """Message that a receiver has taken. `number`: when, by the account's count. `at`: its record, None until it is
-    stored. `fresh`: that is a record of the receiver's present connection."""
+    stored. `fresh`: that is a record of the receiver's present connection. `key`: that of `key_of`, or UNREAD."""
 
     __slots__ = ("at", "fresh", "key", "number", "receiver", "settled")
 
-    def __init__(self, key: bytes, receiver: int, number: int, at: Record | None = None) -> None:
+    def __init__(self, key: bytes | None, receiver: int, number: int, at: Record | None = None) -> None:
         self.key, self.receiver, self.number, self.at = key, receiver, number, at
         self.fresh = self.settled = False
 
@@ -162,9 +167,15 @@ class Unsettled:
         """Note a new connection; reports: its peer settles in a second step, when it has stored the outcome."""
         self._receivers[receiver].reports = reports
 
+    @property
+    def compares(self) -> bool:
+        """Whether messages are compared, so that claims need keys. One receiver compares those that are in doubt."""
+        return self._several or bool(self._doubt)
+
     def claim(self, receiver: int, claims: Iterable[tuple[int, bytes]]) -> list[int]:
-        """Return what becomes of messages, given by delivery-id and key: FRESH ones are stored, then `stored` is
-        called; RELEASED ones are given back; for those to be decided LATER, `decided` is called."""
+        """Return what becomes of messages, given by delivery-id and key (UNREAD unless `compares`): FRESH ones are
+        stored, then `stored` is called; RELEASED ones are given back; for those to be decided LATER, `decided` is
+        called."""
         self._number += 1
         return [self._judge(receiver, delivery_id, key) for delivery_id, key in claims]
 
@@ -231,7 +242,7 @@ class Unsettled:
                 self._late.append(claim)
                 if mine.reports:
                     mine.shown = max(mine.shown, claim.number)
-                if claim.key in self._held:
+                if claim.key is not None and claim.key in self._held:
                     waiting.append(claim.key)
         if stale:
             with contextlib.suppress(OSError):  # the file names too many, which is safe; the next one writes it again
@@ -244,8 +255,9 @@ class Unsettled:
         """Note that a connection is gone: what it left unsettled is in doubt. Raises OSError if that cannot be written;
         then nothing is changed."""
         mine = self._receivers[receiver]
-        doubtful = {claim.at: claim for claim in mine.open.values() if claim.at is not None}
-        everything = self._still_doubtful() | {at: claim.key for at, claim in doubtful.items()}
+        self._read(receiver, mine.open.values())
+        doubtful = {claim.at: claim for claim in mine.open.values() if claim.at is not None and claim.key is not None}
+        everything = self._still_doubtful() | keys_of(doubtful.values())
         kept = dict(self._newest(everything))
         self._save(kept)
         ended = list(mine.open.values())
@@ -257,17 +269,20 @@ class Unsettled:
             self._unknown(claim)
         for _, claim in sorted(doubtful.items()):
             claim.fresh = False
-            self._doubt[claim.key].append(claim)
+            if claim.key is not None:
+                self._doubt[claim.key].append(claim)
         if len(kept) < len(everything):
             for key, claims in list(self._doubt.items()):
                 self._doubt[key] = deque(claim for claim in claims if claim.at in kept)
         for key, held in list(self._held.items()):
             self._hold(key, [each for each in held if each.receiver != receiver])
-        self._decide([claim.key for claim in ended])
+        self._decide([claim.key for claim in ended if claim.key is not None])
 
     def keep(self, partition: int, end: int) -> None:
         """Keep the keys of records before `end`, whose segments will be deleted. Raises OSError."""
-        kept = {(partition, record): c.key for record, c in self._receivers[partition].fresh.items() if record < end}
+        before = [claim for record, claim in self._receivers[partition].fresh.items() if record < end]
+        self._read(partition, before)
+        kept = keys_of(before)
         if not self._saved.issuperset(kept):
             self._save(self._still_doubtful() | kept)
 
@@ -311,7 +326,7 @@ class Unsettled:
             self._unknown(claim)
 
     def _unknown(self, claim: Claim) -> None:
-        if claims := self._known.get(claim.key):
+        if claim.key is not None and (claims := self._known.get(claim.key)):
             if claim in claims:
                 claims.remove(claim)
             if not claims:
@@ -322,7 +337,27 @@ class Unsettled:
         claims = [claim for claims in self._doubt.values() for claim in claims]
         for each in self._receivers:
             claims += [claim for claim in each.open.values() if not claim.fresh]
-        return {claim.at: claim.key for claim in claims if claim.at is not None}
+        return keys_of(claims)
+
+    def _read(self, partition: int, claims: Iterable[Claim]) -> None:
+        """Read the keys of claims that are stored, unless they are known. Raises OSError."""
+        unread = {claim.at[1]: claim for claim in claims if claim.key == UNREAD and claim.at is not None}
+        if unread:
+            keys = dict(self._keys(partition, min(unread), max(unread) + 1))
+            for record, claim in unread.items():
+                claim.key = keys.get(record)
+
+    def _keys(self, partition: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Yield number and key of the records of a range that have a message-id."""
+        known = segments(partition_folder(self._folder, partition))
+        for index, (first, segment) in enumerate(known):
+            following = min(end, known[index + 1][0]) if index + 1 < len(known) else end
+            if following <= start:
+                continue
+            for record in read_segment(segment, first, max(first, start), following):
+                key = key_of(record.message)
+                if key is not None:
+                    yield record.offset, key
 
     def _newest(self, records: dict[Record, bytes]) -> list[tuple[Record, bytes]]:
         """Return at most WINDOW of the records, oldest first."""
@@ -352,13 +387,10 @@ class Unsettled:
                 ) from None
         self._saved = set(found)
         for n, each in enumerate(self._receivers):
-            start, known = each.mark.get(), segments(partition_folder(self._folder, n))
-            for index, (first, segment) in enumerate(known):
-                following = known[index + 1][0] if index + 1 < len(known) else each.count
-                if following <= start:
-                    continue
-                for record in read_segment(segment, first, max(first, start), following):
-                    key = key_of(record.message)
-                    if key is not None:
-                        found[n, record.offset] = key
+            found.update(((n, record), key) for record, key in self._keys(n, each.mark.get(), each.count))
         return found
+
+
+def keys_of(claims: Iterable[Claim]) -> dict[Record, bytes]:
+    """Return the keys of claims by record, without those that have none."""
+    return {claim.at: claim.key for claim in claims if claim.at is not None and claim.key is not None}

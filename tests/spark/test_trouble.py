@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 import ssl
@@ -31,7 +32,7 @@ from enmasse.spark.receivers import ReceiverError
 from enmasse.spark.segment import SpoolError
 from enmasse.spark.sink import AmqpStreamWriter, Sink, SinkError
 from enmasse.spark.source import AmqpStreamReader
-from enmasse.spark.spool import SpoolWriter
+from enmasse.spark.spool import MUCH, SpoolWriter
 from enmasse.spark.unsettled import Unsettled
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store
@@ -274,19 +275,22 @@ def test_a_spool_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
         reader.started()
 
 
-def test_a_spool_that_cannot_be_written_is_named_and_accepts_nothing(tmp_path: Path) -> None:
-    class Full(SpoolWriter):
-        def sync(self) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
+@pytest.mark.parametrize("size", [0, 2 * MUCH])
+def test_a_spool_that_cannot_be_written_is_named_and_accepts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
     class Arrived:
-        id, payload, settled = 0, b"", False
+        id, payload, settled = 0, bytes(size), False
 
         def settle(self, state: object) -> None:
             raise AssertionError("accepted")
 
-    spool = Full(tmp_path)
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    spool = SpoolWriter(tmp_path)
     intake: Any = Intake(spool, OwnAccount(Unsettled(tmp_path, [0], 1)))
+    monkeypatch.setattr(os, "fdatasync", full)
     with pytest.raises(OSError, match=f"the spool cannot be written, No space left on device: .*{tmp_path.name}"):
         asyncio.run(intake.take([Arrived()]))
 
