@@ -272,7 +272,7 @@ def steady(bench: Bench) -> dict[str, Any]:
         senders.append(subprocess.Popen([*command, *rate], stdout=subprocess.DEVNULL))
 
     with tempfile.TemporaryDirectory(dir=bench.work) as name:
-        data = bench.amqp("steady", Path(name) / "spool")
+        data = bench.amqp("steady", Path(name) / "spool", "creation_time timestamp, body binary")
         try:
             created = f.unix_millis("creation_time").alias("created")
             return waits(bench, data.select(created, "body"), ready)
