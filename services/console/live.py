@@ -183,8 +183,13 @@ class Live:
             receiver.on_closed = lambda _, ended=ended: ended.set()
             await ended.wait()
             if node is self.router and not node.merged.component:
+
+                def take(body: Row, merged: Merged = node.merged) -> None:
+                    merged.apply(body)
+                    self._take(node, body)
+
                 with contextlib.suppress(ControlError):
-                    await poll_router(connection, lambda body: self._take(node, body))
+                    await poll_router(connection, take)
             await asyncio.sleep(AGAIN)
 
     async def _follow_gateways(self, connection: ControlConnection) -> None:

@@ -222,6 +222,11 @@ def test_a_user_logs_in_sees_only_what_it_may_and_is_sent_back_when_the_session_
         body = page.get_by_role("region", name="Addresses").locator("tbody")
         expect(body).to_contain_text("orders")
         expect(body).not_to_contain_text("secret")
+        expect(page.get_by_role("button", name="New address")).to_have_count(0)  # it would be refused
+        console.open("addresses/orders", "orders")
+        expect(page.get_by_role("button", name="Send")).to_be_visible()
+        for refused in ("Edit", "Delete", "Move all", "Purge"):
+            expect(page.get_by_role("button", name=refused)).to_have_count(0)
         console.open("addresses/secret", "secret")
         expect(page.get_by_text("does not exist, or you may not see it")).to_be_visible()
         suite.kill(suite.component("console"))  # sessions of browsers are in its memory

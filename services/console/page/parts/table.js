@@ -7,7 +7,7 @@ const ROW = 38;
 const BEYOND = 8; // rows drawn above and below the window
 
 /**
- * `columns`: {key, title, render(row), value(row) to sort by, align: "right", wide: hidden on phones, grow}.
+ * `columns`: {key, title, render(row), value(row) to sort by, align: "right", wide: hidden on phones, extra: also on small screens, grow}.
  * `rows`: objects; `keyOf(row)`; `onOpen(row)` for a click and Enter; `label`: name of the table for screen readers.
  */
 export function Table({ columns, rows, keyOf, onOpen, label, empty = "Nothing here.", sort: first = null, selected, onSelect }) {
@@ -93,7 +93,7 @@ export function Table({ columns, rows, keyOf, onOpen, label, empty = "Nothing he
     <p class="foot" role="status">${count(sorted.length)} ${sorted.length === 1 ? "row" : "rows"}</p>`;
 }
 
-const classes = (column) => [column.align === "right" && "right", column.wide && "wide", column.grow && "grow"].filter(Boolean).join(" ");
+const classes = (column) => [column.align === "right" && "right", column.wide && "wide", column.extra && "extra", column.grow && "grow"].filter(Boolean).join(" ");
 
 function compare(one, other) {
   const missing = (value) => value === null || value === undefined;

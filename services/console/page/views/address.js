@@ -4,6 +4,7 @@ import { call, get, path, useFetch, useWatch } from "../api.js";
 import { bytes, count, rate, seconds } from "../format.js";
 import { Chart } from "../parts/chart.js";
 import { Confirm, Failure, notice } from "../parts/dialog.js";
+import { may } from "../parts/rights.js";
 import { go } from "../parts/route.js";
 import { Facts, Loaded, State } from "../parts/state.js";
 import { Links } from "./connections.js";
@@ -22,9 +23,9 @@ export function Address({ name, me }) {
   return html`<${Loaded} of=${watched}>${address && html`
     <h1>${name} <${State} text=${address.phase} detail=${address.message} /></h1>
     ${address.message && html`<p class="lost">${address.message}</p>`}
-    <div class="tools"><span class="spring"></span>
+    ${may(me, "manage", name) && html`<div class="tools"><span class="spring"></span>
       <button type="button" disabled=${!address.entry} onClick=${() => setDialog("edit")}>Edit</button>
-      <button type="button" class="danger" disabled=${!address.entry} onClick=${() => setDialog("delete")}>Delete</button></div>
+      <button type="button" class="danger" disabled=${!address.entry} onClick=${() => setDialog("delete")}>Delete</button></div>`}
     <${Facts} of=${{ Type: address.type, Flavor: address.flavor, Brokers: address.brokers.join(", "), Depth: count(address.stats.messages),
       Size: stored ? bytes(address.stats.size) : null, Oldest: stored ? seconds(address.stats.oldest) : null,
       Consumers: count(address.stats.consumers), Producers: count(address.stats.producers), "In": `${rate(address.stats.rates.in)}/s`,
@@ -37,7 +38,7 @@ export function Address({ name, me }) {
     </div>
     <section><h2>Links</h2><${Links} where=${`connections?address=${encodeURIComponent(name)}`} address=${name} /></section>
     ${address.type === "queue" && html`<section><h2>Messages</h2><${Messages} name=${name} me=${me} depth=${address.stats.messages} /></section>`}
-    ${address.type !== "queue" && html`<${SendOnly} name=${name} />`}
+    ${address.type !== "queue" && may(me, "send", name) && html`<${SendOnly} name=${name} />`}
     ${dialog === "edit" && html`<${AddressWizard} address=${address} known=${new Map()} onClose=${close} onDone=${close} />`}
     ${dialog === "delete" && html`<${Delete} address=${address} onClose=${close} />`}`}<//>`;
 }

@@ -3,6 +3,7 @@ import { html, useMemo, useState } from "../lib.js";
 import { useWatch } from "../api.js";
 import { bytes, count, matcher, rate, seconds } from "../format.js";
 import { Sparkline } from "../parts/chart.js";
+import { manages } from "../parts/rights.js";
 import { go, Link, useQuery } from "../parts/route.js";
 import { Loaded, State } from "../parts/state.js";
 import { Table } from "../parts/table.js";
@@ -23,7 +24,7 @@ const COLUMNS = (history) => [
   { key: "flavor", title: "Flavor", wide: true },
 ];
 
-export function Addresses() {
+export function Addresses({ me }) {
   const watched = useWatch("addresses", { history: 60, sample: (it) => it.stats.rates.in });
   const [name, setName] = useQuery("name"), [type, setType] = useQuery("type"), [state, setState] = useQuery("state");
   const [making, setMaking] = useState(false);
@@ -40,7 +41,7 @@ export function Addresses() {
         ${["anycast", "multicast", "queue", "topic"].map((it) => html`<option key=${it}>${it}</option>`)}</select></label>
       <label>Show <select value=${state} onChange=${(event) => setState(event.currentTarget.value)}><option value="">all</option>
         <option value="not-ready">not ready</option><option value="stored">with messages</option><option value="busy">with traffic</option></select></label>
-      <span class="spring"></span><button type="button" class="main" onClick=${() => setMaking(true)}>New address</button>
+      <span class="spring"></span>${manages(me) && html`<button type="button" class="main" onClick=${() => setMaking(true)}>New address</button>`}
     </div>
     <${Loaded} of=${watched}><${Table} label="Addresses" columns=${columns} rows=${rows} keyOf=${(it) => it.name}
       onOpen=${(it) => go("addresses", it.name)} empty=${watched.items.size ? "No address matches." : "There are no addresses yet."} /><//>

@@ -3,6 +3,7 @@ import { html, useMemo, useState } from "../lib.js";
 import { call, path, useFetch, useWatch } from "../api.js";
 import { ago, bytes, count, matcher, rate } from "../format.js";
 import { Confirm, notice } from "../parts/dialog.js";
+import { owns } from "../parts/rights.js";
 import { go, Link, useQuery } from "../parts/route.js";
 import { Facts, Loaded } from "../parts/state.js";
 import { Table } from "../parts/table.js";
@@ -33,13 +34,13 @@ export function Connections() {
     <${Loaded} of=${watched}><${Table} label="Connections" columns=${COLUMNS} rows=${rows} keyOf=${(it) => it.id} onOpen=${(it) => go("connections", it.id)} empty="No client is connected." /><//>`;
 }
 
-export function Connection({ name }) {
+export function Connection({ name, me }) {
   const watched = useWatch("connections");
   const [closing, setClosing] = useState(false);
   const it = watched.items.get(name);
   if (watched.ready && !it) return html`<h1>Connection</h1><p class="empty" role="status">This connection is closed.</p>`;
   return html`<${Loaded} of=${watched}>${it && html`<h1>${it.container || it.id}</h1>
-    <div class="tools"><span class="spring"></span><button type="button" class="danger" onClick=${() => setClosing(true)}>Close connection</button></div>
+    ${(me.administrator || owns(me, it.user)) && html`<div class="tools"><span class="spring"></span><button type="button" class="danger" onClick=${() => setClosing(true)}>Close connection</button></div>`}
     <${Facts} of=${{ User: it.user || "anonymous", Protocol: it.protocol, From: it.peer, TLS: it.tls || "no", At: it.component, Connected: ago(it.since),
       In: `${rate(it.rates.in)}/s, ${count(it.totals.in)} in all`, Out: `${rate(it.rates.out)}/s, ${count(it.totals.out)} in all`, Bytes: `${bytes(it.totals.bytesIn)} in, ${bytes(it.totals.bytesOut)} out` }} />
     <section><h2>Links</h2><${Links} where=${path("connections", name, "links")} /></section>

@@ -3,12 +3,14 @@ import { html, useEffect, useState } from "../lib.js";
 import { call, get, path, useFetch } from "../api.js";
 import { bytes, count, time } from "../format.js";
 import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
+import { may } from "../parts/rights.js";
 import { Facts, Loaded } from "../parts/state.js";
 import { Send } from "./address.js";
 
 const PAGE = 50;
 
-export function Messages({ name, depth }) {
+export function Messages({ name, depth, me }) {
+  const manages = may(me, "manage", name);
   const [after, setAfter] = useState([]); // cursors of the pages before this one
   const [chosen, setChosen] = useState(new Set());
   const [dialog, setDialog] = useState(null), [shown, setShown] = useState(null), [job, setJob] = useState(null);
@@ -25,10 +27,10 @@ export function Messages({ name, depth }) {
   return html`
     <div class="tools">
       <button type="button" onClick=${() => { setAfter([]); page.again(); }}>Refresh</button><span class="spring"></span>
-      <button type="button" onClick=${() => setDialog("send")}>Send</button>
-      <button type="button" onClick=${() => setDialog("move")} disabled=${!items.length}>Move ${chosen.size ? "selected" : "all"}</button>
+      ${may(me, "send", name) && html`<button type="button" onClick=${() => setDialog("send")}>Send</button>`}
+      ${manages && html`<button type="button" onClick=${() => setDialog("move")} disabled=${!items.length}>Move ${chosen.size ? "selected" : "all"}</button>
       <button type="button" onClick=${() => setDialog("redrive")} disabled=${!items.length || !dead} title="Send each back to where it came from">Redrive ${chosen.size ? "selected" : "all"}</button>
-      <button type="button" class="danger" onClick=${() => setDialog(chosen.size ? "remove" : "purge")} disabled=${!items.length}>${chosen.size ? "Remove selected" : "Purge"}</button>
+      <button type="button" class="danger" onClick=${() => setDialog(chosen.size ? "remove" : "purge")} disabled=${!items.length}>${chosen.size ? "Remove selected" : "Purge"}</button>`}
     </div>
     ${job && html`<${Progress} job=${job} name=${name} onEnd=${(last) => { setJob(null); notice(sentence(last), last.state === "failed"); again(); }} />`}
     <${Loaded} of=${page}>

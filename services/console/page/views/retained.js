@@ -3,12 +3,13 @@ import { html, useMemo, useState } from "../lib.js";
 import { call, path, useWatch } from "../api.js";
 import { bytes, count, matcher, time } from "../format.js";
 import { Confirm, notice } from "../parts/dialog.js";
+import { manages } from "../parts/rights.js";
 import { useQuery } from "../parts/route.js";
 import { Loaded } from "../parts/state.js";
 
 const MOST = 500; // topics of a level that are drawn
 
-export function RetainedTopics() {
+export function RetainedTopics({ me }) {
   const watched = useWatch("retained");
   const [filter, setFilter] = useQuery("name"), [asked, setAsked] = useState(null);
   const tree = useMemo(() => {
@@ -27,7 +28,7 @@ export function RetainedTopics() {
   }, [watched.version, filter]);
   return html`<h1>Retained topics</h1>
     <div class="tools"><label>Topic <input type="search" value=${filter} placeholder="sensors/*" onInput=${(event) => setFilter(event.currentTarget.value)} /></label></div>
-    <${Loaded} of=${watched}>${tree.below.size === 0 ? html`<p class="empty">No topic has a retained message.</p>` : html`<${Level} of=${tree} open=${Boolean(filter) || watched.items.size <= 50} ask=${setAsked} />`}<//>
+    <${Loaded} of=${watched}>${tree.below.size === 0 ? html`<p class="empty">No topic has a retained message.</p>` : html`<${Level} of=${tree} open=${Boolean(filter) || watched.items.size <= 50} ask=${manages(me) ? setAsked : null} />`}<//>
     ${asked && html`<${Confirm} title="Clear" text=${`Clear the retained message of ${asked.topic}? New subscribers get none from then on.`} onClose=${() => setAsked(null)}
       action=${() => call("DELETE", path("retained", asked.topic))} onDone=${() => { setAsked(null); notice("The retained message is cleared."); }} />`}`;
 }
@@ -49,4 +50,4 @@ function Branch({ of, open, ask }) {
 
 const Leaf = ({ of, ask }) => html`<span class="leaf"><code>${of.level || "(empty)"}</code>
   <span class="soft">${bytes(of.message.size)} · QoS ${of.message.qos} · ${time(of.message.since)}${of.message.user ? ` · ${of.message.user}` : ""}${of.message.withheld ? ` · withheld: ${of.message.withheld}` : ""}</span>
-  <button type="button" class="small" aria-label=${`clear ${of.message.topic}`} onClick=${() => ask(of.message)}>Clear</button></span>`;
+  ${ask && html`<button type="button" class="small" aria-label=${`clear ${of.message.topic}`} onClick=${() => ask(of.message)}>Clear</button>`}</span>`;
