@@ -13,8 +13,8 @@ def link(id: str, connection: str, direction: str, count: int | None) -> dict[st
 
 def test_a_connection_has_the_sum_of_its_links() -> None:
     moved = Moved()
-    moved.take([link("1", "a", "in", 5), link("2", "a", "in", 2), link("3", "a", "out", 4), link("4", "b", "out", None)],
-               {"a", "b"})  # fmt: skip
+    links = [link("1", "a", "in", 5), link("2", "a", "in", 2), link("3", "a", "out", 4), link("4", "b", "out", None)]
+    moved.take(links, {"a", "b"})
     assert (moved.of("a"), moved.of("b"), moved.of("c")) == (
         {"in": 7, "out": 4},
         {"in": 0, "out": 0},
