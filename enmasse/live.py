@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -31,6 +31,11 @@ _TURN: Final = 0.001
 """Longest time in seconds that a look may take before messages have their turn."""
 
 Row = dict[str, Any]
+Encoded = Row | msgspec.Raw
+"""A row, or the JSON object that it is."""
+_Change = tuple[int, str, str, Encoded | None]
+"""Number, kind and id of a row, and the row; None: it is gone. Of events without id."""
+Kinds = Mapping[str[str, Row]]
 
 
 class Rows:
@@ -47,24 +52,25 @@ class Rows:
         """Number of the newest change."""
         self.removed_before = 0
         """Number of the newest removal that was forgotten."""
-        self._rows: dict[tuple[str, str], tuple[int, Row]] = {}  # the one that changed last is the last
+        self._rows: dict[tuple[str, str], _Change] = {}  # the one that changed last is the last
         self._removed: dict[tuple[str, str], int] = {}
         self._events: deque[tuple[int, Row]] = deque(maxlen=MAX_EVENTS)
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def put(self, kind: str, id: str, row: Row) -> None:
+    def put(self, kind: str, id: str, row: Encoded) -> None:
         """Set a row; nothing happens if it is as before."""
         key = kind, id
         known = self._rows.get(key)
         if known is not None:
-            if known[1] == row:
+            if known[3] == row:
                 return
             del self._rows[key]
+        else:
+            self._removed.pop(key, None)
         self.number += 1
-        self._rows[key] = self.number, row
-        self._removed.pop(key, None)
+        self._rows[key] = self.number, kind, id, row
 
     def drop(self, kind: str, id: str) -> None:
         """Remove a row, if it is present."""
@@ -87,37 +93,25 @@ class Rows:
         self._removed.clear()
         self.removed_before = self.number
 
-    def since(self, number: int, most: int) -> tuple[int, Row, bool]:
-        """Return the oldest `most` changes after the change `number`: the number of the last of them, the rows as
-        fields of a message, and whether they are all."""
-        found: list[tuple[int, str, str, Row | None]] = []
-        for source in (self._changed(number), self._gone(number), self._happened(number)):
-            found.extend(source)
-        found.sort(key=lambda change: change[0])
-        body: Row = {}
-        for _, kind, id, row in found[:most]:
-            if row is None:
-                body.setdefault("removed", {}).setdefault(kind, []).append(id)
-            elif kind == "events":
-                body.setdefault("events", []).append(row)
-            else:
-                body.setdefault(kind, {})[id] = row
-        complete = len(found) <= most
-        return self.number if complete else found[most - 1][0], body, complete
+    def since(self, number: int) -> list[_Change]:
+        """Return the changes after the change `number`, the oldest first."""
+        found: list[_Change] = [*self._changed(number), *self._gone(number), *self._happened(number)]
+        found.sort()  # by their numbers, which differ
+        return found
 
-    def _changed(self, number: int) -> Iterator[tuple[int, str, str, Row]]:
-        for (kind, id), (at, row) in reversed(self._rows.items()):
-            if at <= number:
+    def _changed(self, number: int) -> Iterator[_Change]:
+        for change in reversed(self._rows.values()):
+            if change[0] <= number:
                 return
-            yield at, kind, id, row
+            yield change
 
-    def _gone(self, number: int) -> Iterator[tuple[int, str, str, None]]:
+    def _gone(self, number: int) -> Iterator[_Change]:
         for (kind, id), at in reversed(self._removed.items()):
             if at <= number:
                 return
             yield at, kind, id, None
 
-    def _happened(self, number: int) -> Iterator[tuple[int, str, str, Row]]:
+    def _happened(self, number: int) -> Iterator[_Change]:
         for at, event in reversed(self._events):
             if at <= number:
                 return
@@ -198,36 +192,54 @@ class Publisher:
             return
         yield from self._look()
         for taker in takers:
+            messages = self._messages(self._places[taker])
             while taker in self._takers() and taker.ready:
-                message = self._next(taker)
+                message = next(messages, None)
                 if message is None:
                     break
                 taker.reply(message)
                 self._flush()
                 yield
 
-    def _next(self, taker: Taker) -> bytes | None:
-        """Return the next message for a follower; None if it has everything."""
-        rows, place = self._rows, self._places[taker]
+    def _messages(self, place: _Place) -> Iterator[bytes]:
+        """Yield the messages by which a follower at this place gets everything. Each counts as sent."""
+        rows = self._rows
         full = max(place.number, place.begun) < rows.removed_before
         if full:
             place.number, place.begun = -1, rows.number
-        place.number, body, complete = rows.since(place.number, ROWS)
-        if not body and not full:
-            return None
-        return encode(
-            {
-                "schema": 1,
-                "component": rows.component,
-                "kind": rows.kind,
-                "run": rows.run,
-                "started": rows.started,
-                "at": rows.wall(),
-                "full": full,
-                "complete": complete,
-                **body,
-            }
-        )
+        newest, changes = rows.number, rows.since(place.number)
+        for at in range(0, len(changes), ROWS) if changes or not full else (0,):
+            part, complete = changes[at : at + ROWS], at + ROWS >= len(changes)
+            place.number = newest if complete else part[-1][0]
+            yield encode(
+                {
+                    "schema": 1,
+                    "component": rows.component,
+                    "kind": rows.kind,
+                    "run": rows.run,
+                    "started": rows.started,
+                    "at": rows.wall(),
+                    "full": full,
+                    "complete": complete,
+                    **_fields(part),
+                }
+            )
+            full = False
+
+
+def _fields(changes: Iterable[_Change]) -> Row:
+    """Return changes as fields of a message."""
+    body: Row = {}
+    for _, kind, id, row in changes:
+        if row is None:
+            body.setdefault("removed", {}).setdefault(kind, []).append(id)
+        elif kind == "events":
+            body.setdefault("events", []).append(row)
+        elif kind in body:
+            body[kind][id] = row
+        else:
+            body[kind] = {id: row}
+    return body
 
 
 class _Place:

@@ -16,6 +16,9 @@ from enmasse.errors import marked
 HostPort = Annotated[str, msgspec.Meta(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
 """`host:port`, an IPv6 host in brackets."""
 
+METRICS_ADDRESSES = 1000
+"""Addresses with metrics of their own, unless there is a setting."""
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 _AT = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<field>[^`]*)`)?$", re.DOTALL)
@@ -31,7 +34,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """File with the process's own credential (enmasse/identity/credentials.py); None: it authenticates nowhere."""
     metrics_secret: str | None = None
     """File with the line that requests for /metrics must have as a bearer token; None: every peer may read them."""
-    metrics_addresses: Annotated[int, msgspec.Meta(ge=0)] = 1000
+    metrics_addresses: Annotated[int, msgspec.Meta(ge=0)] = METRICS_ADDRESSES
     """Addresses with metrics of their own; the others are counted together."""
     audit: str | None = None
     """File to which audit events are appended; None: they are in the log."""

@@ -48,7 +48,7 @@ APART = (
 )
 """They have suites of their own."""
 NICE = 5
-PROGRAMS = ("qdrouterd", "openssl", "promtool")
+PROGRAMS = ("qdrouterd", "openssl", "promtool", "prometheus")
 """What tests with the mark `needs` run: not every machine has it, for example because no package does."""
 ON_DEMAND = tuple(
     Path(__file__).parent / name for name in ("kubernetes", "kubernetes/on_node", "images", "spark/cluster")

@@ -17,6 +17,7 @@ from enmasse.cli.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS, ROUTERS
 from enmasse.model.limits import Limits
+from enmasse.settings import METRICS_ADDRESSES
 
 LEVELS = ("debug", "info", "warning", "error")
 COMPONENTS = (
@@ -156,6 +157,9 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 @click.option("--mqtt-limit", "mqtt_limits", multiple=True, type=MqttLimit(), metavar="NAME=NUMBER",
               help="Limit of MQTT clients: connections, max_packet, keep_alive, session_expiry, receive_maximum, "
                    "topic_aliases, … (docs/mqtt.md). May be repeated.")  # fmt: skip
+@click.option("--metrics-addresses", type=click.IntRange(min=0), default=METRICS_ADDRESSES, metavar="NUMBER",
+              help="Addresses with series of their own in /metrics; the others are counted together "
+                   f"(default: {METRICS_ADDRESSES:,}).")  # fmt: skip
 @click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
@@ -164,7 +168,7 @@ def command(
     allow_anonymous: bool, allow_plaintext: bool,
     without: tuple[str, ...], extras: tuple[tuple[str, str], ...], router: str, broker: str, store: str | None,
     allowed_origins: tuple[str, ...], mqtt_limits: tuple[tuple[str, int], ...],
-    log_levels: tuple[tuple[str, Any], ...],
+    metrics_addresses: int, log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback and where --listen says.
 
@@ -188,7 +192,7 @@ def command(
          allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without),
          pipeline=_pipeline(config, extras), router=router, broker=broker, store=store,
          allowed_origins=allowed_origins, mqtt_limits=Limits(**dict(mqtt_limits)),
-         log_levels=dict(log_levels))  # fmt: skip
+         metrics_addresses=metrics_addresses, log_levels=dict(log_levels))  # fmt: skip
 
 
 def _pipeline(config: Path, extras: tuple[tuple[str, str], ...]) -> Path | None:

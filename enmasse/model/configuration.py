@@ -355,7 +355,7 @@ def _fits(flavor: Flavor | None, address: Address) -> bool:
 
 def _in_use(name: str, document: Document | None, addresses: Mapping[AddressName, Address]) -> Problem:
     users = sorted(address for address, entry in addresses.items() if entry.flavor == name)
-    listed = ", ".join(users[:5]) + (", …" if len(users) > 5 else "")
+    listed = ", ".join(map(repr, users[:5])) + (", …" if len(users) > 5 else "")
     if document is not None and name in document.entries:
         reason = f"its type cannot change while addresses use it ({listed}); the old flavor stays until they do not"
         return document.problem(reason, name)

@@ -118,7 +118,11 @@ class DesiredBrokers(ChildGroup[str]):
             "peers": str(self._data.run / PEERS),
         }
         if desired.ENGINES[process.kind] == EMBEDDED:
-            settings |= {"audit": str(self._data.audit), "metrics_secret": str(self._data.run / SECRET_FILE)}
+            settings |= {
+                "audit": str(self._data.audit),
+                "metrics_secret": str(self._data.run / SECRET_FILE),
+                "metrics_addresses": self._options.metrics_addresses,
+            }
         for key in ("data_dir", "page_dir"):  # if not absolute: below the data directory of the suite
             if isinstance(settings.get(key), str):
                 settings[key] = str(self._data.path / "brokers" / settings[key])

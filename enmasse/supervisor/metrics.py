@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from enmasse.identity.operator import BEARER
-from enmasse.metrics import counter, gauge, single
+from enmasse.metrics import counter, gauge, largest, single
 from enmasse.model.feeds import PHASES
+from enmasse.settings import METRICS_ADDRESSES
 from enmasse.supervisor.lines import INSECURE
 from enmasse.supervisor.plan import BEHIND, RATE
 from enmasse.supervisor.status import Status
@@ -20,8 +21,6 @@ from enmasse.supervisor.status import Status
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-MAX_ADDRESSES = 1000
-"""Number of addresses with series of their own; further ones count only in the sums."""
 LOSSES = ("artemis_lost_message_count", "artemis_damaged_places")
 PREFIXES = ("enmasse_", "mqtt_packets_")
 """Families that are taken over from components: of these names, and those that begin so. What a component counts for
@@ -44,12 +43,11 @@ SECONDS = 2.0
 MAX_ANSWER = 64 << 20
 
 
-def families(status: Status) -> Iterator[Metric]:
-    """Yield the metrics of one status (docs/metrics.md)."""
+def families(status: Status, most: int = METRICS_ADDRESSES) -> Iterator[Metric]:
+    """Yield the metrics of one status (docs/metrics.md). `most`: addresses with series of their own."""
     components, addresses = status["components"], status["addresses"]
     labels = [{"name": c["name"], "kind": c["kind"]} for c in components]
     phases = Counter(a["phase"] for a in addresses)
-    shown = addresses[:MAX_ADDRESSES]
     yield gauge("enmasse_ready", "1 if all components and addresses are ready.", single(int(status["ready"])))
     yield gauge(
         "enmasse_component_up", "1 if the process runs and is ready.",
@@ -79,14 +77,11 @@ def families(status: Status) -> Iterator[Metric]:
     )  # fmt: skip
     stored = sum(a.get("messages") or 0 for a in addresses)
     yield gauge("enmasse_messages", "Messages stored, all addresses together.", single(stored))
-    yield gauge(
-        "enmasse_address_messages", f"Messages stored, of the first {MAX_ADDRESSES} addresses.",
-        _per_address(shown, "messages"),
-    )  # fmt: skip
-    yield gauge(
-        "enmasse_address_consumers", f"Receivers attached, of the first {MAX_ADDRESSES} addresses.",
-        _per_address(shown, "consumers"),
-    )  # fmt: skip
+    for field, name, help_text in (
+        ("messages", "enmasse_address_messages", "Messages stored."),
+        ("consumers", "enmasse_address_consumers", "Receivers attached."),
+    ):
+        yield gauge(name, help_text, _by_address(addresses, field, most))
 
 
 def of_components(components: Iterable[tuple[str, str, int]], own: Iterable[Metric], secret: str) -> bytes:
@@ -139,9 +134,10 @@ def _get(host: str, port: int, secret: str) -> bytes:
         connection.close()
 
 
-def _per_address(addresses: list[dict[str, Any]], field: str) -> list[tuple[dict[str, str], float]]:
-    known = [a for a in addresses if a.get(field) is not None]
-    return [({"address": a["name"], "type": a["type"] or ""}, a[field]) for a in known]
+def _by_address(addresses: list[dict[str, Any]], field: str, most: int) -> list[tuple[dict[str, str], float]]:
+    types = {a["name"]: a["type"] or "" for a in addresses}
+    known = {a["name"]: a[field] for a in addresses if a.get(field) is not None}
+    return [({"address": name, "type": types.get(name, "")}, sum(some)) for name, some in largest(known, most, float)]
 
 
 def resident_bytes(pid: int | None) -> int:

@@ -17,7 +17,7 @@ from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.roles import Listener as Inner
 from enmasse.loopback import is_loopback
 from enmasse.model.limits import Limits
-from enmasse.settings import LogLevel
+from enmasse.settings import METRICS_ADDRESSES, LogLevel
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.listening import PLAIN, Listen, Listener, listeners
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
@@ -103,6 +103,8 @@ class Options:
     """File of the telemetry pipeline that runs beside the suite; None: none does."""
     tls_client_ca: Path | None = None
     """File with the authority of clients' certificates; None: clients are not asked for one."""
+    metrics_addresses: int = METRICS_ADDRESSES
+    """Addresses with metrics of their own; the others are counted together."""
 
     def log_level(self, kind: str) -> str:
         """Return the log level of `kind`."""
@@ -343,6 +345,7 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> 
         made |= settings.common(name)
         made["peers"] = settings.peers
         made["configserv"] = settings.configserv
+        made["metrics_addresses"] = options.metrics_addresses
     if asks_for_users(options):
         made["entities"] = [*made["entities"], _auth_service(settings.address(f"{AUTHSERV}/amqp"))]
     return Spec(name, ROUTER_KIND, made, frozenset(listening), options.router)

@@ -59,7 +59,7 @@ def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) 
     routes = _routes(suite)
 
     async def collect() -> tuple[list[Metric], list[tuple[str, str, int]]]:
-        return list(metrics.families(suite.status())), suite.scraped()
+        return list(metrics.families(suite.status(), suite.options.metrics_addresses)), suite.scraped()
 
     def answer(request: Request) -> Response:
         refusal = _refusal(request, suite.operator_secret)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from enmasse.metrics import counter, gauge, largest, single
+from enmasse.settings import METRICS_ADDRESSES
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
 from services.broker.core.history import FIELDS, OF_ADDRESSES, OF_QUEUES
@@ -75,19 +76,24 @@ class _Address:
         self.used = max(self.used, other.used)
 
 
+def _shown(name: str) -> str:
+    """Return the name for the label of an address; one for all the queues of MQTT sessions, `$sub/…`."""
+    return name.partition("/")[0] if name.startswith("$") else name
+
+
 def _addresses(broker: Broker, oldest: Callable[[Queue], float | None]) -> dict[str, _Address]:
     found: dict[str, _Address] = {}
     for address in broker.catalogue.addresses.values():
         if not address.root.explicit:
             continue
-        row = found.setdefault(address.root.name, _Address())
+        row = found.setdefault(_shown(address.root.name), _Address())
         own = _Address()
         own.counted = [getattr(address, field) if field in OF_ADDRESSES else 0 for field in FIELDS]
         own.messages, own.bytes, own.producers = address.count, address.size, len(address.producers)
         own.used = address.size / address.limit if 0 < address.limit < UNLIMITED else 0.0
         row.add(own)
     for queue in broker.catalogue.queues.values():
-        of = found.get(queue.address.root.name)
+        of = found.get(_shown(queue.address.root.name))
         if of is None:
             continue
         own = _Address()
@@ -95,9 +101,9 @@ def _addresses(broker: Broker, oldest: Callable[[Queue], float | None]) -> dict[
         own.consumers, own.oldest = len(queue.consumers), oldest(queue)
         of.add(own)
     for name, counted in broker.history.ended.items():
-        if name in found:
-            row = found[name]
-            row.counted = [a + b for a, b in zip(row.counted, counted, strict=True)]
+        of = found.get(_shown(name))
+        if of is not None:
+            of.counted = [a + b for a, b in zip(of.counted, counted, strict=True)]
     return found
 
 
@@ -146,7 +152,7 @@ def families(
     broker: Broker,
     clients: Connections,
     oldest: Callable[[Queue], float | None] = lambda queue: None,
-    most: int = 1000,
+    most: int = METRICS_ADDRESSES,
 ) -> Iterator[Metric]:
     """Yield the metrics of the broker, then of its queues that are not temporary, then of its addresses. `oldest`: when
     the oldest message of a queue came; `most`: addresses."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from enmasse.identity.permissions import Permissions, Rights
-from enmasse.identity.principal import Principal
+from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.users import Operation
 
 EVERYTHING = "#"
@@ -41,6 +41,10 @@ class Caller:
     def views(self, address: str | None) -> bool:
         """Return whether the caller may view an address; None, no address: whether everything."""
         return self.viewer if address is None else self.may("view", address)
+
+    def owns(self, user: str | None) -> bool:
+        """Return whether something of this user is the caller's own; nothing is of those who do not log in."""
+        return user is not None and user == self.name and user != ANONYMOUS
 
     @property
     def viewer(self) -> bool:

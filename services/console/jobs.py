@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -61,8 +60,6 @@ class Jobs:
     """The jobs of this console. They end with it: what a broker has done by then stays done."""
 
     def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._prefix = secrets.token_hex(4)
         self._jobs: dict[str, Running] = {}
 
     def all(self) -> list[Running]:
@@ -80,7 +77,7 @@ class Jobs:
         way, or if it failed before it did anything."""
         if sum(each.is_running for each in self._jobs.values()) >= MOST:
             raise RequestError("console.service.unavailable", f"{MOST} jobs are under way; try again later")
-        id = f"{self._prefix}-{next(self._numbers)}"
+        id = secrets.token_hex(8)  # not counted: others must not see how many there are
         running = Running(
             Job(
                 id=id, address=job.address, operation=job.operation, state="running", total=job.total, user=job.user,

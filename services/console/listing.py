@@ -170,7 +170,9 @@ class Lists:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         await response.prepare(call.request)
         takes = listing.taking(given)
-        sent: set[str] = set()
+        sent: dict[str, Any] = {}
+        now = asyncio.get_running_loop().time
+        beat = now() + HEARTBEAT
         with listing.rows.watched() as watcher:
             closing = asyncio.ensure_future(self._closing.wait())
             self._open.add(watcher)
@@ -179,23 +181,29 @@ class Lists:
                     keys = watcher.take()
                     kind = "change" if keys is not None else "snapshot"
                     if keys is None:
-                        keys, sent = set(listing.rows.keys()), set()
+                        keys, sent = set(listing.rows.keys()), {}
                     rows, removed = [], []
                     for key in sorted(keys):
                         row = listing.rows.get(key)
                         shown = None if row is None else listing.shown(call.caller, row)
-                        if shown is not None and takes(shown):
+                        if shown is None or not takes(shown):
+                            if key in sent:
+                                removed.append(key)
+                                del sent[key]
+                        elif shown is row:
                             rows.append(shown)
-                            sent.add(key)
-                        elif key in sent:
-                            removed.append(key)
-                            sent.discard(key)
-                    await _write_rows(response, kind, rows, removed)
+                            sent[key] = None
+                        elif sent.get(key) != shown:  # else only a part has changed that the caller may not view
+                            rows.append(shown)
+                            sent[key] = shown
+                    if await _write_rows(response, kind, rows, removed):
+                        beat = now() + HEARTBEAT
                     await asyncio.sleep(STEP)
-                    while not await _waited(watcher.wait(), closing, HEARTBEAT):
+                    while not await _waited(watcher.wait(), closing, beat - now()):
                         if closing.done() or not self._holds(call.caller):
                             return response
                         await _write(response, b": \n\n")
+                        beat = now() + HEARTBEAT
             except (ConnectionError, TimeoutError):
                 if call.request.transport is not None:
                     call.request.transport.abort()
@@ -207,6 +215,9 @@ class Lists:
 
 async def _waited(waiting: Any, closing: asyncio.Future[Any], seconds: float) -> bool:
     """Wait for a change; return False if `closing` or the time came first."""
+    if seconds <= 0:
+        waiting.close()
+        return False
     task = asyncio.ensure_future(waiting)
     try:
         await asyncio.wait((task, closing), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -215,14 +226,16 @@ async def _waited(waiting: Any, closing: asyncio.Future[Any], seconds: float) ->
         task.cancel()
 
 
-async def _write_rows(response: web.StreamResponse, kind: str, rows: list[Any], removed: list[str]) -> None:
+async def _write_rows(response: web.StreamResponse, kind: str, rows: list[Any], removed: list[str]) -> bool:
+    """Write an event, unless nothing has changed; return whether it was written."""
     if kind == "change" and not rows and not removed:
-        return
+        return False
     part, rows = rows[:FIRST], rows[FIRST:]
     await _event(response, kind, part, removed, more=bool(rows))
     while rows:
         part, rows = rows[:FIRST], rows[FIRST:]
         await _event(response, "change", part, [], more=bool(rows))
+    return True
 
 
 async def _event(response: web.StreamResponse, kind: str, rows: list[Any], removed: list[str], *, more: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections import deque
 from typing import Any
@@ -61,9 +62,10 @@ class Node:
 
     async def reached(self) -> ControlConnection:
         """Return the connection, waiting for it at most DIALLING seconds. Raises RequestError."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DIALLING):
-                await self._connected.wait()
+        if self.task is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DIALLING):
+                    await self._connected.wait()
         if self._connection is None:
             raise RequestError("console.service.unavailable", f"{self.name} is not reached; try again")
         return self._connection
@@ -87,7 +89,6 @@ class Live:
         self.events: Rows[Event] = Rows(lambda: self._events, self._event)
         self._events: dict[str, Event] = {}
         self._order: deque[str] = deque()
-        self._number = 0
         self._configuration = configuration
         self._router = router
         self._name = name
@@ -236,8 +237,8 @@ class Live:
             self._add_event(body["component"], body["run"], event)
 
     def _add_event(self, component: str, run: str, row: Row) -> None:
-        self._number += 1
-        id = f"{self._number:012d}"
+        # Not counted: ids of the events that a caller may view must not reveal how many others there are.
+        id = f"{int(1000 * float(row.get('at') or time.time())):013d}-{secrets.token_hex(4)}"
         known = (
             "at",
             "id",

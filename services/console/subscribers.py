@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,17 +22,15 @@ T = TypeVar("T")
 
 
 class Subscribers:
-    """Requests over the connection that `router()` returns, or None without one."""
+    """Requests over the connection that `router()` returns; it raises RequestError without one."""
 
-    def __init__(self, router: Callable[[], ControlConnection | None]) -> None:
+    def __init__(self, router: Callable[[], Awaitable[ControlConnection]]) -> None:
         self._router = router
 
     async def ask(self, subject: str, body: Any, reply: type[T], what: str = "") -> T:
         """Return the reply to a request. `what`: names what it is about, for the error if that does not exist. Raises
         RequestError."""
-        connection = self._router()
-        if connection is None:
-            raise RequestError("console.service.unavailable", AWAY)
+        connection = await self._router()
         try:
             async with asyncio.timeout(SECONDS):
                 outcome, content = await _exchange(connection, subject, body)

@@ -47,7 +47,7 @@ class Web:
             is_tls=is_tls,
         )  # fmt: skip
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
-        subscribers = Subscribers(lambda: live.router.connection)
+        subscribers = Subscribers(lambda: live.router.reached())
         live = Live(configuration, config.router, config.name, credential, subscribers)
         self._parts = Parts(configuration, gate, authserv, Lists(gate.holds), live, subscribers, supervisor, Jobs())
         configuration.on_permissions.append(self._parts.lists.recheck)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.metrics import counter, gauge, largest, single
+from enmasse.settings import METRICS_ADDRESSES
 from services.router.routing.router import Router
 from services.router.routing.traffic import FIELDS
 
@@ -20,7 +21,7 @@ MAX_USERS = 200
 """Users with series of their own."""
 
 
-def families(router: Router, most: int = 1000) -> Iterator[Metric]:
+def families(router: Router, most: int = METRICS_ADDRESSES) -> Iterator[Metric]:
     """Yield the metrics by the names of Dispatch, then those by address and user. `most`: addresses."""
     yield from totals(router)
     yield from by_address(router, most)
@@ -43,8 +44,7 @@ def by_address(router: Router, most: int) -> Iterator[Metric]:
     traffic = router.traffic
     using: dict[str, list[int]] = {}
     for record in router.client_links():
-        traffic.look(record)
-        name = traffic.name(record)
+        name, _ = traffic.look(record)
         if name is not None:
             using.setdefault(name, [0, 0])[record.direction == "out"] += 1
     none = [0] * len(FIELDS)

@@ -349,7 +349,7 @@ def test_a_flavor_that_vanishes_stays_while_it_is_used() -> None:
     assert found.state.addresses == {"a": Address(type="queue", flavor="q", max_size=5)}
     assert found.state.flavors["q"] == last.flavors["q"]
     assert [str(problem) for problem in found.problems] == [
-        "flavors.json: q: is gone but still used by a; it stays until they have another flavor. "
+        "flavors.json: q: is gone but still used by 'a'; it stays until they have another flavor. "
         "Put it back, or move them",
         "addresses.json:1: new.flavor: the flavor 'q' is no longer in flavors.json",
     ]
@@ -362,7 +362,7 @@ def test_a_flavor_in_use_changes_its_type_only_together_with_its_addresses() -> 
     retyped = {**FLAVOR_FILE, "q": {"type": "topic", "templateName": "topic-inmemory"}}
     found = applied({"a": {"type": "queue", "flavor": "q"}}, flavors=retyped, last=last)
     assert found.state.flavors["q"].type == "queue"
-    assert "its type cannot change while addresses use it (a)" in str(found.problems[0])
+    assert "its type cannot change while addresses use it ('a')" in str(found.problems[0])
     both = applied({"a": {"type": "topic", "flavor": "q"}}, flavors=retyped, last=last)
     assert not both.problems and both.state.addresses[AddressName("a")].type == "topic"
     # nor while the addresses cannot be read

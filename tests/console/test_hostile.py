@@ -114,3 +114,36 @@ def test_a_body_that_is_too_large_is_refused(client: Client) -> None:
     reply = client("PUT", "addresses/new", b'{"type": "' + b"x" * (5 << 20) + b'"}')
     assert (reply.status, reply.body["type"]) == (413, "/api/v1/problems/console.request.too-large")
     assert client("GET", "me").status == 200
+
+
+BREAK = "a\r\nSet-Cookie: stolen=1\r\n\r\n<script>"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", f"/api/v1/addresses/{of(BREAK)}", None),
+        ("PUT", f"/api/v1/addresses/{of(BREAK)}", {"type": "anycast"}),
+        ("GET", f"/api/v1/addresses?name={of(BREAK)}", None),
+        ("GET", f"/api/v1/addresses?after={of(BREAK)}", None),
+        ("GET", f"/api/v1/problems/{of(BREAK)}", None),
+        ("GET", f"/api/v1/{of(BREAK)}", None),
+        ("POST", "/api/v1/login", {"user": BREAK, "password": BREAK}),
+        ("GET", f"/api/suite?{of(BREAK)}", None),
+        ("GET", f"/{of(BREAK)}", None),
+        ("DELETE", f"/api/v1/connections/{of(BREAK)}", None),
+    ],
+)
+def test_no_line_of_a_request_becomes_a_header(method: str, path: str, body: Any, client: Client) -> None:
+    reply = client.at(method, path, body)
+    assert "stolen" not in "".join(name + value for name, value in reply.headers.items())
+    assert reply.headers.get_content_type() != "text/html" and reply.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("start", ["/", "/vendor/", "/api/v1/", "/api/v1/problems/", "/api/v1/addresses/", "/api/"])
+def test_no_path_leads_out_of_what_is_served(start: str, client: Client) -> None:
+    for up in ("../", "..%2f", "%2e%2e/", "%2e%2e%2f", "..\\", "..%5c", "%252e%252e%252f", "..%00/", "....//"):
+        for file in ("services/console/settings.py", "settings.py", "etc/passwd", "operator.secret"):
+            reply = client.at("GET", f"{start}{up * 6}{file}")
+            assert reply.status in (400, 404), (start, up, file)
+            assert "root:" not in str(reply.body) and "import" not in str(reply.body)

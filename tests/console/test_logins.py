@@ -6,21 +6,25 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import msgspec
 import pytest
+from proton import Message
 
 from enmasse.identity.passwords import hashed
 from enmasse.testing import Suite, running
 from tests.authserv.published import AUDIENCE, CLIENT, Published
+from tests.console import walking
 from tests.console.client import Client, Reply, of
+from tests.console.walking import PASSWORD, QUEUE, TOPIC, WORD
 from tests.kit.waiting import wait_for
 
-PASSWORD = "correct horse battery"
-QUEUE = {"type": "queue", "flavor": "small-persisted-queue"}
-ADDRESSES = {"a/one": QUEUE, "a/two": QUEUE, "b/secret": QUEUE, "open": {"type": "anycast"}}
+ADDRESSES = {
+    "a/one": QUEUE, "a/two": QUEUE, "a/topic": TOPIC, "b/secret": QUEUE, "d/dead": QUEUE, "open": {"type": "anycast"},
+}  # fmt: skip
 
 
 def allow(*operations: str, on: str) -> dict[str, Any]:
@@ -39,10 +43,14 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         "root": user(allow("view", "manage", "send", "recv", on="#")),
         "ann": user(allow("view", on="a/#"), allow("manage", on="a/one")),
         "bob": user(),
+        "cat": user(allow("view", on="a/#"), allow("send", "recv", on="a/topic/#")),
+        "dan": user(allow("view", "manage", on="b"), allow("view", "manage", on="d/dead")),
+        "pat": user(allow("send", "recv", on="a/#"), allow("send", "recv", on="vault/#")),
+        "vault-user": user(allow("send", "recv", on="vault/#")),
         "eve": user(groups=["ops"]),
         "@ops": {"permissions": [allow("view", on="#"), {"deny": ["view"], "addresses": ["b/#"]}]},
     }
-    with running(tmp_path_factory.mktemp("console-users"), ADDRESSES) as suite:
+    with running(tmp_path_factory.mktemp("console-users"), ADDRESSES, options=()) as suite:
         (suite.config / "users.json").write_text(json.dumps(users))
         suite.up()
         yield suite
@@ -130,11 +138,11 @@ def test_each_user_sees_what_it_may_view_and_nothing_else(log_in: Any) -> None:
     seen = {who.headers["Cookie"]: {each["name"] for each in who.items("addresses")} for who in (root, ann, bob, eve)}
     every = {*ADDRESSES, "anycast", "broadcast", "myqueue", "mytopic"}
     assert seen[root.headers["Cookie"]] == every
-    assert seen[ann.headers["Cookie"]] == {"a/one", "a/two"}
+    assert seen[ann.headers["Cookie"]] == {"a/one", "a/two", "a/topic"}
     assert seen[bob.headers["Cookie"]] == set()
     assert seen[eve.headers["Cookie"]] == every - {"b/secret"}
-    assert ann("GET", "addresses").body["total"] == 2
-    assert sum(ann("GET", "overview").body["phases"].values()) == 2
+    assert ann("GET", "addresses").body["total"] == 3
+    assert sum(ann("GET", "overview").body["phases"].values()) == 3
     for who in (ann, bob, eve):
         text = "".join(
             json.dumps(who("GET", path).body)
@@ -148,7 +156,7 @@ def test_each_user_sees_what_it_may_view_and_nothing_else(log_in: Any) -> None:
     assert [each["name"] for each in ann.items("users")] == ["ann"]
     assert ann("GET", "users/root").status == 404
     _, data = next(ann.events("addresses?watch=1"))
-    assert {each["name"] for each in data["items"]} == {"a/one", "a/two"}
+    assert {each["name"] for each in data["items"]} == {"a/one", "a/two", "a/topic"}
 
 
 def test_who_may_change_what(log_in: Any) -> None:
@@ -394,3 +402,74 @@ def test_an_issuer_that_is_away_lets_nobody_in_and_passwords_still_count(
         reply = come_back(client, started.cookie, code=code, state=started.query["state"])
         assert reply.headers["Location"] == "/?login=unavailable" and session_of(reply) is None
     assert log_in("root")("GET", "me").body["user"] == "root"
+
+
+def test_a_user_with_view_of_one_address_sees_nothing_of_another(suite: Suite, log_in: Any) -> None:
+    root, cat = log_in("root"), log_in("cat")
+    with contextlib.ExitStack() as stack:
+        pat = walking.amqp(suite, "pat")
+        stack.callback(pat.close)
+        pat.create_sender("a/one").send(Message("one"))
+        job = root("POST", f"addresses/{of('a/two')}/purge", {}).body["id"]
+        (shared,) = wait_for(lambda: cat.items("connections?user=pat"))
+        wait_for(lambda: cat("GET", f"addresses/{of('a/one')}").body["stats"]["totals"]["in"])
+        places = {
+            "addresses": ["a/one"], "flavors": [QUEUE["flavor"]], "users": ["cat"], "connections": [shared["id"]],
+            "brokers": [f"{QUEUE['flavor']}-0"], "components": ["router-0"], "jobs": [job],
+        }  # fmt: skip
+        before = walking.read(cat, places)
+        streams, all_streams = walking.Streams(suite, cat), walking.Streams(suite, root)
+        hidden = walking.fill(suite, root, pat, stack, all_streams)
+
+        shown = walking.read(root, places)
+        for path in ("addresses", "connections", "links", "events", "sessions", "subscriptions", "retained", "jobs"):
+            assert WORD in json.dumps(shown[path].body), f"{path} has nothing that is hidden"
+        after = walking.read(cat, places)
+        for path, reply in (after | walking.searches(cat, WORD)).items():
+            assert WORD not in f"{reply.body} {reply.headers}", path
+        for path, reply in before.items():
+            now = after[path]
+            assert reply.headers["ETag"] == now.headers["ETag"], path
+            assert walking.settled(reply.body) == walking.settled(now.body), path
+        for path, reply in walking.searches(cat, WORD).items():
+            assert (reply.status, reply.body["items"], reply.body["total"]) == (200, [], 0), path
+        for path, methods in walking.document(cat).items():
+            kind = path.partition("/")[0]
+            if "{" in path and kind in hidden:
+                there, none = (walking.touched(cat, path, methods, value) for value in hidden[kind])
+                assert there == none and {status for status, _ in there.values()} <= {403, 404}, path
+        for path in ("/metrics", "/api/status", "/api/ready"):
+            assert cat.at("GET", path).status == 403 and root.at("GET", path).status == 200
+
+        walking.change(suite, root, stack)
+        visible: dict[str, dict[str, Any]] = {
+            "addresses": {"name": "a/topic"}, "flavors": {"name": "marker"}, "connections": {"user": "cat"},
+            "links": {"address": "a/topic"}, "events": {"user": "cat"}, "sessions": {"user": "cat"},
+            "subscriptions": {"user": "cat"}, "retained": {"topic": "a/topic/cat"},
+        }  # fmt: skip
+        for path, row in visible.items():
+            wait_for(partial(streams.seen, path, **row), f"{path}: {row}")
+        cat("POST", "logout")
+        streams.ended()
+        assert WORD not in json.dumps(streams.events) and WORD in json.dumps(all_streams.events)
+        assert not streams.changed("connections", id=shared["id"]), "traffic of a link that cat may not view"
+        assert not streams.changed("flavors", name=QUEUE["flavor"]), "an address that cat may not view has it"
+        root("POST", "logout")
+        all_streams.ended()
+
+
+def test_errors_of_a_change_name_no_address_that_the_caller_may_not_view(log_in: Any) -> None:
+    root, dan = log_in("root"), log_in("dan")
+    covers = dan("PUT", "addresses/b", TOPIC)
+    assert covers.status == 422 and "another address" in covers.body["detail"] and "secret" not in str(covers.body)
+    checked = dan("POST", "config", {"kind": "addresses", "set": {"b": TOPIC}})
+    assert checked.body["errors"] and "secret" not in str(checked.body)
+    secret, dead = f"addresses/{of('b/secret')}", f"addresses/{of('d/dead')}"
+    assert root("PATCH", secret, {"deadletter": "d/dead"}, If_Match="*").status == 200
+    needed = dan("DELETE", dead, If_Match="*")
+    assert needed.status == 422 and needed.body["errors"] and "secret" not in str(needed.body)
+    assert "b/secret" in str(root("DELETE", dead, If_Match="*").body), "who may view it is told"
+    assert root("PATCH", secret, {"deadletter": None}, If_Match="*").status == 200
+    for target in ("b/secret", "b/none"):
+        body = {"kind": "addresses", "set": {"d/dead": {**QUEUE, "deadletter": target}}}
+        assert dan("POST", "config", body).status == 403, "whether there is such an address is not told"

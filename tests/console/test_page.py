@@ -12,11 +12,12 @@ from typing import Any
 import paho.mqtt.client as mqtt
 import pytest
 from playwright.sync_api import Browser, expect
-from proton import ConnectionException
-from proton.utils import BlockingConnection
+from proton import Condition, ConnectionException, Delivery, Message
+from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import Suite, running
 from tests.console.browser import SECONDS, Console, chromium
+from tests.console.client import Client, of
 from tests.kit.waiting import wait_for
 
 MARKUP = "<img/src=x/onerror=alert(1)>"
@@ -26,6 +27,8 @@ PLACES = {
     "subscriptions": "Subscriptions", "retained": "Retained topics", "network": "Network",
     "flavors": "Flavors", "users": "Users", "events": "Events",
 }  # fmt: skip
+MARKED = ("addresses", "connections", "sessions", "subscriptions", "events", "addresses/plain")
+"""Places that show a text that is MARKUP."""
 QUEUE = {"type": "queue", "flavor": "small-persisted-queue"}
 ADDRESSES: dict[str, Any] = {
     "orders": {**QUEUE, "deadletter": "failed"},
@@ -81,26 +84,69 @@ def device(suite: Suite, name: str) -> Iterator[mqtt.Client]:
         client.loop_stop()
 
 
+@contextmanager
+def marked(suite: Suite) -> Iterator[str]:
+    """Clients whose names, and messages whose every text, are markup. Yields the id of the AMQP connection."""
+    amqp = BlockingConnection(suite.url, timeout=SECONDS, container_id=MARKUP)
+    amqp.create_sender("orders", name=MARKUP).send(Message(MARKUP, id=MARKUP, subject=MARKUP))
+    receiver = amqp.create_receiver("orders", name=f"in {MARKUP}", credit=1)
+    receiver.receive()
+    delivery = receiver.fetcher.unsettled.popleft()
+    delivery.local.condition = Condition(MARKUP, MARKUP)
+    delivery.update(Delivery.REJECTED)
+    delivery.settle()
+    with pytest.raises(LinkDetached):
+        amqp.create_receiver(f"none/{MARKUP}")
+    everything = {"subject": MARKUP, "contentType": MARKUP, "replyTo": MARKUP, "properties": {MARKUP: MARKUP}}
+    with Client(suite) as client, device(suite, MARKUP):
+        sent = client("POST", "addresses/plain/messages", {"body": MARKUP, **everything})
+        assert sent.status == 204, sent
+        wait_for(lambda: client.items("addresses/failed/messages"), "the dead letter")
+        (found,) = wait_for(lambda: client.items(f"connections?container={of(MARKUP)}&protocol=amqp"))
+        yield str(found["id"])
+        for queue in ("plain", "failed"):
+            assert client("POST", f"addresses/{queue}/purge", {}).body["state"] == "done"
+    amqp.close()
+
+
 def test_each_place_has_its_heading_no_script_error_and_no_finding_of_axe_in_both_themes_and_on_a_phone(
     suite: Suite, browser: Browser
 ) -> None:
-    send(suite, "plain", MARKUP)
-    with device(suite, "<b>device</b>"):
+    """Nor is any text of a client taken for HTML."""
+    with marked(suite) as connection:
+        marked_places = {f"addresses/{of(MARKUP)}": MARKUP, f"connections/{of(connection)}": None}
         for options in (
             {"color_scheme": "light"},
             {"color_scheme": "dark"},
             {"viewport": {"width": 390, "height": 800}},
         ):
             console = Console(browser, 8080 + suite.offset, **options)
-            for place, heading in {**PLACES, "addresses/plain": "plain"}.items():
+            first = options.get("color_scheme") == "light"
+            places = {**PLACES, "addresses/plain": "plain", **(marked_places if first else {})}
+            for place, heading in places.items():
                 page = console.open(place, heading)
                 expect(page.get_by_text("Loading …")).to_have_count(0)
+                if first and (place in MARKED or place in marked_places):
+                    expect(page.get_by_role("main")).to_contain_text(MARKUP)
+                assert page.locator("img[src='x']").count() == 0, f"{place} takes a text for HTML"
                 assert console.findings() == [], (place, options)
                 width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
                 assert width[0] <= width[1], f"{place} is wider than the window of {options}"
-                if options.get("color_scheme") == "light" and place in ("", "addresses", "network"):
-                    console.picture(f"console-{heading.lower()}")
+                if first and place in ("", "addresses", "network"):
+                    console.picture(f"console-{str(heading).lower()}")
+            if first:
+                open_messages(console, "plain")
+                open_messages(console, "failed")
             console.close()
+
+
+def open_messages(console: Console, queue: str) -> None:
+    """Open the first message of a queue, with all that it has."""
+    page = console.open(f"addresses/{queue}", queue)
+    row = page.get_by_role("region", name="Messages").locator("tbody tr").first
+    row.click()
+    expect(page.get_by_role("main")).to_contain_text(MARKUP)
+    assert page.locator("img[src='x']").count() == 0, f"a message of {queue} is taken for HTML"
 
 
 def test_a_second_browser_sees_a_change_and_the_depth_at_once(suite: Suite, browser: Browser, console: Console) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from enmasse.api.types import Address, Entry, Page
 from enmasse.model.addresses import AddressType
 from services.console.access import Caller
 from services.console.errors import RequestError, unknown
+from services.console.hidden import shown_address
 from services.console.listing import Listing
 from services.console.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 from services.console.parts import Parts
 from services.console.rest import writing
-
-TARGETS = ("deadletter", "expiry")
-"""Keys that name another address, which gets messages of this one."""
 
 
 def operations(parts: Parts) -> list[Operation]:
@@ -22,7 +18,7 @@ def operations(parts: Parts) -> list[Operation]:
     rows = parts.configuration.addresses
     listing: Listing[Address] = Listing(
         rows=rows,
-        shown=lambda caller, row: row if caller.views(row.name) else None,
+        shown=lambda caller, row: shown_address(parts.configuration, caller, row),
         filters={
             "name": lambda row: row.name,
             "type": lambda row: row.type,
@@ -44,9 +40,10 @@ def operations(parts: Parts) -> list[Operation]:
 
     def seen(caller: Caller, name: str) -> Address:
         row = rows.get(name)
-        if row is None or not caller.views(name):
+        found = None if row is None else shown_address(parts.configuration, caller, row)
+        if found is None:
             raise unknown(f"address {name[:200]!r}")
-        return row
+        return found
 
     async def listed(call: Call) -> Answered:
         return await parts.lists.answer(listing, call)
@@ -67,22 +64,13 @@ def operations(parts: Parts) -> list[Operation]:
             raise unknown(f"address {name[:200]!r}")
         return row
 
-    def check(caller: Caller, name: str, entry: Any) -> None:
-        """Raise RequestError if the entry would send messages to where the caller may not send."""
-        for key in TARGETS:
-            target = entry.get(key)
-            if isinstance(target, str) and not caller.may("send", target):
-                text = f"{key} of {name!r} needs the permission `send` on {target[:200]!r}"
-                raise RequestError("console.permission.denied", text)
-        if entry.get("mqttDefault") is True:
-            writing.administers(caller)
-
     async def write(call: Call, name: str, row: Address | None, entry: Entry) -> Answer:
-        check(call.caller, name, entry)
+        writing.may_have(call.caller, name, entry)
         exists = row is not None and row.phase != "Terminating"
         etag = await writing.put(parts, call, "addresses", name, entry, exists=exists)
         now = rows.get(name)
-        return etagged(now, etag, 200 if exists else 201)
+        found = None if now is None else shown_address(parts.configuration, call.caller, now)
+        return etagged(found, etag, 200 if exists else 201)
 
     async def put(call: Call) -> Answer:
         call.parameters()

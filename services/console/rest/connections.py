@@ -23,21 +23,19 @@ def operations(parts: Parts) -> list[Operation]:
     live, traffic = parts.live, parts.live.traffic
 
     def shown(caller: Caller, row: Connection) -> Connection | None:
-        if caller.viewer:
+        if caller.viewer or caller.owns(row.user):
             return row
         links = [each for each in traffic.addresses_of.get(row.id, {}).values() if caller.views(each)]
-        if not links and not (row.user is not None and row.user == caller.name):
+        if not links:
             return None
-        if len(links) == row.links:
-            return row
-        # Counters of all its links would reveal traffic of those that the caller may not view.
+        # Its counters would reveal traffic of links, also of ended ones, that the caller may not view.
         return msgspec.structs.replace(row, links=len(links), rates=_NO_RATES, totals=_NO_TOTALS)
 
     def shown_link(caller: Caller, row: Link) -> Link | None:
         return row if row.connection in traffic.users and caller.views(row.address) else None
 
     def shown_event(caller: Caller, row: Event) -> Event | None:
-        return row if caller.views(row.address) or (row.user is not None and row.user == caller.name) else None
+        return row if caller.views(row.address) or caller.owns(row.user) else None
 
     connections: Listing[Connection] = Listing(
         rows=traffic.connections,
@@ -115,7 +113,7 @@ def operations(parts: Parts) -> list[Operation]:
     async def close(call: Call) -> Answer:
         call.parameters()
         row = seen(call)
-        if row.user is None or row.user != call.caller.name:
+        if not call.caller.owns(row.user):
             writing.administers(call.caller)
         await live.close_connection(row)
         log.audit(

@@ -40,7 +40,8 @@ def operations(parts: Parts) -> list[Operation]:
         entry = await call.body(Entry)
         name, exists = call.name(), rows.get(call.name()) is not None
         etag = await writing.put(parts, call, "flavors", name, entry, exists=exists)
-        return etagged(rows.get(name), etag, 200 if exists else 201)
+        row = rows.get(name)
+        return etagged(None if row is None else listing.shown(call.caller, row), etag, 200 if exists else 201)
 
     async def delete(call: Call) -> Answer:
         call.parameters()

@@ -42,6 +42,7 @@ def operations(parts: Parts) -> list[Operation]:
     async def logout(call: Call) -> web.Response:
         if call.caller.session is not None:
             gate.sessions.end(call.caller.session)
+            parts.lists.recheck()
         answer = Answer(status=204).response()
         answer.del_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
         return answer

@@ -40,7 +40,7 @@ def operations(parts: Parts) -> list[Operation]:
     sessions, subscriptions, retained = Polled(all_sessions), Polled(all_subscriptions), Polled(all_retained)
     of_sessions: Listing[Session] = Listing(
         rows=sessions,
-        shown=lambda caller, row: row if caller.viewer or _own(caller, row.user) else None,
+        shown=lambda caller, row: row if caller.viewer or caller.owns(row.user) else None,
         filters={
             "client": lambda row: row.client,
             "user": lambda row: row.user,
@@ -77,7 +77,7 @@ def operations(parts: Parts) -> list[Operation]:
         row = sessions.get(id)
         if row is None or of_sessions.shown(call.caller, row) is None:
             raise unknown(what)
-        if not _own(call.caller, row.user):
+        if not call.caller.owns(row.user):
             writing.administers(call.caller)
         there = (await service.ask("subscriptions", None, wire.SubscriptionsReply)).subscriptions
         found = next((each.id for each in there if each.kind == "mqtt" and each.client == id), None)
@@ -95,7 +95,7 @@ def operations(parts: Parts) -> list[Operation]:
         row = subscriptions.get(id)
         if row is None or shown_subscription(call.caller, row) is None:
             raise unknown(what)
-        if not _own(call.caller, row.user) and not _all(call.caller, "manage", row):
+        if not call.caller.owns(row.user) and not _all(call.caller, "manage", row):
             raise RequestError("console.permission.denied", "this needs the permission `manage` on all its filters")
         if row.kind == "share":
             raise RequestError(
@@ -153,13 +153,9 @@ def operations(parts: Parts) -> list[Operation]:
     ]  # fmt: skip
 
 
-def _own(caller: Caller, user: str | None) -> bool:
-    return user is not None and user == caller.name
-
-
 def shown_subscription(caller: Caller, row: Subscription) -> Subscription | None:
     """Return the row if it is the caller's own, or if the caller may view everything that its filters match."""
-    return row if _own(caller, row.user) or _all(caller, "view", row) else None
+    return row if caller.owns(row.user) or _all(caller, "view", row) else None
 
 
 def _all(caller: Caller, operation: Any, row: Subscription) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 import enmasse
 from enmasse.api.types import Change, ChangeResult, Component, Counters, Fault, Overview, Page, Rates
 from services.console.errors import unknown
+from services.console.hidden import shown_address, shown_faults
 from services.console.listing import Listing
 from services.console.operations import Answer, Answered, Call, Operation
 from services.console.parts import Parts
@@ -45,7 +46,8 @@ def operations(parts: Parts) -> list[Operation]:
     async def overview(call: Call) -> Answer:
         call.parameters()
         caller = call.caller
-        visible = [row for _, row in configuration.addresses if caller.views(row.name)]
+        shown = (shown_address(configuration, caller, row) for _, row in configuration.addresses)
+        visible = [row for row in shown if row is not None]
         phases: dict[str, int] = dict.fromkeys(configuration.phases, 0)
         for row in visible:
             phases[row.phase] += 1
@@ -89,10 +91,14 @@ def operations(parts: Parts) -> list[Operation]:
             for name in (*change.set, *change.remove):
                 if not (call.caller.views(name) and call.caller.may("manage", name)):
                     raise unknown(f"address {name[:200]!r}")
+            for name, entry in change.set.items():
+                writing.may_have(call.caller, name, entry)
         else:
             writing.administers(call.caller)
         change = msgspec.structs.replace(change, check=True)
-        return Answer(await configuration.configure(change, call.caller.title, call.host))
+        result = await configuration.configure(change, call.caller.title, call.host)
+        errors = shown_faults(configuration, call.caller, change.kind, result.errors)
+        return Answer(msgspec.structs.replace(result, errors=errors))
 
     return [
         Operation(

@@ -8,12 +8,15 @@ from typing import Any
 from enmasse.api.types import Change, ChangeResult, Kind
 from services.console.access import Caller
 from services.console.errors import RequestError
+from services.console.hidden import shown_faults
 from services.console.operations import Call
 from services.console.parts import Parts
 from services.console.rows import Rows
 
 SEEN_SECONDS = 5.0
 """For a change to be in force."""
+TARGETS = ("deadletter", "expiry")
+"""Keys that name another address, which gets messages of this one."""
 
 
 async def put(parts: Parts, call: Call, kind: Kind, name: str, entry: dict[str, Any], *, exists: bool) -> str:
@@ -51,12 +54,13 @@ async def _made(parts: Parts, call: Call, change: Change) -> ChangeResult:
     result = await parts.configuration.configure(change, call.caller.title, call.host)
     if result.accepted:
         return result
-    reasons = "; ".join(error.reason for error in result.errors)
+    errors = shown_faults(parts.configuration, call.caller, change.kind, result.errors)
+    reasons = "; ".join(error.reason for error in errors)
     if result.conflict:
         if any(expected is None for expected in change.if_.values()):
-            raise RequestError("console.name.in-use", reasons, result.errors)
-        raise RequestError("console.etag.differs", reasons, result.errors)
-    raise RequestError("console.change.refused", f"nothing was changed: {reasons}", result.errors)
+            raise RequestError("console.name.in-use", reasons, errors)
+        raise RequestError("console.etag.differs", reasons, errors)
+    raise RequestError("console.change.refused", f"nothing was changed: {reasons}", errors)
 
 
 def merged(entry: Any, patch: Any) -> Any:
@@ -70,6 +74,17 @@ def merged(entry: Any, patch: Any) -> Any:
         else:
             found[key] = merged(found.get(key), value)
     return found
+
+
+def may_have(caller: Caller, name: str, entry: Any) -> None:
+    """Raise RequestError if the entry of the address `name` would send messages to where the caller may not send."""
+    for key in TARGETS:
+        target = entry.get(key) if isinstance(entry, dict) else None
+        if isinstance(target, str) and not caller.may("send", target):
+            text = f"{key} of {name!r} needs the permission `send` on {target[:200]!r}"
+            raise RequestError("console.permission.denied", text)
+    if isinstance(entry, dict) and entry.get("mqttDefault") is True:
+        administers(caller)
 
 
 def administers(caller: Caller) -> None:

@@ -6,7 +6,8 @@ when it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from operator import add, sub
 from typing import Final
 
 from services.router.routing.address import RoutedAddress
@@ -22,15 +23,6 @@ MAX_NAMES: Final = 50_000
 """Addresses whose totals are kept; those used longest ago go."""
 Counts = tuple[int, ...]
 _NOTHING: Final = (0,) * 8
-
-
-def counts(record: LinkRecord) -> Counts:
-    """Return the counters of a link, in the order of FROM_SENDERS."""
-    link = record.link
-    return (
-        link.deliveries, link.bytes, record.accepted, record.rejected, record.released, record.modified,
-        record.presettled, record.dropped,
-    )  # fmt: skip
 
 
 class Traffic:
@@ -59,9 +51,14 @@ class Traffic:
             name = self._covering(record.direction, name)
         return None if name.startswith(("$", "_$")) else name
 
-    def look(self, record: LinkRecord) -> Counts:
-        """Add what a link has counted since it was looked at; return its counters."""
-        now = counts(record)
+    def look(self, record: LinkRecord) -> tuple[str | None, Counts]:
+        """Add what a link has counted since it was looked at; return the name of its address, and its counters in the
+        order of FROM_SENDERS."""
+        link = record.link
+        now = (
+            link.deliveries, link.bytes, record.accepted, record.rejected, record.released, record.modified,
+            record.presettled, record.dropped,
+        )  # fmt: skip
         known = self._links.get(record.identity)
         if known is None:
             known = self._links[record.identity] = self.name(record), _NOTHING
@@ -69,8 +66,8 @@ class Traffic:
         if now != before:
             self._links[record.identity] = name, now
             if name is not None:
-                self._add(name, 0 if record.direction == "in" else 8, (a - b for a, b in zip(now, before, strict=True)))
-        return now
+                self._add(name, 0 if record.direction == "in" else 8, list(map(sub, now, before)))
+        return name, now
 
     def link_over(self, record: LinkRecord) -> None:
         """Add the rest of an ended link."""
@@ -83,18 +80,17 @@ class Traffic:
         more = address.relayed - self._relayed.get(address.identity, 0)
         if more and address.key[0] == MOBILE and not address.temporary:
             self._relayed[address.identity] = address.relayed
-            self._add(address.key[2:], 0, (more,))
+            self._add(address.key[2:], 0, [more])
 
     def address_over(self, address: RoutedAddress) -> None:
         """Add the rest of an address that is no longer in use."""
         self.look_at_relayed(address)
         self._relayed.pop(address.identity, None)
 
-    def _add(self, name: str, at: int, more: Iterable[int]) -> None:
+    def _add(self, name: str, at: int, more: list[int]) -> None:
         total = self.totals.pop(name, None) or [0] * 16
         self.totals[name] = total  # the last that was used is the last
-        for n, each in enumerate(more, at):
-            total[n] += each
+        total[at : at + len(more)] = map(add, total[at:], more)
         self.changed.add(name)
         if len(self.totals) > MAX_NAMES:
             del self.totals[next(iter(self.totals))]

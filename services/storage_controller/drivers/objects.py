@@ -10,12 +10,12 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from enmasse.decoding import decode, decode_any
-from enmasse.engines import catalogue
+from enmasse.engines import EMBEDDED, catalogue
 from enmasse.engines.engine import AMQP, DATA, ETC, TMP, Pod
 from enmasse.kubernetes.api import BUDGET, CONFIG_MAP, SERVICE, STATEFUL_SET, Kind, Object
 from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, PART_OF
@@ -58,6 +58,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     identity_secret: str = ""
     """Secret with the brokers' certificate (docs/identity.md, "By certificates"); absent: brokers take all peers."""
     log_level: str = "warning"
+    metrics_addresses: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Addresses with metrics of their own; absent: as many as without this setting. Not for Artemis."""
     termination_grace_period_seconds: int = GRACE
 
 
@@ -143,6 +145,8 @@ def objects(
     settings = content["settings"]
     if template.identity_secret:
         settings = {**settings, "peers": IDENTITY}
+    if template.metrics_addresses is not None and content["engine"] == EMBEDDED:
+        settings = {**settings, "metrics_addresses": template.metrics_addresses}
     made = engine.pod(broker, settings, template.log_level)
     return [
         (CONFIG_MAP, {"metadata": _metadata(place, name, broker), "data": made.files}),

@@ -1,0 +1,56 @@
+"""Texts of the configuration service without the names of addresses that a caller may not view. No sockets."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from enmasse.api.types import Address, Fault
+from services.console.access import Caller
+from services.console.configuration import Configuration
+
+ANOTHER = "another address"
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+_CUT = 60
+"""Characters of a name from which on a text may have only its beginning."""
+
+
+def without_hidden(configuration: Configuration, caller: Caller, text: str) -> str:
+    """Return a text in which ANOTHER stands for each quoted name of an address that the caller may not view."""
+    if caller.viewer or not text:
+        return text
+    return _QUOTED.sub(lambda found: ANOTHER if _is_hidden(configuration, caller, found[0]) else found[0], text)
+
+
+def _is_hidden(configuration: Configuration, caller: Caller, quoted: str) -> bool:
+    try:
+        name = ast.literal_eval(quoted)
+    except (ValueError, SyntaxError):
+        return False
+    if caller.views(name):
+        return False
+    if configuration.addresses.get(name) is not None:
+        return True
+    known = configuration.addresses.keys() if len(name) >= _CUT else []
+    return any(each.startswith(name) for each in known)
+
+
+def shown_address(configuration: Configuration, caller: Caller, row: Address) -> Address | None:
+    """Return the row as the caller may see it; None: not at all."""
+    if not caller.views(row.name):
+        return None
+    message = without_hidden(configuration, caller, row.message)
+    return row if message == row.message else msgspec.structs.replace(row, message=message)
+
+
+def shown_faults(configuration: Configuration, caller: Caller, kind: str, faults: Iterable[Fault]) -> list[Fault]:
+    """Return faults of a change of this kind as the caller may see them: those of other addresses without place."""
+    found = []
+    for fault in faults:
+        if kind == "addresses" and fault.entry is not None and not caller.views(fault.entry):
+            fault = Fault(file=fault.file, reason=f"{ANOTHER}, which you may not view, does not go together with this")
+        found.append(msgspec.structs.replace(fault, reason=without_hidden(configuration, caller, fault.reason)))
+    return found
