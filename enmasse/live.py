@@ -35,7 +35,6 @@ Encoded = Row | msgspec.Raw
 """A row, or the JSON object that it is."""
 _Change = tuple[int, str, str, Encoded | None]
 """Number, kind and id of a row, and the row; None: it is gone. Of events without id."""
-Kinds = Mapping[str[str, Row]]
 
 
 class Rows:

@@ -140,7 +140,7 @@ class Receiver(Link):
         self.queued = 0  # what waits for credit at the peer, as it reports
         self.draining = False
         self.received = 0  # deliveries received, or credit given back
-        self.bytes = 0  # of the messages received
+        self.bytes = 0  # of the messages received; those of runs are for `on_run` to add, which may know their sizes
         self.settled = 0  # of those: settled or given back
         self._given = 0  # credit given back
         self.limit = 0  # what our credit lets `received` become; -1 when dead
@@ -237,7 +237,6 @@ class Receiver(Link):
 
     def take_run(self, first: int, payloads: list[bytes]) -> None:
         """Give whole unsettled deliveries with consecutive ids, from `first` on, to `on_run`."""
-        self.bytes += sum(map(len, payloads))
         on_run = self.on_run
         if on_run is not None and self.limit >= 0:
             try:

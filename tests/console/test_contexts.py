@@ -14,7 +14,8 @@ import pytest
 
 from enmasse.testing import Suite, free_offset, free_port, running
 from tests.cli.running import enmasse, on_a_terminal
-from tests.console.test_logins import PASSWORD, allow, user
+from tests.console.test_logins import allow, user
+from tests.console.walking import PASSWORD
 from tests.kit.processes import COMMAND, start, start_service
 from tests.kit.waiting import wait_for
 

@@ -118,7 +118,9 @@ class InLink(LinkRecord):
         """Anycast: forward deliveries that arrived together, at once if there is a single destination. Hot path."""
         out = self.choice.only  # type: ignore[union-attr]  # set as long as the link forwards
         sent = 0
-        if out is not None and out.direct and all(map(SHORTEST.__le__, map(len, payloads))):
+        sizes = list(map(len, payloads))
+        link.bytes += sum(sizes)
+        if out is not None and out.direct and min(sizes) >= SHORTEST:
             strip = self.strip
             payloads = [payload if payload[2] >= PROPERTIES else strip(payload) for payload in payloads]
             sent = out.send_run(payloads, list(zip(repeat(self), range(first, first + len(payloads)))))
