@@ -1,4 +1,4 @@
-# make install | lint | test | test-cluster | test-kubernetes | test-node | soak | demo | bench: each does all its own set-up.
+# make install | lint | test | test-kubernetes | test-node | soak | demo | bench: each does all its own set-up.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,7 @@ WORKERS ?= 6
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words check-advisories
 .PHONY: test clients
 .PHONY: all-tests coverage soak soak-spark demo bench lock images chart-docs event-docs clean
-.PHONY: pictures prepare-kubernetes prepare-node test-cluster test-kubernetes test-node test-images
+.PHONY: pictures prepare-kubernetes prepare-node test-kubernetes test-node test-images
 
 install: $(STAMP) $(COMPILED)
 
@@ -70,10 +70,6 @@ coverage: install
 test-kubernetes: prepare-kubernetes install
 	$(BIN)/python -m tests.kubernetes.binaries
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest tests/kubernetes --numprocesses 2 --durations 10
-
-# A master and two workers of Spark, each with a folder of its own.
-test-cluster: prepare-test install
-	$(BIN)/pytest tests/spark/cluster --durations 3
 
 # A kubelet with containerd and our images, in namespaces of their own: as root.
 test-node: prepare-node install

@@ -50,9 +50,7 @@ APART = (
 NICE = 5
 PROGRAMS = ("qdrouterd", "openssl", "promtool", "prometheus")
 """What tests with the mark `needs` run: not every machine has it, for example because no package does."""
-ON_DEMAND = tuple(
-    Path(__file__).parent / name for name in ("kubernetes", "kubernetes/on_node", "images", "spark/cluster")
-)
+ON_DEMAND = tuple(Path(__file__).parent / name for name in ("kubernetes", "kubernetes/on_node", "images"))
 """Run only if the command names them: what they stand on takes minutes to build, or needs root."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ OWN = ("enmasse", "spark")
 """Distribution and extra whose requirements are packed."""
 LEFT_OUT = frozenset({"pyspark", "py4j"})
 """Spark's own distribution brings these."""
+FOLDERS_LEFT_OUT = frozenset({"__pycache__", "tests", "include"})
+"""Folders of packages with what other interpreters have compiled, tests, and headers of C."""
 REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 
@@ -55,12 +58,12 @@ def files() -> Iterator[tuple[Path, str]]:
     """Yield the files to pack, and the name of each in the archive."""
     root = Path(enmasse.__file__).parent
     for path in sorted(root.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
+        if path.is_file() and FOLDERS_LEFT_OUT.isdisjoint(path.relative_to(root).parts):
             yield path, f"enmasse/{path.relative_to(root)}"
     for package in packages():
         for file in package.files or ():
             path = Path(str(file.locate()))
-            if ".." not in file.parts and "__pycache__" not in file.parts and path.is_file():
+            if ".." not in file.parts and FOLDERS_LEFT_OUT.isdisjoint(file.parts) and path.is_file():
                 yield path, str(file)
 
 
@@ -97,4 +100,4 @@ def archive() -> Path:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    shutil.copyfile(archive(), sys.argv[1])

@@ -134,13 +134,21 @@ def submit_arguments(given: argparse.Namespace) -> str:
         settings = {
             "spark.archives": f"{packed}#{UNPACKED}",
             "spark.executorEnv.PYTHONPATH": f"./{UNPACKED}",
-            "spark.executorEnv.PYSPARK_PYTHON": given.python,
         }
         host = given.driver_host or address_towards(given.master)
         settings |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
     pairs = [f"{name}={value}" for name, value in settings.items()] + given.conf
     words = ["--master", given.master, *(word for pair in pairs for word in ("--conf", pair)), "pyspark-shell"]
     return shlex.join(words)
+
+
+def executors_python(python: str) -> dict[str, str]:
+    """Return the variables of this process with which executors run `python`.
+
+    Spark runs what plans a query on this machine by the same name: it has to be an interpreter with the packages.
+    """
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {"PYSPARK_PYTHON": python, "PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def address_towards(master: str) -> str:
@@ -212,6 +220,8 @@ def outcome(given: argparse.Namespace) -> str:
         with stoppable():
             os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(given)
             os.environ["SPARK_MASTER"] = given.master
+            if not given.master.startswith("local"):
+                os.environ |= executors_python(given.python)
             known = {name: value for name, value in defaults.items() if value}
             run(given.program, given.arguments, given.name, known, jobs.windows_of(given.state))
     except Stopped:

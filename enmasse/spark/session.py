@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from enmasse.spark.datasource import SelectingDataSource
 from enmasse.spark.errors import sentence
 
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Variable of programs that spark-submit has started."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -22,7 +25,7 @@ def session(app: str = "enmasse") -> SparkSession:
 
     An error of an amqp source or sink that ends the program is shown as one sentence. Spark logs warnings of the amqp
     source and errors only, each in one line, unless SPARK_CONF_DIR names a folder with another configuration. Settings
-    that PYSPARK_SUBMIT_ARGS gives with --conf are kept.
+    that spark-submit was given are kept, its master too, and those of --conf in PYSPARK_SUBMIT_ARGS.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -51,7 +54,10 @@ def session(app: str = "enmasse") -> SparkSession:
 
 
 def given() -> set[str]:
-    """Return the names of the settings that PYSPARK_SUBMIT_ARGS gives."""
+    """Return the names of the settings that spark-submit, the starter of the program, or PYSPARK_SUBMIT_ARGS gives."""
+    if SUBMITTED in os.environ:
+        SparkContext._ensure_initialized()
+        return {name for name, _ in SparkConf().getAll()}
     words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     return {word.partition("=")[0] for option, word in itertools.pairwise(words) if option in ("--conf", "-c")}
 

@@ -16,5 +16,4 @@ if __name__ == "__main__":
     data = spark.readStream.format("amqp").options(**options, maxRowsPerTrigger="40").load()
     sink = data.select("message_id", "body").writeStream.format("amqp").option("url", url).option("address", target)
     query = sink.option("checkpointLocation", f"{work}/checkpoint").start()
-    print("running", flush=True)
     query.awaitTermination()

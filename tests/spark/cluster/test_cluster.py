@@ -1,10 +1,13 @@
-"""A standalone cluster: a master and two workers, each a process with a folder of its own, and executors that die."""
+"""A standalone cluster: a master and two workers, each a process with a folder of its own and a Python without
+packages; executors die."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import urllib.request
@@ -24,7 +27,14 @@ from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
 pytestmark = pytest.mark.timeout(LIMIT)
 ROOT = Path(__file__).resolve().parents[3]
-COUNT = 300
+WALLED = ROOT / "tests" / "spark" / "cluster" / "walled"
+PROGRAM = ROOT / "tests" / "spark" / "cluster" / "resending.py"
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+COUNT = 120
+SETTINGS = {
+    "spark.executor.memory": "470m",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
 
 
 class Cluster(NamedTuple):
@@ -57,10 +67,14 @@ def spark_class(name: str, folder: Path, more: dict[str, str], *arguments: str) 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    driver, notes = folder / "driver", folder / "notes"
+    driver, notes, programs = folder / "driver", folder / "notes", folder / "bin"
     driver.mkdir()
+    programs.mkdir()
+    python = programs / PYTHON
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{WALLED}" exec {sys.base_prefix}/bin/{PYTHON} "$@"\n')
+    python.chmod(0o755)
     wall = {  # for the executors, which have the environment of their worker
-        "PYTHONPATH": f"{ROOT / 'tests' / 'spark' / 'cluster' / 'walled'}:{ROOT}",
+        "PATH": f"{programs}:{os.environ['PATH']}",
         "WALLED_OFF": f"{driver}/",
         "WALL_NOTES": str(notes),
     }
@@ -106,32 +120,62 @@ def numbered(start: int) -> list[Message]:
     return [Message(id=f"m{i}", body=f"body {i}", durable=True) for i in range(start, start + COUNT)]
 
 
-def test_executors_without_the_files_read_them_from_the_driver_and_may_die(
+def documented(cluster: Cluster, program: str) -> list[str]:
+    """The commands of docs/spark.md for a spark-submit of one's own, with this master, driver and program."""
+    section = (ROOT / "docs" / "spark.md").read_text().partition("For a `spark-submit` of your own")[2]
+    block = re.search(r"\n\n((?:    .*\n)+)", section)
+    assert block is not None
+    text = block[1].replace("\\\n", "")
+    for words, ours in {
+        "spark://master:7077": cluster.url, "driver.example.com": "127.0.0.1", "python3.11": PYTHON, "job.py": program,
+    }.items():  # fmt: skip
+        assert words in text
+        text = text.replace(words, ours)
+    return [line.strip() for line in text.splitlines()]
+
+
+def test_executors_without_packages_and_files_get_both_from_the_driver_and_may_die(
     cluster: Cluster, broker: Broker, tmp_path: Path
 ) -> None:
+    """A query of `enmasse spark submit`, which is stopped and continued by the documented spark-submit."""
     source, target = broker.queue("readings"), broker.queue_without_duplicates("results")
-    settings = {
-        "spark.executor.memory": "470m",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    }
-    submit = " ".join(f"--conf '{name}={value}'" for name, value in settings.items())
-    environment = {**os.environ, "SPARK_MASTER": cluster.url, "PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"}
-    command = [sys.executable, "-m", "tests.spark.cluster.resending", broker.url, source, target, str(cluster.driver)]
-    broker.send(source, numbered(0))
-    with (tmp_path / "log").open("wb") as log:
-        driver = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    program = [str(PROGRAM), broker.url, source, target, str(cluster.driver)]
+    settings = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
+    venv = Path(sys.executable).parent
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PATH": f"{venv}:{os.environ['PATH']}"}
+    run = partial(subprocess.run, cwd=tmp_path, env=environment)
+    found: Counter[str] = Counter()
+
+    def part(number: int) -> None:
+        """Of the messages, one of the executors dies meanwhile."""
+        broker.send(source, numbered(number * COUNT))
+        found.update(message.id for message in broker.receive(target, 50))
+        wait_for("an executor", partial(executor_of, cluster.workers[number]), DEADLINE).kill()
+        found.update(message.id for message in broker.receive(target, COUNT - 50))
+
     try:
-        found = Counter(message.id for message in broker.receive(target, COUNT))
-        for n, worker in enumerate(cluster.workers, 1):
-            broker.send(source, numbered(n * COUNT))
-            found += Counter(message.id for message in broker.receive(target, 50))
-            wait_for("an executor", partial(executor_of, worker), DEADLINE).kill()
-            found += Counter(message.id for message in broker.receive(target, COUNT - 50))
+        run(["enmasse", "spark", "submit", "--master", cluster.url, *settings, *program], check=True)
+        part(0)
+    finally:
+        run(["enmasse", "spark", "stop", PROGRAM.stem])
+    assert f"open {cluster.driver}/spool/id" in cluster.notes.read_text().splitlines(), "executors looked for the files"
+
+    *before, submit = documented(cluster, shlex.join(program))
+    run(["bash", "-euc", "\n".join(before)], check=True)
+    submit = submit.replace("spark-submit", shlex.join(["exec", "spark-submit", *settings]), 1)
+    with (tmp_path / "log").open("wb") as log:
+        driver = subprocess.Popen(
+            ["bash", "-c", submit], cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        part(1)
         assert driver.poll() is None
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(driver.pid, 9)
         driver.wait()
-    assert set(found) == {f"m{i}" for i in range(3 * COUNT)} and max(found.values()) == 1
-    assert f"open {cluster.driver}/spool/id" in cluster.notes.read_text().splitlines(), "executors looked for the files"
-    assert f"{cluster.driver}/spool/0" not in cluster.notes.read_text(), "and for no segment"
+    assert set(found) == {f"m{i}" for i in range(2 * COUNT)} and max(found.values()) == 1
+    notes = cluster.notes.read_text().splitlines()
+    assert not any(line.endswith(f"{cluster.driver}/spool/0") for line in notes), "executors looked for a segment"
+    imported = [line for line in notes if not line.startswith(f"open {cluster.driver}")]
+    assert imported and all("/enmasse-site/" in line for line in imported), "what executors run came with the archive"
