@@ -74,6 +74,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
         .option("address", args.address)
         .option("subscription", args.subscription)
         .option("spool", str(work / "spool"))
+        .options(**flight(spark, args.flight_port))
     )
     results = windows(readings(source.load()), args.window, args.watermark)
     return (
@@ -86,10 +87,11 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     )
 
 
-def flight(spark: SparkSession) -> dict[str, str]:
+def flight(spark: SparkSession, port: str = "") -> dict[str, str]:
     """Return the source's options with which executors on other machines read the spool; none on this machine."""
-    here = spark.sparkContext.master.startswith("local")
-    return {} if here else {"flightHost": spark.conf.get("spark.driver.host")}
+    if spark.sparkContext.master.startswith("local"):
+        return {}
+    return {"flightHost": spark.conf.get("spark.driver.host"), **({"flightPort": port} if port else {})}
 
 
 def start_file(
@@ -191,6 +193,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--window", default="1 day")
     parser.add_argument("--watermark", default="1 hour")
     parser.add_argument("--work", help="folder for spool and checkpoint; required without FILE")
+    parser.add_argument("--flight-port", default="", help="where executors elsewhere read the spool (default: any)")
     parser.add_argument("file", metavar="FILE", nargs="?", help="a pipeline's file, instead of all options")
     found = parser.parse_args(given)
     if (found.file is None) == (found.work is None):
@@ -207,6 +210,9 @@ def main() -> None:
         sections = pipeline_file.load(Path(given.file)) if given.file else None
     except pipeline_file.PipelineFileError as error:
         sys.exit("\n".join(map(str, error.problems)))
+    work = given.work if sections is None else sections["source"]["work"]
+    # Before there are executors: those in pods mount it.
+    (Path(work).absolute() / "checkpoint").mkdir(parents=True, exist_ok=True)
     spark = session("enmasse-telemetry")
     query = start(spark, given) if sections is None else start_file(spark, sections)
     print("pipeline running", flush=True)  # noqa: T201 - for the program that started this one

@@ -30,11 +30,14 @@ class Reply(NamedTuple):
 class Client:
     """Requests over one connection, with these headers."""
 
-    def __init__(self, at: Suite | int, **headers: str) -> None:
-        """`at`: a suite, or the port of a console."""
-        self.port = at if isinstance(at, int) else 8080 + at.offset
+    def __init__(self, at: Suite | int | http.client.HTTPConnection, **headers: str) -> None:
+        """`at`: a suite, the port of a console, or the connection to use."""
+        if not isinstance(at, http.client.HTTPConnection):
+            port = at if isinstance(at, int) else 8080 + at.offset
+            at = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self.port = at.port
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        self._connection = at
 
     def __enter__(self) -> Self:
         return self
@@ -58,6 +61,14 @@ class Client:
         text = answer.read().decode()
         is_json = "json" in (answer.getheader("Content-Type") or "")
         return Reply(answer.status, json.loads(text) if is_json else text, answer.headers)
+
+    def log_in(self, user: str, password: str) -> Reply:
+        """Log in, and send what that gave with all later requests."""
+        reply = self("POST", "login", {"user": user, "password": password})
+        if reply.status == 200:
+            self.headers["Cookie"] = reply.headers["Set-Cookie"].partition(";")[0]
+            self.headers["X-CSRF-Token"] = reply.body["csrf"]
+        return reply
 
     def items(self, path: str) -> list[dict[str, Any]]:
         """Return the items of a list. Where the console answers that a service is not reached, ask again."""

@@ -64,10 +64,8 @@ def log_in(suite: Suite) -> Iterator[Any]:
     def made(name: str) -> Client:
         client = Client(suite)
         clients.append(client)
-        reply = client("POST", "login", {"user": name, "password": PASSWORD})
+        reply = client.log_in(name, PASSWORD)
         assert reply.status == 200, reply
-        client.headers["Cookie"] = reply.headers["Set-Cookie"].partition(";")[0]
-        client.headers["X-CSRF-Token"] = reply.body["csrf"]
         return client
 
     yield made

@@ -20,6 +20,8 @@ from typing import Any
 from enmasse.aio.client import connect
 from enmasse.amqp.errors import AmqpError
 
+TRIES = 30
+
 
 def listens(address: str, port: int) -> bool:
     try:
@@ -30,15 +32,23 @@ def listens(address: str, port: int) -> bool:
 
 
 async def answers(address: str, port: int, context: ssl.SSLContext | None) -> bool:
-    """Return whether a connection can be opened and used: with a certificate by EXTERNAL, else as anonymous."""
-    try:
-        client = connect(host=address, port=port, ssl=context, external=context is not None, timeout=30)
-        async with client as c:
-            with contextlib.suppress(AmqpError):
-                await c.receiver(None, dynamic=True, timeout=30)
-            return c.error is None
-    except (AmqpError, OSError):
-        return False
+    """Return whether a connection can be opened and used: with a certificate by EXTERNAL, else as anonymous.
+
+    A Service connects a client to a process that stands by as well as to the one that leads and listens
+    (docs/contracts.md): then it tries again.
+    """
+    for _ in range(TRIES):
+        try:
+            client = connect(host=address, port=port, ssl=context, external=context is not None, timeout=30)
+            async with client as c:
+                with contextlib.suppress(AmqpError):
+                    await c.receiver(None, dynamic=True, timeout=30)
+                return c.error is None
+        except ConnectionRefusedError:
+            continue
+        except (AmqpError, OSError):
+            return False
+    return False
 
 
 def trusting_all(folder: Path | None = None) -> ssl.SSLContext:

@@ -19,6 +19,7 @@ import yaml
 from enmasse.identity.process_certificates import Certificate, CertifiedPeers, peer_of
 from enmasse.identity.roles import Peer, Role
 from enmasse.settings import ServiceSettings
+from enmasse.spark import pods as spark_pods
 from services.authserv.app import AuthservSettings
 from services.configserv.service import ConfigservSettings
 from services.console.settings import ConsoleSettings
@@ -27,7 +28,9 @@ from services.mqtt_lwt.service import LastWillSettings
 from services.ragent.agent import RouterAgentSettings
 from services.router.config import RouterSettings
 from services.storage_controller.controller import ControllerSettings
-from services.storage_controller.drivers.objects import read_templates
+from services.storage_controller.drivers import Manifest
+from services.storage_controller.drivers.objects import Place, read_templates
+from services.storage_controller.drivers.objects import objects as objects_of_broker
 from services.subserv.app import SubservSettings
 from tests.certificates import Authority
 from tests.kubernetes.binaries import binary
@@ -104,10 +107,20 @@ DISPATCH: dict[str, Any] = {
     "tls": {"existingSecret": "ours"},
     "openshift": "true",
 }
+SPARK: dict[str, Any] = {
+    "sparkPipeline": {
+        "enabled": True,
+        "accessMode": "ReadWriteMany",
+        "executors": {"replicas": 3, "nodeSelector": {"a": "b"}, "podLabels": {"x": "y"}, "podAnnotations": {"x": "y"}},
+    },
+    "image": {"pullSecrets": ["registry"]},
+}
+"""With executors as pods."""
 VALUES = {
     "defaults": {},
     "everything": EVERYTHING,
     "anonymous": ANONYMOUS,
+    "executors": SPARK,
     "brokers by hand": BY_HAND,
     "other engines": DISPATCH,
 }
@@ -135,6 +148,41 @@ def pods(found: list[Object]) -> dict[str, Object]:
         elif each["kind"] == "Pod":
             made["test"] = each
     return made
+
+
+def executor(found: list[Object]) -> Object | None:
+    """The template of the pods of executors, if there is one."""
+    text = objects(found, "ConfigMap").get("enmasse-spark-pipeline", {"data": {}})["data"].get("executor.yaml")
+    return None if text is None else dict(yaml.safe_load(text))
+
+
+def broker(found: list[Object], values: Object) -> Object | None:
+    """A broker's pod as the storage controller makes it of its settings; None without one."""
+    controller = objects(found, "ConfigMap").get("enmasse-storage-controller")
+    if controller is None:
+        return None
+    template = json.loads(controller["data"]["templates.json"])["default"]
+    settings = {"persisted": True, "global_max_size": 1, "capacity": 0, "settings": {}}
+    content = {"engine": values.get("broker", {}).get("engine", "embedded"), "settings": settings, "template": template}
+    place = Place(
+        "enmasse", "messaging", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "o", "uid": "u"}}
+    )
+    made = objects_of_broker(place, "b", Manifest("f", "data-b-0", content), None)
+    return dict(next(body for kind, body in made if kind.name == "StatefulSet")["spec"]["template"])
+
+
+def all_pods(found: list[Object], values: Object) -> dict[str, Object]:
+    """Component → pod: those of the chart, of the storage controller and of the Spark driver."""
+    others = {"broker": broker(found, values), "spark-executor": executor(found)}
+    return {**pods(found), **{name: pod for name, pod in others.items() if pod is not None}}
+
+
+def ports(pod: Object) -> dict[str, int]:
+    """Name → number. Spark adds the one port of its executors."""
+    own = [port for container in pod["spec"]["containers"] for port in container.get("ports", [])]
+    if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "spark-executor":
+        own = [{"name": "blockmanager", "containerPort": 7079}]
+    return {port["name"]: port["containerPort"] for port in own}
 
 
 @pytest.fixture(scope="module")
@@ -275,6 +323,11 @@ def test_pods_have_the_certificate_of_their_component(cluster: Cluster) -> None:
         identities = {name for name in secrets if "identity" in name}
         own = {"test": "enmasse-operator-identity"}.get(component, f"enmasse-{component}-identity")
         assert identities == (set() if component in ("redis", "spark-pipeline") else {own}), component
+    executors = executor(rendered(cluster, SPARK))
+    assert executors is not None
+    assert [each.get("secret") for each in executors["spec"]["volumes"] if "secret" in each] == [
+        {"secretName": "enmasse-spark-pipeline"}
+    ]
     without = rendered(cluster, {"identity": {"enabled": False}})
     assert "identity" not in json.dumps([each for each in without if each["kind"] != "ConfigMap"])
 
@@ -320,16 +373,19 @@ def test_redis_wants_a_password_that_its_clients_have(cluster: Cluster) -> None:
 @values
 def test_pods_are_restricted(cluster: Cluster, values: Object) -> None:
     """What the `restricted` standard does not ask for, too: a read-only root, no token without need, any uid."""
-    for component, pod in pods(rendered(cluster, values)).items():
+    found = rendered(cluster, values)
+    with_token = ("configserv", "storage-controller", *(("spark-pipeline",) if values is SPARK else ()))
+    for component, pod in all_pods(found, values).items():
         spec = pod["spec"]
-        assert spec["automountServiceAccountToken"] is (component in ("configserv", "storage-controller"))
+        assert spec["automountServiceAccountToken"] is (component in with_token)
         assert "runAsUser" not in spec["securityContext"] or component == "redis"
         assert ("fsGroup" in spec["securityContext"]) is (values is not DISPATCH)  # left to OpenShift
         for container in spec["containers"] + spec.get("initContainers", []):
             assert container["securityContext"]["readOnlyRootFilesystem"] is True
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert "runAsUser" not in container["securityContext"]
-            assert set(container["resources"]) >= {"requests", "limits"}
+            if component not in ("broker", "spark-executor"):  # by the flavor; by Spark
+                assert set(container["resources"]) >= {"requests", "limits"}
 
 
 def matches(selector: Object, labels: dict[str, str]) -> bool:
@@ -344,17 +400,12 @@ def matches(selector: Object, labels: dict[str, str]) -> bool:
 @values
 def test_network_policies_name_pods_and_ports_that_there_are(cluster: Cluster, values: Object) -> None:
     found = rendered(cluster, values)
-    made = pods(found)
+    made = all_pods(found, values)
     labels = {component: pod["metadata"]["labels"] for component, pod in made.items()}
-    ports = {
-        component: {
-            port["containerPort"] for container in pod["spec"]["containers"] for port in container.get("ports", [])
-        }
-        for component, pod in made.items()
-    }
+    numbers_of = {component: set(ports(pod).values()) for component, pod in made.items()}
     own = {f"app.kubernetes.io/{key}": value for key, value in (("part-of", "enmasse"), ("instance", "enmasse"))}
-    labels["broker"] = {**own, "app.kubernetes.io/component": "broker"}
-    ports["broker"] = {5672, 8080}
+    labels.setdefault("broker", {**own, "app.kubernetes.io/component": "broker"})  # one made by hand
+    numbers_of.setdefault("broker", {5672})
     for component, of in labels.items():
         assert of["app.kubernetes.io/component"] == component
 
@@ -368,7 +419,7 @@ def test_network_policies_name_pods_and_ports_that_there_are(cluster: Cluster, v
         assert targets, name
         for rule in spec.get("ingress", []):
             numbers = {port["port"] for port in rule["ports"]}
-            assert all(numbers <= ports[target] for target in targets), name
+            assert all(numbers <= numbers_of[target] for target in targets), name
             for peer in rule["from"]:
                 sources = [each for each in labels if "matchLabels" in peer.get("podSelector", {})
                            and matches(peer["podSelector"], labels[each])]  # fmt: skip
@@ -383,6 +434,67 @@ def test_network_policies_name_pods_and_ports_that_there_are(cluster: Cluster, v
     assert inside == outside, "what one end may open the other accepts"
     assert ("router", "ragent", 5672) in inside
     assert ("subserv", "redis", 6379) in inside or values in (BY_HAND, DISPATCH)
+    assert (("spark-executor", "spark-pipeline", 7080) in inside) is (values is SPARK)
+
+
+@values
+def test_metrics_are_read_where_pods_have_them(cluster: Cluster, values: Object) -> None:
+    """The PodMonitor, and the policy that lets Prometheus in, select each pod with a port `health`, and no others."""
+    monitored = {**values, "monitoring": {"enabled": True}}
+    monitored["networkPolicy"] = {**values.get("networkPolicy", {}), "metrics": [{"podSelector": {}}]}
+    found = rendered(cluster, monitored)
+    monitor = objects(found, "PodMonitor")["enmasse"]["spec"]
+    policy = objects(found, "NetworkPolicy")["enmasse-metrics"]["spec"]
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    for component, pod in all_pods(found, values).items():
+        labels, has = pod["metadata"]["labels"], endpoint["port"] in ports(pod)
+        assert matches(monitor["selector"], labels) is has, component
+        assert matches(policy["podSelector"], labels) is has, component
+        assert not has or ports(pod)["health"] == policy["ingress"][0]["ports"][0]["port"]
+
+
+def test_executors_are_described_to_spark(cluster: Cluster) -> None:
+    found = rendered(cluster, SPARK)
+    config = dict(
+        line.split(" ", 1)
+        for line in objects(found, "ConfigMap")["enmasse-spark-pipeline"]["data"]["spark.conf"].splitlines()
+    )
+    driver = pods(found)["spark-pipeline"]["spec"]
+    (container,) = driver["containers"]
+    assert (config["spark.executor.instances"], config["spark.kubernetes.container.image"]) == ("3", container["image"])
+    assert config["spark.authenticate"] == config["spark.network.crypto.enabled"] == "true"
+    assert (config["spark.driver.port"], config["spark.blockManager.port"]) == ("7078", "7079")
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    for name in ("spark.authenticate.secret.file", "spark.kubernetes.executor.podTemplateFile"):
+        assert str(Path(config[name]).parent) in mounts
+    assert f"--flight-port={ports(pods(found)['spark-pipeline'])['spool']}" in container["args"]
+    variables = {each["name"]: each.get("value", "") for each in container["env"]}
+    assert f"--master {variables['SPARK_MASTER']} " in variables["PYSPARK_SUBMIT_ARGS"]
+    made = executor(found)
+    assert made is not None
+    labels = dict(pair.split("=") for pair in variables[spark_pods.EXECUTORS].split(","))
+    assert labels.items() <= made["metadata"]["labels"].items()
+    (theirs,) = made["spec"]["containers"]
+    assert [each["subPath"] for each in theirs["volumeMounts"] if each["name"] == "state"] == ["pipeline/checkpoint"]
+    assert "affinity" in made["spec"] and "podAffinity" not in made["spec"]["affinity"]
+    once = {**SPARK, "sparkPipeline": {**SPARK["sparkPipeline"], "accessMode": "ReadWriteOnce"}}
+    beside = executor(rendered(cluster, once))
+    assert beside is not None
+    assert list(beside["spec"]["affinity"]) == ["podAffinity"], "on the driver's node, which has the volume"
+
+
+def test_an_executor_has_the_command_that_its_environment_describes() -> None:
+    environment = {
+        "JAVA_HOME": "/java", "SPARK_HOME": "/spark", "SPARK_EXECUTOR_MEMORY": "512m", "SPARK_JAVA_OPT_10": "-Dlast",
+        "SPARK_JAVA_OPT_2": "-Dmiddle", "SPARK_JAVA_OPT_0": "-Dfirst",
+        **{name: name.lower() for name in spark_pods.ARGUMENTS.values()},
+    }  # fmt: skip
+    command = spark_pods.executor(environment)
+    assert command[2:7] == ["-Dfirst", "-Dmiddle", "-Dlast", "-Xms512m", "-Xmx512m"]
+    assert command[command.index("--hostname") + 1] == "spark_executor_pod_ip"
+    del environment["SPARK_DRIVER_URL"]
+    with pytest.raises(KeyError, match="SPARK_DRIVER_URL"):
+        spark_pods.executor(environment)
 
 
 @values
@@ -453,6 +565,9 @@ def test_only_ports_with_tls_lead_outside(cluster: Cluster, values: Object) -> N
         ({"users": {"enabled": True}, "router": {"engine": "qdrouterd", "image": "i"}}, "/router/engine"),
         ({"users": {"enabled": True}, "sparkPipeline": {"enabled": True}}, "/sparkPipeline/enabled"),
         ({"identity": {"issuer": {"kind": "Secret"}}}, "/identity/issuer/kind"),
+        ({"sparkPipeline": {"executors": {"replicas": -1}}}, "/sparkPipeline/executors/replicas"),
+        ({"sparkPipeline": {"executors": {"memory": "1Gi"}}}, "/sparkPipeline/executors/memory"),
+        ({"sparkPipeline": {"accessMode": "ReadOnlyMany"}}, "/sparkPipeline/accessMode"),
     ],
 )
 def test_the_schema_refuses(cluster: Cluster, wrong: Object, field: str) -> None:

@@ -268,6 +268,13 @@ spec:
     {{- end }}
 {{- end }}
 
+{{/* Components whose pods have no port `health`, as a list in JSON. */}}
+{{- define "enmasse.withoutMetrics" -}}
+{{- $without := list "redis" "spark-executor" "spark-pipeline" "test" -}}
+{{- if eq .Values.broker.engine "artemis" }}{{ $without = append $without "broker" }}{{ end -}}
+{{- toJson $without -}}
+{{- end }}
+
 {{/* The settings that every service has. Arguments: root, component. */}}
 {{- define "enmasse.common" -}}
 {{- $settings := dict "name" .component "health" "0.0.0.0:8080" "log_level" .root.Values.logLevel }}

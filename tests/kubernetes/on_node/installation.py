@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ PROCESSES = {
     "artemis": "org.apache.activemq.artemis.cli.Artemis",
     "qdrouterd": f"{dispatch.PLACE}/{dispatch.PROGRAM}",
     "spark-pipeline": "enmasse.spark.pipeline",
+    "spark-executor": "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
 }
 """What runs in a Pod, where it is not `services.COMPONENT`."""
 
@@ -185,21 +187,26 @@ class Installation:
     def kill(self, component: str, program: str = "") -> None:
         """SIGKILL to the process in each of its Pods; the kubelet starts it again. Returns when that is ready."""
         before = self._restarts(component)
-        for pid in _processes(PROCESSES.get(program or component, f"services.{component.replace('-', '_')}")):
-            os.kill(pid, signal.SIGKILL)
+        self.kill_processes(program or component)
         wait_for(f"{component} was started again", lambda: self._restarts(component) > before, PATIENCE)
         self.wait_ready(component)
+
+    def kill_processes(self, program: str) -> None:
+        """SIGKILL to each process of a component or program."""
+        for pid in _processes(PROCESSES.get(program, f"services.{program.replace('-', '_')}")):
+            os.kill(pid, signal.SIGKILL)
 
     def _restarts(self, component: str) -> int:
         states = (one for pod in self.pods(component) for one in pod["status"].get("containerStatuses", ()))
         return sum(one["restartCount"] for one in states)
 
-    def explain(self) -> str:
-        """Pods, what the cluster says of them, and the end of what they say themselves."""
+    def explain(self, *components: str) -> str:
+        """Pods, what the cluster says of them, and the end of what those say themselves that are not ready, or of these
+        components."""
         told = [self.kubectl("get", "pods", "--output=wide"), self.kubectl("get", "events", "--sort-by=.lastTimestamp")]
         for pod in self.node.get("pods", namespace=self.namespace):
-            if not is_ready(pod):
-                name = pod["metadata"]["name"]
+            name, labels = pod["metadata"]["name"], pod["metadata"]["labels"]
+            if not is_ready(pod) or labels.get("app.kubernetes.io/component") in components:
                 with contextlib.suppress(Refused):
                     told.append(f"{name}:\n{self.kubectl('logs', name, '--all-containers', '--tail=15')}")
         return "\n".join(told)
@@ -279,25 +286,39 @@ class Installation:
         subprocess.run(["mount", "--bind", str(names), "/etc/hosts"], check=True)
 
     def open_door(self) -> None:
-        """As an OpenShift router does it for Routes with pass-through: TLS is forwarded by the host name in it."""
-        program = "/usr/sbin/haproxy"
-        backends, rules = [], []
+        """As routers of OpenShift and controllers of Ingresses do it for Routes and Ingresses with pass-through: TLS is
+        forwarded by the host name in it. All names of these lead to the door."""
+        backends, rules, hosts = [], [], []
+        for host, service, wanted in (*self._routes(), *self._ingresses()):
+            spec = self.node.get("service", service, namespace=self.namespace)["spec"]
+            port = next(one["port"] for one in spec["ports"] if one["name"] == wanted)
+            rules.append(f" use_backend {host} if {{ req_ssl_sni -i {host} }}")
+            backends.append(f"backend {host}\n server one {spec['clusterIP']}:{port}")
+            hosts.append(host)
+        if self.proxy is None:
+            limits = "defaults\n mode tcp\n timeout connect 10s\n timeout client 5m\n timeout server 5m"
+            hello = " tcp-request inspect-delay 5s\n tcp-request content accept if { req_ssl_hello_type 1 }"
+            door = "\n".join([f"frontend door\n bind *:{self.proxy_port}", hello, *rules])
+            file = self.node.folder / "haproxy.cfg"
+            file.write_text("\n".join([limits, door, *backends]) + "\n")
+            self.proxy = Server("haproxy", ["/usr/sbin/haproxy", "-db", "-f", str(file)], self.node.folder)
+            self.proxy.start()
+        self.resolve("127.0.0.1", *hosts)
+
+    def _routes(self) -> Iterator[tuple[str, str, str]]:
+        """Host, Service and port of each Route."""
         for route in self.node.get("routes.route.openshift.io", namespace=self.namespace):
             spec = route["spec"]
             assert spec["tls"]["termination"] == "passthrough"
-            service = self.node.get("service", spec["to"]["name"], namespace=self.namespace)["spec"]
-            port = next(one["port"] for one in service["ports"] if one["name"] == spec["port"]["targetPort"])
-            name = route["metadata"]["name"]
-            rules.append(f" use_backend {name} if {{ req_ssl_sni -i {spec['host']} }}")
-            backends.append(f"backend {name}\n server one {service['clusterIP']}:{port}")
-        limits = "defaults\n mode tcp\n timeout connect 10s\n timeout client 5m\n timeout server 5m"
-        hello = " tcp-request inspect-delay 5s\n tcp-request content accept if { req_ssl_hello_type 1 }"
-        door = "\n".join([f"frontend door\n bind *:{self.proxy_port}", hello, *rules])
-        file = self.node.folder / "haproxy.cfg"
-        file.write_text("\n".join([limits, door, *backends]) + "\n")
-        self.proxy = Server("haproxy", [program, "-db", "-f", str(file)], self.node.folder)
-        self.proxy.start()
-        self.resolve("127.0.0.1", *HOSTS.values())
+            yield spec["host"], spec["to"]["name"], spec["port"]["targetPort"]
+
+    def _ingresses(self) -> Iterator[tuple[str, str, str]]:
+        """Host, Service and port of each Ingress."""
+        for ingress in self.node.get("ingresses", namespace=self.namespace):
+            assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/ssl-passthrough"] == "true"
+            (rule,) = ingress["spec"]["rules"]
+            backend = rule["http"]["paths"][0]["backend"]["service"]
+            yield rule["host"], backend["name"], backend["port"]["name"]
 
     def close(self) -> None:
         if self.proxy is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.kit.running import asyncio_test
 from tests.kubernetes.node import Node
 from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, Device, Installation, Listener, documented
 from tests.kubernetes.on_node.load import Load, check_from_outside, check_program
-from tests.kubernetes.on_node.sockets import listening
+from tests.kubernetes.on_node.sockets import listening, processes
 from tests.kubernetes.stranger import answers, listens, shown_at, trusting_all
 
 pytestmark = pytest.mark.timeout(3600)
@@ -186,21 +187,31 @@ def test_every_service_is_restarted_under_load(installed: Installation) -> None:
     listener.stop()
 
 
-def test_a_spark_driver_loses_and_repeats_nothing(installed: Installation) -> None:
-    """Telemetry over MQTT, windows out of it; the driver is killed, and its pod replaced."""
+def test_spark_in_one_pod_and_in_pods_of_its_own_loses_and_repeats_nothing(installed: Installation) -> None:
+    """Telemetry over MQTT, windows out of it: first by the driver's pod alone, which is killed; then by an executor's
+    pod, which is killed; so is the driver, whose pod is replaced at last."""
     installed.add(**telemetry.ADDRESSES)
-    installed.values["sparkPipeline"] = {
+    pipeline: dict[str, Any] = {
         "enabled": True,
         "window": telemetry.WINDOW,
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
     }
+    installed.values["sparkPipeline"] = pipeline
     installed.helm("upgrade")
     device = telemetry.Telemetry(installed.address("mqtt-gateway"), 1883)
     device.windows(3)
     _wait_batch(installed, -1)
     [driver] = installed.pods("spark-pipeline")
     assert listening(driver) == set(), "nothing that others reach"
+
+    def executors_instead() -> None:
+        pipeline["executors"] = {"replicas": 1, "cpu": "10m", "memory": "512m", "memoryOverhead": "512m"}
+        installed.helm("upgrade")
+
     for disturb in (
+        partial(installed.kill, "spark-pipeline"),
+        executors_instead,
+        partial(_kill_executor, installed),
         partial(installed.kill, "spark-pipeline"),
         partial(installed.restart, "deployment/enmasse-spark-pipeline"),
     ):
@@ -209,7 +220,34 @@ def test_a_spark_driver_loses_and_repeats_nothing(installed: Installation) -> No
         disturb()
         device.windows(3)
         _wait_batch(installed, before)
+    _check_executor(installed)
     device.check(installed.url, lambda: None)
+
+
+def _kill_executor(installed: Installation) -> None:
+    """The driver makes another one."""
+    before = {pod["metadata"]["uid"] for pod in installed.pods("spark-executor")}
+    assert len(before) == 1
+    installed.kill_processes("spark-executor")
+
+    def another() -> bool:
+        return not before & {pod["metadata"]["uid"] for pod in installed.pods("spark-executor")}
+
+    wait_for("the killed executor's pod is gone", another, PATIENCE)
+    installed.wait_ready("spark-executor", 1)
+
+
+def _check_executor(installed: Installation) -> None:
+    """One: those of the drivers before are gone. It has the state, and no spool; only the pods' own ports are open."""
+    wait_for("one executor", lambda: len(installed.pods("spark-executor")) == 1, PATIENCE)
+    installed.wait_ready("spark-executor", 1)
+    [executor], [driver] = installed.pods("spark-executor"), installed.pods("spark-pipeline")
+    (owner,) = executor["metadata"]["ownerReferences"]
+    assert owner["uid"] == driver["metadata"]["uid"]
+    assert (listening(executor), listening(driver)) == ({7079}, {7078, 7079, 7080})
+    seen = {name.name for each in processes(executor) for name in (each / "root/var/lib/enmasse/pipeline").glob("*")}
+    assert seen == {"checkpoint"}
+    assert not (processes(executor)[0] / "root/var/run/secrets/kubernetes.io").exists()
 
 
 def _batches(installed: Installation) -> int:
@@ -219,4 +257,7 @@ def _batches(installed: Installation) -> int:
 
 
 def _wait_batch(installed: Installation, before: int) -> None:
-    wait_for("Spark has done a batch", lambda: _batches(installed) > before, telemetry.PATIENCE)
+    try:
+        wait_for("Spark has done a batch", lambda: _batches(installed) > before, telemetry.PATIENCE)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}\n{installed.explain('spark-pipeline', 'spark-executor')}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import re
 import ssl
@@ -24,13 +25,15 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED
 from enmasse.testing import wait_for
 from tests.certificates import Authority
+from tests.console.client import Client as ConsoleClient
+from tests.console.client import of
 from tests.images.build import names
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.kubernetes import stranger
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.node import Node
-from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, RELEASE, Installation, is_ready
+from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, RELEASE, ROOT, Installation, documented, is_ready
 from tests.kubernetes.on_node.sockets import listening
 from tests.kubernetes.test_cluster import CONFINED
 
@@ -48,6 +51,8 @@ MQTT = {
     ("mqtt-gateway", 8083): ("websockets", False), ("mqtt-gateway", 8084): ("websockets", True),
 }  # fmt: skip
 """Ports of clients, with their transport, and whether with TLS."""
+CONSOLE = ("console", 8443)
+CONSOLE_HOSTS = {"route": "console.example.com", "ingress": "console.example.net"}
 HEALTH = 8080
 """Of every service: liveness, readiness and metrics by GET, for anybody (docs/kubernetes.md, "Network")."""
 OUTSIDE = "10.77.0.2"
@@ -81,11 +86,17 @@ class Provider(threading.Thread):
 
 @pytest.fixture(scope="module")
 def installed(node: Node) -> Iterator[Installation]:
-    """Exposed by Routes and load balancers, which is for users only. Before there is a user, all pods are ready."""
+    """Exposed by Routes, an Ingress and load balancers, which is for users only, with a console. Before there is a
+    user, all pods are ready."""
     node.define_routes()
     resources = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}}}
-    exposed = {"enabled": True, "hosts": [NAME]}
-    made = Installation(node, users={"enabled": True}, authserv=resources, loadBalancer=exposed)
+    exposed: dict[str, Any] = {
+        "loadBalancer": {"enabled": True, "hosts": [NAME]},
+        "routes": {"enabled": True, "hosts": {**HOSTS, "https": CONSOLE_HOSTS["route"]}},
+        "ingress": {"enabled": True, "hosts": {"https": CONSOLE_HOSTS["ingress"]}},
+    }
+    console = {"enabled": True, **resources}
+    made = Installation(node, users={"enabled": True}, authserv=resources, console=console, **exposed)
     provider = Provider(node, made.namespace)
     provider.start()
     try:
@@ -177,8 +188,12 @@ async def test_users_come_through_load_balancers_over_tls(installed: Installatio
         for each in installed.node.get("services", namespace=installed.namespace)
         if each["spec"]["type"] != "ClusterIP"
     }
-    assert services == {"enmasse-router-external": {5671}, "enmasse-mqtt-gateway-external": {8883, 8084}}
-    for port in (5671, 8883, 8084):
+    assert services == {
+        "enmasse-router-external": {5671},
+        "enmasse-mqtt-gateway-external": {8883, 8084},
+        "enmasse-console-external": {8443},
+    }
+    for port in (5671, 8883, 8084, 8443):
         wait_for(f"{OUTSIDE}:{port} is reached", partial(stranger.listens, OUTSIDE, port), PATIENCE)
     installed.resolve(OUTSIDE, NAME)
     there: dict[str, Any] = {"host": NAME, "port": 5671, "ssl": outside(installed)}
@@ -198,6 +213,97 @@ async def test_users_come_through_routes_over_tls(installed: Installation, passw
     assert not await let_in(installed, USER, "wrong", **there) and not await let_in(installed, None, **there)
     for given_password, code in ((password, 0), ("wrong", 0x86), (None, 0x87)):
         assert mqtt_code(HOSTS["mqtts"], installed.proxy_port, given_password, tls=outside(installed)) == code
+
+
+PEOPLE = {"carol": "view,manage '#'", "dave": "view myqueue"}
+"""Users of the console, with what they are allowed."""
+
+
+@pytest.fixture(scope="module")
+def people(installed: Installation, password: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Password of each of PEOPLE, added to the file in the cluster as docs/kubernetes.md says it."""
+    before = r"kubectl -n messaging get secret enmasse-users -o jsonpath='{.data.users\.json}' | base64 -d"
+    assert f"`{before}`" in (ROOT / "docs" / "kubernetes.md").read_text()
+    add = "; ".join(
+        f"enmasse user add {name} --config . --generate; enmasse user allow {name} {what} --config . >&2"
+        for name, what in PEOPLE.items()
+    )
+    after = documented("Users")[0].splitlines()[-1]
+    assert "create secret" in after
+    folder = tmp_path_factory.mktemp("people")
+    given = installed.shell(f"{before} > users.json\n{add}\n{after} >&2\n", folder).splitlines()
+    many = len(PEOPLE) + 1
+    wait_for("they are known", lambda: all(users_of(each) == many for each in installed.pods("authserv")), PATIENCE)
+    return dict(zip(PEOPLE, given, strict=True))
+
+
+def console(installed: Installation, host: str, port: int) -> ConsoleClient:
+    return ConsoleClient(http.client.HTTPSConnection(host, port, timeout=60, context=outside(installed)))
+
+
+def logged_in(installed: Installation, people: dict[str, str], name: str) -> ConsoleClient:
+    """At the console's Service, by its name."""
+    service = f"{RELEASE}-console"
+    installed.resolve(installed.address("console"), service)
+    client = console(installed, service, 8443)
+    wait_for(f"{name} logs in", lambda: client.log_in(name, people[name]).status == 200, PATIENCE)
+    return client
+
+
+def test_the_console_is_reached_over_tls_from_inside_and_outside(
+    installed: Installation, people: dict[str, str]
+) -> None:
+    """By its Service, a Route, an Ingress and a load balancer: the page for everybody, all else for users."""
+    logged_in(installed, people, "carol")  # from here on it knows the users
+    installed.open_door()
+    doors = dict.fromkeys(CONSOLE_HOSTS.values(), installed.proxy_port)
+    for host, port, address in (
+        *((host, port, "") for host, port in doors.items()),
+        (f"{RELEASE}-console", 8443, installed.address("console")),
+        (NAME, 8443, OUTSIDE),
+    ):
+        if address:
+            installed.resolve(address, host)
+        with console(installed, host, port) as client:
+            page = client.at("GET", "/")
+            assert page.status == 200 and "<!doctype html>" in page.body.lower(), host
+            assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+            assert client("GET", "addresses").status == 401, host
+            logged = client.log_in("carol", people["carol"])
+            assert logged.status == 200 and "Secure" in logged.headers["Set-Cookie"], host
+            assert {each["name"] for each in client.items("addresses")} == set(installed.addresses)
+            origin = f"https://{host}:{port}"
+            assert client("POST", "logout", Origin="https://evil.example").status == 403
+            assert client("POST", "logout", Origin=origin).status == 204, host
+    with console(installed, NAME, 8443) as client:
+        assert client.log_in("carol", f"{people['carol']}x").status == 401
+
+
+def test_an_address_made_with_the_console_becomes_active(installed: Installation, people: dict[str, str]) -> None:
+    """It stands in the ConfigMap, whose other bytes stay, until it is removed with the console."""
+    before = installed.files()["addresses.json"]
+    with logged_in(installed, people, "carol") as client:
+        path = f"addresses/{of('made/here')}"
+        made = client("PUT", path, installed.addresses["myqueue"])
+        assert made.status == 201, made
+        wait_for("the address is active", lambda: client("GET", path).body["phase"] == "Active", PATIENCE)
+        now = json.loads(installed.files()["addresses.json"])
+        assert now == {**json.loads(before), "made/here": installed.addresses["myqueue"]}
+        assert client("DELETE", path, If_Match=client("GET", path).etag).status == 204
+        wait_for("it is gone", lambda: client("GET", path).status == 404, PATIENCE)
+    assert installed.files()["addresses.json"] == before
+
+
+def test_a_user_of_the_console_sees_what_it_may_view_and_nothing_else(
+    installed: Installation, people: dict[str, str]
+) -> None:
+    hidden = set(installed.addresses) - {"myqueue"}
+    with logged_in(installed, people, "dave") as client:
+        assert [each["name"] for each in client.items("addresses")] == ["myqueue"]
+        assert client("PUT", f"addresses/{of('made/here')}", {"type": "anycast"}).status in (403, 404)
+        text = "".join(json.dumps(client("GET", path).body) for path in ("addresses", "overview", "config", "users"))
+        assert not {name for name in (*hidden, "carol", USER) if f'"{name}"' in text}
+    assert "made/here" not in installed.files()["addresses.json"]
 
 
 def test_helm_test_needs_no_user(installed: Installation) -> None:
@@ -233,7 +339,9 @@ def test_without_network_policies_strangers_are_refused_at_every_port(
         if service["spec"]["clusterIP"] != "None":
             for entry in service["spec"]["ports"]:
                 places.setdefault((component, entry["port"]), set()).add(service["spec"]["clusterIP"])
-    assert {place for place in places if place[1] != HEALTH} == INNER | AMQP.keys() | MQTT.keys(), "a port is forgotten"
+    assert {place for place in places if place[1] != HEALTH} == INNER | AMQP.keys() | MQTT.keys() | {CONSOLE}, (
+        "a port is forgotten"
+    )
 
     elsewhere = node.namespace("stranger")
     node.apply(pod("stranger"), namespace=elsewhere)
@@ -258,6 +366,10 @@ def test_without_network_policies_strangers_are_refused_at_every_port(
         for address in places[component, port]:
             context = stranger.trusting_all() if tls else None
             assert mqtt_code(address, port, None, transport=transport, tls=context) == 0x87, port
+    for address in places[CONSOLE]:
+        context = stranger.trusting_all()
+        with ConsoleClient(http.client.HTTPSConnection(address, CONSOLE[1], timeout=60, context=context)) as client:
+            assert client("GET", "addresses").status == 401
     installed.helm("upgrade")
 
 
