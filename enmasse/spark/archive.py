@@ -7,11 +7,14 @@ as the one it was made on: some of the packages have compiled parts.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import re
 import shutil
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -25,6 +28,7 @@ LEFT_OUT = frozenset({"pyspark", "py4j"})
 """Spark's own distribution brings these."""
 FOLDERS_LEFT_OUT = frozenset({"__pycache__", "tests", "include"})
 """Folders of packages with what other interpreters have compiled, tests, and headers of C."""
+KEPT = 86400.0
 REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 
@@ -80,7 +84,7 @@ def digest() -> str:
 
 def write(target: Path) -> None:
     """Write the archive. Raises OSError."""
-    temporary = target.with_name(f".{target.name}.new")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")  # several jobs may write it at a time
     with tarfile.open(temporary, "w:gz", compresslevel=1) as packed:
         for path, name in files():
             packed.add(path, name, recursive=False)
@@ -88,14 +92,21 @@ def write(target: Path) -> None:
 
 
 def archive() -> Path:
-    """Return the archive in the user's cache, made if it is not there yet; those of other versions are removed."""
+    """Return the archive in the user's cache, made if it is not there yet.
+
+    Those of other versions are removed when they have not been asked for in KEPT seconds: jobs may give them to
+    executors meanwhile.
+    """
     folder = cache()
     target = folder / f"spark-executors-{digest()}.tar.gz"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("spark-executors-*.tar.gz"):
-            old.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another job has removed it
+                if time.time() - old.stat().st_mtime > KEPT:
+                    old.unlink()
         write(target)
+    os.utime(target)
     return target
 
 
