@@ -135,6 +135,7 @@ ERRORS = (
     Error("service.redis.missing", "A store in Redis needs the Python package `redis`.", "pip install 'enmasse[redis]'."),
     Error("service.setting.invalid", "A setting of a service is invalid.", "Correct the setting that the message names."),
     Error("spark.archive.failed", "The archive for executors cannot be written.", "Correct the reason, or name another file."),
+    Error("spark.chart.failed", "A chart of a pipeline cannot be drawn.", "Correct the reason that the message states."),
     Error("spark.java.missing", "There is no Java to run Spark.", "Install Java 17 or newer, or set JAVA_HOME."),
     Error("spark.job.failed", "A Spark job has ended with an error.", "Correct the reason that the message states, and start the job again."),
     Error("spark.job.in-use", "A job of this name runs already.", "Stop it, or choose another name with --name."),

@@ -100,6 +100,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse spark run pipeline.toml", "until Ctrl-C"),
         ("enmasse spark submit job.py", "in the background"),
         ("enmasse spark status", ""),
+        ("enmasse spark chart pipeline.toml windows windows.png --device boiler", ""),
     ],
     "backup": [("enmasse backup /backups/monday", "the suite may run")],
     "restore": [

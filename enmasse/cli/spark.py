@@ -204,10 +204,33 @@ def stop(name: str) -> None:
 def archive(file: Path) -> None:
     """Write the archive (.tar.gz) that executors of a cluster need, for a spark-submit of your own (docs/spark.md)."""
     _check()
-    done = subprocess.run([sys.executable, "-m", "enmasse.spark.archive", str(file)], capture_output=True, text=True)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or [_how(done.returncode)]
-        end("spark.archive.failed", f"{file} cannot be written: {last[0]}")
+    if failed := _failed_of("enmasse.spark.archive", str(file)):
+        end("spark.archive.failed", f"{file} cannot be written: {failed}")
+
+
+@command.command("chart")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("what", type=click.Choice(("windows", "lag")))
+@click.argument("picture", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--device", "devices", metavar="NAME", multiple=True,
+              help="A device whose windows are drawn; may be repeated. Default: the first five by name.")  # fmt: skip
+def chart(file: Path, what: str, picture: Path, devices: tuple[str, ...]) -> None:
+    """Draw the windows in the table of a pipeline, or its lag, as PNG. FILE is that of the pipeline.
+
+    It needs the packages of the extra `charts`; the pipeline may run or not.
+    """
+    _check_packages()
+    given = [f"--device={name}" for name in devices]
+    if failed := _failed_of("enmasse.spark.chart", str(file), what, str(picture), *given):
+        end("spark.chart.failed", failed.removeprefix("chart: "))
+
+
+def _failed_of(module: str, *words: str) -> str:
+    """Run a module of Spark's; return the last line of its errors if it fails."""
+    done = subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True)
+    if not done.returncode:
+        return ""
+    return (done.stderr.strip().splitlines()[-1:] or [_how(done.returncode)])[0]
 
 
 def _progress(query: Any) -> tuple[Any, ...]:
@@ -258,11 +281,16 @@ def _started(file: Path, words: tuple[str, ...], options: dict[str, Any], *, bac
             raise
 
 
-def _check() -> None:
-    """End the command if PySpark or Java is missing."""
+def _check_packages() -> None:
+    """End the command if PySpark is missing."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         text = "Spark jobs need the packages of the extra `spark`; install them with: pip install 'enmasse[spark]'"
         end("spark.package.missing", text, COULD_NOT_START)
+
+
+def _check() -> None:
+    """End the command if PySpark or Java is missing."""
+    _check_packages()
     home = os.environ.get("JAVA_HOME")
     if not (os.access(Path(home) / "bin" / "java", os.X_OK) if home else shutil.which("java")):
         text = (

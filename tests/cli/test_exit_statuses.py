@@ -550,6 +550,14 @@ def no_such_job(folder: Path) -> int:
     return sparking(folder, "stop", "other").returncode
 
 
+@case("spark", 1)
+def no_table_to_draw(folder: Path) -> int:
+    (folder / "p.toml").write_text(f'[source]\naddress = "a"\nwork = "{folder}"\n[windows]\naddress = "w"\n')
+    done = sparking(folder, "chart", str(folder / "p.toml"), "windows", str(folder / "p.png"))
+    assert "has no section [table]" in done.stderr and "spark.chart.failed" in done.stderr
+    return done.returncode
+
+
 @case("spark", 2)
 def no_java(folder: Path) -> int:
     (folder / "job.py").touch()

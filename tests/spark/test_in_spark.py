@@ -109,6 +109,21 @@ def test_bodies_become_the_fields_of_a_schema(spark: Any, broker: Broker, tmp_pa
     assert [lag["record"] - lag["behind"] for lag in lags] == [1, 2, 3], "what the batches have taken"
     assert lags[2]["behind"] == 0 and lags[2]["oldestSeconds"] is None and lags[2]["spoolBytes"] > 0
 
+    # The schema changes: the query goes on from its checkpoint, a body of the form before has null in the new field.
+    broker.send("fields", [Message(body=body, durable=True) for body in (bodies[0], '{"device": "d3", "room": "r"}')])
+    data = stream(spark, broker, "fields", tmp_path, bodyFormat="json", schema="room string, device string")
+    changed: list[Any] = []
+
+    def keep(rows: Any, batch: int) -> None:
+        changed.extend(rows.select("offset", "value.device", "value.room", "error").collect())
+
+    query = data.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        wait_for("rows of the new form", lambda: query.exception() is not None or len(changed) == 2, DEADLINE)
+    finally:
+        query.stop()
+    assert [tuple(row) for row in changed] == [(3, "d1", None, None), (4, "d3", "r", None)]
+
 
 def test_rows_of_a_spool_whose_files_are_not_seen_come_from_the_driver(
     spark: Any, broker: Broker, tmp_path: Path
@@ -211,19 +226,20 @@ def test_queries_do_not_collide_and_a_repeated_batch_of_spark_is_stored_once(
     assert bytes(broker.receive(queue, 1)[0].body) == b"last", "the repeated batch left nothing behind it"
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_a_batch_that_is_repeated_with_other_partitions(
-    spark: Any, broker: Broker, tmp_path: Path, together: bool
-) -> None:
-    """Rows of `repeatable` are stored once; without it their ids depend on the partition."""
-    queue = broker.queue(f"divided-{together}")
+@pytest.mark.parametrize("ids", ["of partitions", "repeatable", "of rows"])
+def test_a_batch_that_is_repeated_with_other_partitions(spark: Any, broker: Broker, tmp_path: Path, ids: str) -> None:
+    """Rows of `repeatable` are stored once, without it their ids depend on the partition; rows with ids of their own
+    are stored once also if they have another content."""
+    queue = broker.queue(f"divided {ids}")
     lines, checkpoint = tmp_path / "lines", tmp_path / "checkpoint"
     lines.mkdir()
     for name in "abcd":
-        (lines / name).write_text("one\ntwo\none\n")
-    rows = spark.readStream.schema("value string").text(str(lines)).selectExpr("value as body", "map('k', 'v') as m")
-    rows = rows.withColumnRenamed("m", "application_properties")
-    sink = (repeatable(rows) if together else rows).writeStream.format("amqp").option("url", broker.url)
+        (lines / name).write_text(f"{name}1\n{name}2\n{name}3\n" if ids == "of rows" else "one\ntwo\none\n")
+    body = "concat(value, ' ', uuid())" if ids == "of rows" else "value"
+    columns = [f"{body} as body", "map('k', 'v') as application_properties"]
+    columns += ["value as message_id"] if ids == "of rows" else []
+    rows = spark.readStream.schema("value string").text(str(lines)).selectExpr(*columns)
+    sink = (repeatable(rows) if ids == "repeatable" else rows).writeStream.format("amqp").option("url", broker.url)
     sink = sink.option("address", queue).option("duplicateId", "true").option("checkpointLocation", str(checkpoint))
     size = "spark.sql.files.maxPartitionBytes"
     try:
@@ -236,11 +252,13 @@ def test_a_batch_that_is_repeated_with_other_partitions(
         spark.conf.unset(size)
     stored = broker.depth(queue)
     found = broker.receive(queue, stored)
-    if not together:
-        assert stored > 12, "the gap that `repeatable` closes"
+    bodies = Counter(bytes(message.body).split()[0] for message in found)
+    if ids == "of partitions":
+        assert stored > 12, "the gap that `repeatable` and ids of rows close"
+    elif ids == "repeatable":
+        assert bodies == {b"one": 8, b"two": 4} and len({message.id for message in found}) == 12
     else:
-        assert Counter(bytes(message.body) for message in found) == {b"one": 8, b"two": 4}
-        assert len({message.id for message in found}) == 12
+        assert bodies == Counter(b"%c%d" % (name, n) for name in b"abcd" for n in (1, 2, 3))
 
 
 def test_a_write_sends_rows_to_their_addresses(spark: Any, broker: Broker) -> None:

@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow.dataset as ds
 import pytest
 import skops.io
+from click.testing import CliRunner
 from proton import Message
 from pyspark.ml import Pipeline
 from pyspark.ml.feature import VectorAssembler
@@ -25,6 +26,7 @@ from pyspark.ml.regression import LinearRegression as SparkLinear
 from sklearn.linear_model import LinearRegression
 from vega_datasets import local_data
 
+from enmasse.cli.spark import command
 from enmasse.spark import chart, pipeline, pipeline_file, progress, stages
 from enmasse.spark.delta_table import DeltaTable
 from enmasse.spark.scoring import scored
@@ -196,8 +198,10 @@ def test_the_stages_of_a_file_equal_pandas_and_plain_python(spark: Any, broker: 
         "alerts": len(reference) + 3,  # the readings that came late are far from the mean too
         "commands": len(hot) + 1,
     }
+    chart.draw(file, "lag", tmp_path / "lag.png")
+    drawn = CliRunner().invoke(command, ["chart", str(file), "windows", str(tmp_path / "windows.png"), "--device=sf"])
+    assert drawn.exit_code == 0, drawn.output
     for what in ("windows", "lag"):
-        chart.draw(file, what, tmp_path / f"{what}.png")
         assert (tmp_path / f"{what}.png").read_bytes().startswith(b"\x89PNG")
 
     # Killed, as it were, before it noted its last batch: that one is repeated, and nothing is there twice.

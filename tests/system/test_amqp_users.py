@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,6 +17,9 @@ from enmasse.amqp.message import Message as OurMessage
 from enmasse.amqp.performatives import ACCEPTED, Rejected, SaslInit, encode_performative
 from enmasse.amqp.sasl import ClientMechanism
 from enmasse.amqp.types import Symbol
+from enmasse.spark.receivers import ReceiverError
+from enmasse.spark.segment import read_spool
+from enmasse.spark.source import AmqpStreamReader
 from enmasse.testing import Suite, wait_for
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Plain, Scram, allow, apply, client, deny, entry, proton, send_one
@@ -271,6 +275,44 @@ async def detached(link: Any) -> None:
     """Wait for the end of a link; raises its error."""
     await asyncio.to_thread(wait_for, "the end of a link", lambda: link.closed)
     raise link.error
+
+
+def test_the_source_of_spark_waits_for_a_permission_that_was_taken_away_and_ends_without_it(
+    suite: Suite, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text("pw-a")
+    options = {"url": suite.url, "address": "jobs", "user": "alice", "passwordfile": str(tmp_path / "password")}
+    without = {**USERS, "alice": entry("pw-a", groups=["staff"])}
+
+    def reading(**patience: float) -> AmqpStreamReader:
+        reader = AmqpStreamReader({**options, "spool": str(tmp_path / "spool")})
+        reader.settings["patience"] = patience
+        reader.started().await_address()
+        return reader
+
+    reader = reading()
+    try:
+        bob = proton(suite, "bob", "pw-b")
+        send_one(bob, "jobs", "before")
+        wait_for("the message before", lambda: reader.started().heads() == [1])
+        apply(suite, without)
+        (process,) = reader.started().processes
+        wait_for("the loss of the address", lambda: process.state == "lost" and REFUSED in process.trouble)
+        send_one(bob, "jobs", "meanwhile")
+        apply(suite, USERS)
+        wait_for("the message that was sent meanwhile", lambda: reader.started().heads() == [2])
+    finally:
+        reader.stop()
+    reader = reading(gone=1)
+    try:
+        apply(suite, without)
+        reader.started().processes[0].process.wait(PATIENCE)
+    except ReceiverError:  # it has ended before
+        pass
+    with pytest.raises(ReceiverError, match='the user of the option "user"'):
+        reader.started()
+    reader.stop()
+    assert [record.message[-4:] for record in read_spool(tmp_path / "spool", 0, 2)] == [b"fore", b"hile"]
 
 
 @asyncio_test
