@@ -97,6 +97,7 @@ class Receiver(Link):
     """
 
     __slots__ = (
+        "_asking",
         "_credit_due",
         "_discarded",
         "_expected",
@@ -137,7 +138,8 @@ class Receiver(Link):
         self.on_delivery: OnDelivery = handler.handler.on_delivery  # replace it per link; callers guard it (`failed`)
         self.on_run: OnRun | None = None  # (link, first id, payloads): unsettled ones of format 0 that came together
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
-        self.queued = 0  # what waits for credit at the peer, as it reports
+        self.queued: int | None = None  # messages that wait for credit at the peer, as it has stated last
+        self._asking = False
         self.draining = False
         self.received = 0  # deliveries received, or credit given back
         self.bytes = 0  # of the messages received; those of runs are for `on_run` to add, which may know their sizes
@@ -203,6 +205,12 @@ class Receiver(Link):
         if self.limit >= 0 and not self.detached:
             self.limit += n
             self.want_flow()
+
+    def ask_queued(self) -> None:
+        """Ask the peer for its view of the link: one that knows how many messages wait for credit states that, and
+        `queued` is that number."""
+        self._asking = True
+        self.want_flow()
 
     def drain_credit(self) -> None:
         """Ask for what there is, and the rest of the credit back; `on_drained` follows (at once if there is no
@@ -276,8 +284,9 @@ class Receiver(Link):
 
     def _send_flow(self, drain: bool = False) -> None:
         count, credit = (self.received + self._remote_initial) & U32, max(0, self.limit - self.received)
-        if drain:
-            self.session.send_flow(handle=self.handle, delivery_count=count, link_credit=credit, drain=True)
+        if drain or self._asking:
+            echo, self._asking = self._asking, False
+            self.session.send_flow(handle=self.handle, delivery_count=count, link_credit=credit, drain=drain, echo=echo)
         else:
             self.session.send_credit(self.handle, count, credit)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,7 @@ class Sender(Link):
         "_tag_pack",
         "_tag_size",
         "_window",
+        "available",
         "bytes",
         "drain",
         "output",
@@ -76,6 +77,7 @@ class Sender(Link):
         self._window = window
         self.output = output
         self.drain = False
+        self.available: Callable[[], int | None] | None = None  # messages that wait for credit (2.6.7), if known
         self._sent = 0  # deliveries sent, or credit given back
         self.bytes = 0  # of the messages sent; of large ones with the heads of their frames
         self._done = 0  # of those: settled or given back
@@ -346,12 +348,7 @@ class Sender(Link):
         if self.drain and (nothing_waits or not self.granted):
             self.drained()
 
-    def offer(self, available: int) -> None:
-        """Report to the peer how many messages wait for its credit (2.6.7)."""
-        if self.attached:
-            self._send_flow(available=available)
-
-    def _send_flow(self, drain: bool = False, available: int = 0) -> None:
+    def _send_flow(self, drain: bool = False, available: int | None = None) -> None:
         self.session.send_flow(
             handle=self.handle,
             delivery_count=self._sent & U32,
@@ -377,7 +374,7 @@ class Sender(Link):
         if not self.attach_sent:
             return  # accept() calls on_flow
         if flow.echo:
-            self._send_flow()
+            self._send_flow(available=None if self.available is None else self.available())
         if not self.detached:
             self._handler.on_flow(self)
 

@@ -24,12 +24,16 @@ HOST = "127.0.0.1"
 class Exporter:
     """Server of the metrics of one source, from its construction on until `close`."""
 
-    def __init__(self, port: int, folder: Path, receivers: Receivers, processed: Callable[[], Sequence[int]]) -> None:
-        """processed: gives one past the last record of each partition that Spark has processed. Raises OSError if the
-        port cannot be listened on."""
+    def __init__(
+        self, port: int, name: str, folder: Path, receivers: Receivers, processed: Callable[[], Sequence[int]]
+    ) -> None:
+        """name: of the spool. processed: gives one past the last record of each partition that Spark has processed.
+
+        Raises OSError if the port cannot be listened on.
+        """
         from prometheus_client import CollectorRegistry, start_http_server
 
-        self._folder, self._receivers, self._processed = folder, receivers, processed
+        self._name, self._folder, self._receivers, self._processed = name, folder, receivers, processed
         registry = CollectorRegistry()
         registry.register(self)
         self._server, self._thread = start_http_server(port, HOST, registry)
@@ -43,7 +47,7 @@ class Exporter:
     def collect(self) -> Iterator[Metric]:
         """Yield the families. Called by prometheus-client, in a thread for each request."""
         processed, heads = self._processed(), self._receivers.heads()
-        labels = [{"spool": str(self._folder), "partition": str(n)} for n in range(len(heads))]
+        labels = [{"spool": self._name, "partition": str(n)} for n in range(len(heads))]
         now = time.time_ns() // 1_000_000
         lags = [
             Lag(self._folder, n).report([end], [head], now)
@@ -66,6 +70,9 @@ class Exporter:
         ages = [lag["oldestSeconds"] or 0.0 for lag in lags]
         yield gauge("enmasse_spark_oldest_seconds", "Age of the oldest of them.", each(ages))
         yield gauge("enmasse_spark_spool_bytes", "Bytes of the spool.", each([lag["spoolBytes"] for lag in lags]))
+        if (available := self._receivers.available) is not None:
+            at_address = [({"spool": self._name}, float(available))]
+            yield gauge("enmasse_spark_available", "Messages at the address and not spooled.", at_address)
         yield gauge("enmasse_spark_receiver", "State of the receiver: 1 for the one it is in.", states)
         yield gauge(
             "enmasse_spark_spool_full",

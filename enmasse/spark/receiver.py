@@ -6,7 +6,8 @@ is JSON too: `[partition, end]`, Spark has committed the records of a partition 
 wanted but what the address holds now. It ends when its standard input ends, so it never outlives its reader.
 
 Each line of its standard output is a change of state, as JSON: `attached`; `lost` and why, while it tries again; `full`
-and `room` of the spool; `drained`: what the address held is in the spool; `failed` and why it ends.
+and `room` of the spool; `drained`: what the address held is in the spool; `available`: how many messages wait at the
+address, as the peer has stated; `failed` and why it ends.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ RETRY_FIRST, RETRY_LAST = 0.2, 5.0
 """Seconds before the first try again, and between two at most."""
 REST_SECONDS = 2.0
 SETTLE_SECONDS = 30.0
+ASK_SECONDS = 1.0
+"""How often the peer is asked how many messages wait."""
 QUIET_SECONDS = 0.5
 """How long nothing must have come from a peer that may answer a drain before it has asked the broker (Dispatch)."""
 DRAINS, SMALL = 3, 16
@@ -304,11 +307,12 @@ class Reception:
         self._outage.attached()
         self._intake.attached(receiver)
         report("attached", address=self._settings.address)
-        draining = asyncio.create_task(self._drain(receiver))
+        beside = [asyncio.create_task(one(receiver)) for one in (self._drain, ask_available)]
         try:
             await take_all(self._settings, self._intake, receiver)
         finally:
-            draining.cancel()
+            for each in beside:
+                each.cancel()
 
     async def _drain(self, receiver: ClientReceiver) -> None:
         """Once that is asked for: report `drained` when what the address held is in the spool."""
@@ -326,6 +330,17 @@ class Reception:
             raise ReceiverFailed(verdict) from None
         report("lost", reason=words(error))
         await keep_doubt(self._intake)
+
+
+async def ask_available(receiver: ClientReceiver) -> None:
+    """Report how many messages wait at the address, each time when the peer states another number."""
+    told = None
+    while True:
+        receiver.link.ask_queued()
+        await asyncio.sleep(ASK_SECONDS)
+        if receiver.link.queued != told:
+            told = receiver.link.queued
+            report("available", messages=told)
 
 
 async def attached(settings: ReceiverSettings, client: Client, mode: int) -> ClientReceiver:

@@ -43,6 +43,7 @@ class ReceiverProcess:
         """settings: those of enmasse.spark.receiver.ReceiverSettings."""
         self.source = f"{settings['address']!r} at {shown(settings['url'])}"
         self.trouble = ""
+        self.available: int | None = None  # messages at the address, if the server states it
         self.full = False  # the spool: nothing comes until segments are deleted
         self.opened = threading.Event()
         self.attached = threading.Event()
@@ -123,9 +124,12 @@ class ReceiverProcess:
             if before:
                 log.warning("spark.source.resumed source=%s", self.source)
         elif event in ("lost", "failed"):
+            self.available = None
             self.trouble = str(change["reason"])
             if event == "lost" and not before:
                 log.warning("spark.source.interrupted source=%s reason=%s", self.source, self.trouble)
+        elif event == "available":
+            self.available = change["messages"]
         elif event == "drained":
             self.drained.set()
         elif event == "full":
@@ -166,6 +170,11 @@ class Receivers:
         """Return the first record that each partition still holds."""
         known = [segments(partition_folder(self.folder, n)) for n in range(len(self._heads))]
         return [each[0][0] if each else 0 for each in known]
+
+    @property
+    def available(self) -> int | None:
+        """Return how many messages wait at the address, which the receivers share; None if that is unknown."""
+        return max((one.available for one in self.processes if one.available is not None), default=None)
 
     @property
     def full(self) -> bool:

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from enmasse.engines.maven import cache
 from enmasse.spark.admission import admission_of, seconds
-from enmasse.spark.bucket import connected, is_bucket
+from enmasse.spark.bucket import connected, is_bucket, prefix_of
 from enmasse.spark.columns import decoded
 from enmasse.spark.errors import plainly
 from enmasse.spark.exporter import HOST, Exporter
@@ -158,6 +158,11 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the folder of the spool."""
         return Path(self.settings["spool"])
 
+    def _named(self, partition: int = 0) -> str:
+        """Return the name of a partition of the spool for users: its folder or URL."""
+        bucket = self.settings["bucket"].rstrip("/")
+        return f"{bucket}/{prefix_of(partition)}" if bucket else str(partition_folder(self.spool(), partition))
+
     def started(self) -> Receivers:
         """Return the receiver processes, started on first use: in the one process that asks for offsets.
 
@@ -173,7 +178,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _exporter(self, receivers: Receivers) -> Exporter:
         firsts = receivers.firsts()
         try:
-            return Exporter(self.metrics_port, self.spool(), receivers, lambda: self.processed or firsts)
+            return Exporter(self.metrics_port, self._named(), self.spool(), receivers, lambda: self.processed or firsts)
         except OSError as error:
             raise OptionError(
                 f'amqp source: option "metricsPort": cannot listen on {HOST}:{self.metrics_port} ({error.strerror}). '
@@ -195,12 +200,12 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         record, first, head = int(self.starting), firsts[0], heads[0]
         if len(heads) > 1:
             raise SpoolError(
-                f'{self.spool()}: option "startingOffsets" is {record}, but the spool has {len(heads)} partitions: '
+                f'{self._named()}: option "startingOffsets" is {record}, but the spool has {len(heads)} partitions: '
                 "write earliest or latest"
             )
         if not first <= record <= head:
             raise SpoolError(
-                f'{self.spool()}: option "startingOffsets" is {record}, but the spool holds the records from {first} '
+                f'{self._named()}: option "startingOffsets" is {record}, but the spool holds the records from {first} '
                 f"on and before {head} only"
             )
         return [record]
@@ -253,13 +258,13 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for n, (end, head) in enumerate(zip(done, heads, strict=True)):
             if head < end:
                 raise SpoolError(
-                    f"{partition_folder(self.spool(), n)}: the checkpoint has read {end} records of it, but it holds "
+                    f"{self._named(n)}: the checkpoint has read {end} records of it, but it holds "
                     f"only {head}: it was emptied or replaced. Put it back from a copy, or give the query a new "
                     "checkpoint: then it begins with what the spool holds"
                 )
         if len(offset) > len(heads):
             raise SpoolError(
-                f"{self.spool()}: the checkpoint has read {len(offset)} partitions of it, but it has only "
+                f"{self._named()}: the checkpoint has read {len(offset)} partitions of it, but it has only "
                 f"{len(heads)}. Put the others back from a copy, or give the query a new checkpoint: then it begins "
                 "with what the spool holds"
             )
@@ -283,11 +288,12 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly()
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the end of the spool and how far the batch is behind it, for Spark's report of progress
-        (enmasse.spark.lag). Raises ReceiverError."""
-        heads = self.started().heads()
+        """Return the end of the spool and how far the batch is behind it (enmasse.spark.lag), and how many
+        messages wait at the address, for Spark's report of progress. Raises ReceiverError."""
+        receivers = self.started()
+        heads = receivers.heads()
         lag = self.lag.report(self.planned or heads, heads, time.time_ns() // 1_000_000)
-        return {**offset_of(heads), **lag}
+        return {**offset_of(heads), **lag, "available": receivers.available}
 
     @plainly()
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[SpoolRange]:

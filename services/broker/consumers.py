@@ -143,6 +143,7 @@ class LinkConsumer(Consumer):
     def start(self, queue: Queue) -> None:
         """Attach to a queue; messages follow with `flow`."""
         self.queue = queue
+        self.link.available = queue.waiting
         queue.dispatcher.attach(self)
         queue.touch()
 

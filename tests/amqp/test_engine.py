@@ -537,7 +537,11 @@ def test_credit_by_hand_and_available() -> None:
     receiver = pair.receiver(window=0)
     remote = pair.remote("r")
     assert remote.credit == 0
-    remote.offer(17)
+    receiver.ask_queued()
+    pair.run()
+    assert receiver.queued is None, "a peer that does not know does not state it"
+    remote.available = lambda: 17
+    receiver.ask_queued()
     pair.run()
     assert receiver.queued == 17
     receiver.grant(2)

@@ -14,7 +14,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.spark.source import AmqpStreamReader
-from enmasse.testing import Suite, running
+from enmasse.testing import Suite, running, wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
 pytestmark = pytest.mark.timeout(LIMIT)
@@ -100,6 +100,38 @@ def test_all_is_read_behind_the_entry_port(suite: Suite, tmp_path: Path, options
     assert available(suite.url, address, tmp_path, **options) == []  # the subscription is there
     send(suite.url, address, numbered(700))
     assert joined(available(suite.url, address, tmp_path, credit="100", **options)) == ids(700)
+
+
+@pytest.mark.parametrize("place", ["broker", "entry port", "subscription"])
+def test_the_messages_that_wait_at_the_address_are_known(
+    broker: Broker, suite: Suite, tmp_path: Path, place: str
+) -> None:
+    """Those that a full spool leaves there, but for those that are on their way to it."""
+    url, address, credit = (suite.url, "q", 5) if place == "entry port" else (broker.url, "waiting", 5)
+    options = {"url": url, "address": address, "spool": str(tmp_path / "spool"), "spoollimit": "20000"}
+    if place == "subscription":
+        options |= {"url": suite.url, "address": "t", "subscription": "waits"}
+    elif place == "broker":
+        broker.queue("waiting")
+    reader = AmqpStreamReader({**options, "credit": str(credit)})
+    try:
+        receivers = reader.started()
+        receivers.await_address()
+        send(options["url"], options["address"], [Message(id=n, body="x" * 1000, durable=True) for n in range(600)])
+        wait_for("a full spool", lambda: receivers.full, DEADLINE)
+
+        def known() -> bool:
+            left = 600 - receivers.heads()[0]
+            # on their way: the credit, and what the router has beyond it, which it counts once it is known
+            return receivers.available is not None and left - credit - 5 <= receivers.available <= left
+
+        wait_for("the number of those that wait", known, DEADLINE)
+        stated = reader.reportLatestOffset()["available"]
+        assert stated == receivers.available and stated > 500
+    finally:
+        reader.stop()
+    if options["address"] == "q":
+        assert len(joined(available(suite.url, "q", tmp_path / "left"))) > 500, "the queue is empty again"
 
 
 @contextmanager

@@ -26,7 +26,8 @@ def scraped(port: int, spool: Path) -> dict[tuple[str, ...], float]:
         samples = [sample for family in parse(answer.read()) for sample in family.samples]
     assert {sample.labels["spool"] for sample in samples} == {str(spool)}
     states = [(s, (s.labels["state"],) if "state" in s.labels else ()) for s in samples]
-    return {(s.name.removeprefix("enmasse_spark_"), s.labels["partition"], *state): s.value for s, state in states}
+    labels = [(s.name.removeprefix("enmasse_spark_"), s.labels.get("partition", ""), *state) for s, state in states]
+    return {label: s.value for label, (s, _) in zip(labels, states, strict=True)}
 
 
 def test_each_partition_states_its_lag_and_its_receiver(broker: Broker, tmp_path: Path) -> None:
@@ -39,6 +40,7 @@ def test_each_partition_states_its_lag_and_its_receiver(broker: Broker, tmp_path
         reader.started().await_address()
         broker.send("measured", [Message(id=str(n), body="x" * 100, durable=True) for n in range(50)])
         until(lambda: sum(reader.started().heads()) == 50, "all in the spool")
+        until(lambda: reader.started().available == 0, "the broker to state that none waits")
         end = reader.latestOffset(start, ReadAllAvailable())
         running = scraped(port, spool)
         reader.latestOffset(end, ReadAllAvailable())
@@ -54,6 +56,7 @@ def test_each_partition_states_its_lag_and_its_receiver(broker: Broker, tmp_path
         assert running["spool_bytes", partition] >= head * 100
         assert (running["receiver", partition, "attached"], running["receiver", partition, "lost"]) == (1, 0)
         assert running["spool_full", partition] == 0
+    assert running["available", ""] == 0
     with pytest.raises(OSError) as caught:
         scraped(port, spool)
     assert "refused" in str(caught.value), "it ends with the source"

@@ -149,6 +149,10 @@ class Queue(Contents):
         self.broker.watch_expiries(self)
 
     # -- consumers -----------------------------------------------------------------------------------------------------
+    def waiting(self) -> int:
+        """Return the number of messages that are neither being delivered nor scheduled for later."""
+        return max(0, self.count - self.dispatcher.delivering - len(self.schedule))
+
     def flow(self, consumer: Consumer) -> None:
         """Handle a change of credit or drain, or a peer that reads again."""
         self.touch()

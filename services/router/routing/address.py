@@ -286,6 +286,15 @@ class RoutedAddress:
                     if producer.choice is choice:
                         producer.close_gate()
 
+    def waiting(self) -> int | None:
+        """Return how many messages wait for credit at the brokers, as they stated last, and here; None if a broker has
+        not stated it, or no broker is connected. Brokers are asked again, so a consumer that asks again learns it."""
+        known = {(feed.connection.identity, feed.node): feed.ask_waiting() for feed in self.feeds}  # of each queue once
+        numbers = [number for number in known.values() if number is not None]
+        if not known or len(numbers) < len(known):
+            return None
+        return sum(numbers) + sum(holder.undelivered for holder in self.holders)
+
     # Drains
 
     def ask(self, out: Consumer) -> bool:

@@ -97,6 +97,12 @@ class BrokerFeed(InLink):
             self.link.grant(more)
         self.close_gate()
 
+    def ask_waiting(self) -> int | None:
+        """Return how many messages wait at the broker, as it stated last (None: not yet), and ask it again."""
+        self.link.ask_queued()
+        self.link.session.connection.wake()
+        return self.link.queued
+
     def drained(self) -> None:
         """Report to the address that the broker has sent its messages, if a consumer asked for that."""
         if self.address is not None and self.address.is_asked(self):

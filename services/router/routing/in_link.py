@@ -310,4 +310,4 @@ class InLink(LinkRecord):
     @property
     def undelivered(self) -> int:
         """Deliveries that the engine holds because an earlier one takes long."""
-        return self.link.queued
+        return self.link.queued or 0

@@ -77,6 +77,7 @@ class OutLink(LinkRecord):
         self.send_run: Callable[[Sequence[bytes], Sequence[Token]], int] = sender.send_run
         self.name = sender.name
         self.address = address
+        sender.available = address.waiting
         self.capacity = connection.link_capacity
         self.windows = 1
         self.presettle = False  # the receiver wants everything settled (snd-settle-mode settled)

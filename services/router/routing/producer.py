@@ -35,6 +35,9 @@ class Feed(Producer, Protocol):
     def node(self) -> str:
         """The broker's name for the address."""
 
+    def ask_waiting(self) -> int | None:
+        """Return how many messages wait at the broker, as it stated last (None: not yet), and ask it again."""
+
     def resize(self) -> None:
         """Adapt the credit to a changed number of destinations."""
 

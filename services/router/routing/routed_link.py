@@ -201,6 +201,7 @@ class RoutedLink:
         assert isinstance(first, Receiver) and isinstance(second, Sender)
         self.ingress, self.egress = first, second
         self.ingress.credit_window = 0
+        self.egress.available = self._waiting
         self.ingress.on_delivery = limited(self.ingress, self.deliver)
         self.settle = self.ingress.session.settle
         self.accept = self.ingress.accept_all
@@ -273,6 +274,12 @@ class RoutedLink:
             else:
                 self._answer_drain()
         ingress.session.connection.wake()
+
+    def _waiting(self) -> int | None:
+        """Return how many messages wait, as the sending end stated last, and ask it again."""
+        self.ingress.ask_queued()
+        self.ingress.session.connection.wake()
+        return None if self.ingress.queued is None else self.ingress.queued + len(self.queue)
 
     def drained(self) -> None:
         """Answer the receiving end: the sending end has used or returned its credit."""
