@@ -16,9 +16,10 @@ name that follows; from then on a put of an earlier owner fails, wherever it was
 was faster its segment is there, and is fetched before the next claim. A claim has random content, so that no later
 object has its entity tag.
 
-A put whose answer was lost may have been stored, or may be later. So the next put at that name finds it and replaces
-it; its messages were not accepted. The segment's attribute `settled` is what the file `settled` held at that time
-(enmasse.spark.unsettled): after a kill the messages behind it are in doubt.
+A put whose answer was lost may have been stored, or may be later, and another owner may have counted it by then. So the
+same segment is put again until it is known to be there, and no other takes its place. The segment's attribute `settled`
+is what the file `settled` held at that time (enmasse.spark.unsettled): after a kill the messages behind it are in
+doubt.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ FETCHED = 16
 LOOK_SECONDS = 1.0
 """How often an owner looks whether another process wants to be it: else a fast one would leave no time for a claim."""
 TIMEOUT, RETRY = timedelta(seconds=30), timedelta(seconds=20)
+PATIENCE, PAUSE = 60.0, 1.0
+"""Seconds for which a segment is put again and again if the store does not answer, and between two puts."""
 CLAIMS = 200
 """Claims that are tried, CLAIM_SECONDS apart."""
 CLAIM_SECONDS = 0.1
@@ -199,9 +202,15 @@ class Bucket:
     """Objects of one partition of a spool. `open`, then `put` in turn; nothing else is called meanwhile, but `delete`
     and `keep`."""
 
-    def __init__(self, objects: Objects, place: str, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        place: str,
+        now: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         """place: where it is, for errors."""
-        self._objects, self._place, self._now = objects, place, now
+        self._objects, self._place, self._now, self._pause = objects, place, now, pause
         me = {"host": socket.gethostname(), "pid": os.getpid(), "token": secrets.token_hex(8)}
         self._me = json.dumps(me).encode()
         self._looked = 0.0
@@ -223,7 +232,7 @@ class Bucket:
                     break
                 except SpoolTakenError:
                     pass
-            time.sleep(CLAIM_SECONDS)
+            self._pause(CLAIM_SECONDS)
         else:
             raise SpoolError(f"{self._place}: other receivers keep writing this spool; give each query one of its own")
         self._open_kept(folder)
@@ -244,18 +253,26 @@ class Bucket:
     def put(self, first: int, content: bytes, following: int, settled: int | None) -> None:
         """Store the records from number `first` on and before `following`. settled: see the module.
 
-        Raises SpoolTakenError if this is no longer the owner; OSError: then it counts only if it is put again.
+        Raises SpoolTakenError if this is no longer the owner; SpoolError if the store does not answer for PATIENCE
+        seconds: then it may be stored, and nothing more can be.
         """
-        if self._now() - self._looked >= LOOK_SECONDS:
-            self.check()
         assert self._next.name == segment_name(first)
-        with self._named():
-            self._next.put(content, of_segment(settled))
+        until = self._now() + PATIENCE
+        while True:
+            try:
+                if self._now() - self._looked >= LOOK_SECONDS:
+                    self.check()
+                with self._named():
+                    self._next.put(content, of_segment(settled))
+                break
+            except OSError as error:
+                if self._now() >= until:
+                    raise SpoolError(
+                        f"{self._place}: what came last could not be stored in {PATIENCE:.0f} s, and was not accepted "
+                        f"({error.strerror}). Start the query again when the store answers"
+                    ) from None
+            self._pause(PAUSE)
         self._next = Slot(self._objects, segment_name(following))
-
-    def check_room(self, settled: int | None) -> None:
-        """Return if the store takes what is put. Raises SpoolTakenError, OSError."""
-        self._claim(settled)
 
     def check(self) -> None:
         """Return if no other process wants to be the owner. Raises SpoolTakenError, OSError."""

@@ -228,8 +228,6 @@ class SpoolWriter:
             os.posix_fallocate(self._file, self._size, self._refused)
         finally:
             os.ftruncate(self._file, self._size)
-        if self.bucket is not None:
-            self.bucket.check_room(self._settled())
         self._refused = 0
 
     def keep(self, content: bytes) -> None:
