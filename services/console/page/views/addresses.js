@@ -21,7 +21,7 @@ const COLUMNS = (history) => [
   { key: "producers", title: "Producers", align: "right", wide: true, value: (it) => it.stats.producers, render: (it) => count(it.stats.producers) },
   { key: "oldest", title: "Oldest", align: "right", wide: true, down: true, value: (it) => it.stats.oldest, render: (it) => seconds(it.stats.oldest) },
   { key: "size", title: "Size", align: "right", wide: true, down: true, value: (it) => it.stats.size, render: (it) => bytes(it.stats.size) },
-  { key: "flavor", title: "Flavor", wide: true },
+  { key: "flavor", title: "Flavor", wide: true, extra: true },
 ];
 
 export function Addresses({ me }) {
