@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import os
 import ssl
@@ -20,6 +21,7 @@ from enmasse.identity.process_certificates import Certificate, CertifiedPeers, p
 from enmasse.identity.roles import Peer, Role
 from enmasse.settings import ServiceSettings
 from enmasse.spark import pods as spark_pods
+from enmasse.testing import wait_for
 from services.authserv.app import AuthservSettings
 from services.configserv.service import ConfigservSettings
 from services.console.settings import ConsoleSettings
@@ -737,6 +739,57 @@ def test_services_have_the_rights_they_need(cluster: Cluster, installed: str) ->
     }  # fmt: skip
     for service in ("router", "ragent", "mqtt-gateway", "subserv", "mqtt-lwt", "redis", "broker"):
         assert rights(service) == set(), service
+
+
+def test_a_driver_deletes_the_pods_of_its_executors_and_may_do_nothing_but_with_pods(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its account in its pod; all other pods stay."""
+    namespace = cluster.namespace("spark")
+    place = ("--namespace", namespace)
+    only = ("--set=mqtt.enabled=false", "--set=redis.enabled=false")
+    cluster.helm("install", "enmasse", str(CHART), "--values=-", *only, *place, stdin=json.dumps(SPARK))
+
+    def may(account: str) -> list[str]:
+        lines = cluster.kubectl("auth", "can-i", "--list", *place, user=f"{namespace}/enmasse-{account}").splitlines()
+        return [line for line in lines if not line.startswith(("NAME", "Resources", " ", "selfsubject", "["))]
+
+    (pods_only,) = may("spark-pipeline")
+    assert pods_only.split()[0] == "pods" and pods_only.endswith("[get list watch create delete deletecollection]")
+    assert may("spark-executor") == []
+
+    template = executor(rendered(cluster, SPARK))
+    assert template is not None
+    template["spec"]["containers"][0]["image"] = "i"
+    for number in (1, 2):
+        template["metadata"]["name"] = f"executor-{number}"
+        cluster.kubectl("create", "-f", "-", *place, stdin=json.dumps(template))
+    (container,) = pods(rendered(cluster, SPARK))["spark-pipeline"]["spec"]["containers"]
+    (labels,) = (each["value"] for each in container["env"] if each["name"] == spark_pods.EXECUTORS)
+    for name, content in {
+        "namespace": namespace,
+        "token": cluster.token(f"{namespace}/enmasse-spark-pipeline"),
+        "ca.crt": cluster.authority.file.read_text(),
+    }.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(spark_pods, "ACCOUNT", tmp_path)
+    host, port = cluster.url.removeprefix("https://").split(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+
+    def there() -> set[str]:
+        return {
+            each["metadata"]["labels"]["app.kubernetes.io/component"]
+            for each in cluster.get("pods", namespace=namespace)
+        }
+
+    wait_for("the pods of the release are made", lambda: {"spark-executor", "spark-pipeline"} <= there())
+    spark_pods.delete_executors(labels)
+    wait_for("the executors are gone", lambda: "spark-executor" not in there())
+    assert "spark-pipeline" in there()
+    with pytest.raises(http.client.HTTPException, match="403"):
+        (tmp_path / "token").write_text(cluster.token(f"{namespace}/enmasse-spark-executor"))
+        spark_pods.delete_executors(labels)
 
 
 def test_what_people_wrote_outlives_upgrade_rollback_and_uninstall(cluster: Cluster, tmp_path: Path) -> None:
