@@ -8,7 +8,7 @@ WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words check-advisories
 .PHONY: test clients
-.PHONY: all-tests coverage soak soak-spark demo bench lock images chart-docs event-docs clean
+.PHONY: compiled-tests all-tests coverage soak soak-spark demo bench lock images chart-docs event-docs clean
 .PHONY: pictures prepare-kubernetes prepare-node test-kubernetes test-node test-images
 
 install: $(STAMP) $(COMPILED)
@@ -53,9 +53,13 @@ test: prepare-test install
 clients: install
 	@$(BIN)/python -m tests.interop.clients
 
-# More processes than cores: tests wait most of the time. What tests compile is kept, and what the programs in them
-# import.
-all-tests: install
+# pytest keeps the tests that it has compiled; else each of its processes compiles all of them, which takes a minute of
+# processor time together. The same holds for what the Python programs in tests import.
+compiled-tests: install
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only -qq > /dev/null || true # all-tests shows what is wrong
+
+# More processes than cores: tests wait most of the time.
+all-tests: compiled-tests
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest --numprocesses $(WORKERS) --durations 20
 
 # Lines and branches that the tests of the fast rooms run, in the processes that they start too.
@@ -69,7 +73,7 @@ coverage: install
 # The programs are built once for a user; each process of pytest has a cluster of its own.
 test-kubernetes: prepare-kubernetes install
 	$(BIN)/python -m tests.kubernetes.binaries
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest tests/kubernetes --numprocesses 2 --durations 10
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest tests/kubernetes --numprocesses 2 --dist loadgroup --durations 10
 
 # A kubelet with containerd and our images, in namespaces of their own: as root.
 test-node: prepare-node install

@@ -7,9 +7,11 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.kit.containers import share_tls
 
@@ -114,7 +116,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.nice(NICE)
 
 
-def pytest_scope(nodeid: str) -> str | None:
-    """With `-n`: a process takes a whole folder of ONE_WORKER, with what its tests share."""
-    file = nodeid.partition("::")[0]
-    return next((one for one in ONE_WORKER if file.startswith(one)), None) if file not in APART else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return ByFile(config, log)
+
+
+class ByFile(LoadScopeScheduling):
+    """With `-n`: a worker takes a whole file, with what its tests share, or a folder of ONE_WORKER; in the order of
+    collection."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder = next((one for one in ONE_WORKER if file.startswith(one)), "")
+        return folder if folder and file not in APART else file

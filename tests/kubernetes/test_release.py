@@ -21,6 +21,8 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.release import Release, installed
 
+pytestmark = pytest.mark.xdist_group("release")
+
 FLAVORS = {
     "orders": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": 3}},
     "events": {"type": "topic", "templateName": "topic-inmemory"},

@@ -23,6 +23,8 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.release import Release, installed
 from tests.kubernetes.running import status
 
+pytestmark = pytest.mark.xdist_group("users")
+
 PASSWORD = "correct horse"
 SECRET = "enmasse-users"
 
