@@ -36,16 +36,17 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 FIRST = (
-    "tests/spark/", "tests/system/", "tests/conformance/", "tests/contract/", "tests/router/test_st", "tests/cli/",
-    "tests/broker/", "tests/subserv/test_killed", "tests/mqtt_lwt/test_killed",
+    "tests/spark/", "tests/system/", "tests/console/", "tests/conformance/", "tests/contract/", "tests/router/test_st",
+    "tests/cli/", "tests/broker/", "tests/subserv/test_killed", "tests/mqtt_lwt/test_killed",
 )  # fmt: skip
 """What takes longest begins first, so that no worker is left alone with it in the end."""
 LAST = ("tests/interop/test_jms", "tests/interop/")
 """Their clients are being built meanwhile. What takes longest begins first here, too."""
-ONE_WORKER = ("tests/contract/", "tests/conformance/", "tests/system/", "tests/spark/test_in_spark")
+ONE_WORKER = ("tests/contract/", "tests/conformance/", "tests/console/", "tests/system/", "tests/spark/test_in_spark")
 """Folders, and beginnings of names, whose files share processes that are slow to start."""
 APART = (
     "tests/conformance/test_killed.py",
+    *(f"tests/console/test_{name}.py" for name in ("alone", "browsers", "logins", "page", "subscribers")),
     *(f"tests/system/test_{name}.py" for name in ("artemis", "keycloak", "mqtt", "qdrouterd", "restart", "wills")),
 )
 """They have suites of their own."""
