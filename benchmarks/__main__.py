@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 
-NAMES = ("router", "broker", "broker_jobs", "suite", "provision", "mqtt", "identity", "spark")
+NAMES = ("router", "broker", "broker_jobs", "suite", "provision", "mqtt", "identity", "console", "spark")
 
 
 def main() -> int:

@@ -73,6 +73,8 @@ class Api:
             gate = self._parts.gate
             gate.check_site(request)
             caller = await gate.caller(request) if not operation.public else Caller("anonymous", None, None)
+            if not operation.public:
+                self._parts.follow()
             found = await operation.handler(Call(request, caller, operation))
             return found if isinstance(found, web.StreamResponse) else found.response()
 

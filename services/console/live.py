@@ -101,11 +101,14 @@ class Live:
         configuration.on_brokers.append(self._follow_brokers)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Begin to follow, if that has not begun."""
+        if self._looking is not None:
+            return
         self._looking = process.spawn(self._look(), "rates")
         if self._router is not None:
             host, port = host_port(self._router)
             self.router.task = process.spawn(self._keep(self.router, host, port, self._credential), "live router")
+        self._follow_brokers()
 
     async def close(self) -> None:
         """Stop."""
@@ -216,6 +219,8 @@ class Live:
 
     def _follow_brokers(self) -> None:
         """Follow the brokers that there are now."""
+        if self._looking is None:
+            return
         now = self._configuration.brokers
         for name in self._endpoints.keys() | now.keys():
             endpoint = now.get(name)

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from enmasse import process
 from enmasse.api.types import Component, Query, Window
 from enmasse.identity.operator import BEARER, read_line
 from services.console.errors import RequestError
@@ -54,6 +55,7 @@ class Supervisor:
         self._address = address
         self._secret = None if secret is None else Path(secret)
         self._session: aiohttp.ClientSession | None = None
+        self._following: asyncio.Task[None] | None = None
         self._known: dict[str, Component] = {}
         self.components: Rows[Component] = Rows(lambda: self._known, lambda name: self._known.get(name))
 
@@ -91,8 +93,12 @@ class Supervisor:
         except msgspec.DecodeError:
             raise RequestError("console.service.failed", "the answer of `enmasse up` cannot be read") from None
 
-    async def follow(self) -> None:
-        """Keep `components` up to date, until cancelled."""
+    def start(self) -> None:
+        """Begin to keep `components` up to date, if that has not begun."""
+        if self._following is None:
+            self._following = process.spawn(self._follow(), "components")
+
+    async def _follow(self) -> None:
         while True:
             try:
                 status, _, content = await self.send("GET", "/api/components", self.headers(), None)
@@ -111,6 +117,9 @@ class Supervisor:
             self.components.changed(changed, other_keys=other)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Stop, and close the connections."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
         if self._session is not None:
             await self._session.close()

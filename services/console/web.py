@@ -73,9 +73,6 @@ class Web:
         await self._runner.setup()
         self._connections.start()
         self._tasks.append(process.spawn(self._parts.configuration.run(), "configuration"))
-        self._parts.live.start()
-        if self._parts.supervisor is not None:
-            self._tasks.append(process.spawn(self._parts.supervisor.follow(), "components"))
 
     def protocol(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import paho.mqtt.client as mqtt
+import psutil
 import pytest
 import yaml
 from proton import Message
@@ -22,6 +23,7 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.metrics import OTHERS
 from enmasse.testing import Suite, free_port, running, wait_for
+from tests.console.client import Client
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "charts" / "enmasse" / "files" / "rules.yaml"
@@ -198,6 +200,20 @@ def test_more_addresses_than_the_bound_are_counted_together(prometheus: Promethe
         wait_for(series, partial(is_bounded, series), PATIENCE)
     series = 'enmasse_router_messages_in_total{process="router-0"}'
     wait_for(series, partial(is_bounded, series, also=True), PATIENCE)
+
+
+@pytest.mark.usefixtures("prometheus")
+def test_a_console_of_which_only_metrics_are_scraped_follows_no_live_state(suite: Suite) -> None:
+    console = psutil.Process(suite.component("console")["pid"])
+
+    def follows() -> bool:
+        there = [each.raddr.port for each in console.net_connections("tcp") if each.raddr]
+        return 5673 + suite.offset in there
+
+    assert not follows()
+    with Client(suite) as client:
+        assert client("GET", "me").status == 200
+    wait_for("it follows for the first who looks", follows, PATIENCE)
 
 
 def test_alerts_become_pending_and_fire(suite: Suite, used: BlockingConnection, prometheus: Prometheus) -> None:
