@@ -80,6 +80,22 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     sessions: list[tuple[ClientId, Epoch]] = []
 
 
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """`statistics`, every 10 s: counters of a gateway since its start (`since`: seconds since 1970)."""
+
+    gateway: str
+    since: float
+    values: dict[str, int]
+
+
+class StatisticsReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`values`: sums over the gateways that are attached, by the last report of each; and `sessions`,
+    `subscriptions` and `retained` of the subscription service. `since`: the start of the oldest gateway."""
+
+    since: float
+    values: dict[str, int]
+
+
 class HelloReply(msgspec.Struct, frozen=True, kw_only=True):
     """`stale`: clients whose session is on another gateway or has ended: the gateway disconnects them. `seal`: key (in
     base64) by which the gateway states the users of retained messages (enmasse/identity/seals.py); empty: none."""

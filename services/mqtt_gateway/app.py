@@ -121,7 +121,9 @@ async def run(
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+    reporting = process.spawn(gateway.report(), "reports of counters")
     await stop.wait()
+    reporting.cancel()
     health.check = None
     health.set(False, "stopping")
     await gateway.close()

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable
 from functools import partial
+from typing import Final
 
 from enmasse import log as logs
 from enmasse.identity.refused import Refusals
@@ -16,8 +17,12 @@ from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.ports import Backend, Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.front import Front
+from services.mqtt_gateway.protocol.system import INTERVAL
 
 log = logs.get(part="mqtt")
+
+AGAIN: Final = 1.0
+"""Seconds until counters are reported again that could not be."""
 
 
 class Gateway:
@@ -53,6 +58,17 @@ class Gateway:
                 client.failed(error)
         await asyncio.sleep(0)  # the turn in which it is written
         await self.listeners.close()
+
+    async def report(self) -> None:
+        """Report the counters, and take the sums of all gateways, until cancelled."""
+        since = last = time.time()
+        while True:
+            found = await self._backend.statistics(since, _counters(self.front))
+            now = time.time()
+            if found is not None:
+                self.front.system.take(found[1], now - found[0], now - last)
+                last = now
+            await asyncio.sleep(INTERVAL if found is not None else AGAIN)
 
     def _open(self, request: Request, client: Connection) -> None:
         spawn(self._opened(request, client), "open a session")
@@ -98,3 +114,19 @@ class Gateway:
                     client.opened(session)
                 except Exception as error:
                     client.failed(error)
+
+
+def _counters(front: Front) -> dict[str, int]:
+    """Return the counters of this gateway."""
+    clients = front.clients
+    return {
+        "clients": len(clients),
+        "connects": front.packets_in[1],
+        "packetsIn": sum(front.packets_in),
+        "packetsOut": sum(front.packets_out),
+        "publishIn": front.packets_in[3],
+        "publishOut": front.packets_out[3],
+        "bytesIn": front.bytes_in + sum(client.intake.bytes for client in clients),
+        "bytesOut": front.bytes_out + sum(client.output.bytes for client in clients),
+        "dropped": front.dropped,
+    }

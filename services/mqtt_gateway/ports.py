@@ -30,6 +30,8 @@ from enmasse.mqtt.packets import NONE, Properties, Publish, Subscribe, Unsubscri
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+BRIDGE_STATE: Final = "$SYS/broker/connection/"
+"""Topics below it state whether the bridge of a mosquitto is connected: by its will, and by a retained message."""
 UNKNOWN: Final = -1
 """In place of a reason code: the message is neither taken nor refused, or its outcome is unknown. The client's
 connection is closed, so that it sends the message again."""
@@ -246,6 +248,9 @@ class Session(Protocol):
     def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
         """Unsubscribe; one request at a time, `subscribe` included. `Replies.unsubscribed` is called."""
 
+    def may_read_system(self, filter: str) -> bool:
+        """Return whether the client may have the topics below `$SYS/` that match this filter."""
+
     # the connection
 
     def close(self, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
@@ -269,6 +274,11 @@ class Backend(Protocol):
     def state(self) -> tuple[bool, str]:
         """Return whether clients can be served (router, subscription service and configuration are reachable), and what
         a person should know."""
+        ...
+
+    async def statistics(self, since: float, counters: Mapping[str, int]) -> tuple[float, Mapping[str, int]] | None:
+        """Report the counters of this gateway, which has run `since` then (seconds since 1970). Return the start of the
+        oldest gateway and the sums over all; None: the subscription service does not answer."""
         ...
 
     def families(self) -> Iterator[Metric]:

@@ -7,6 +7,7 @@ GRACE seconds, of those in which the router can be reached.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -39,6 +40,7 @@ class Channel:
         self.receiver: ControlReceiver | None = None
         self.sender: ControlSender | None = None
         self.serving = 0
+        self.statistics: wire.Statistics | None = None
 
     def close(self, condition: str, description: str) -> None:
         """Close the links that are attached, with this error."""
@@ -59,17 +61,20 @@ class GatewayLinks:
         """Gateways that are not there; their timer while the router can be reached."""
         self._reachable = False
         self._clients: Clients
+        self._counts: Callable[[], dict[str, int]]
         self._handlers: dict[str, tuple[type[Any], Handler]] = {}
 
-    def serve(self, clients: Clients) -> None:
-        """Set the handler of requests."""
+    def serve(self, clients: Clients, counts: Callable[[], dict[str, int]]) -> None:
+        """Set the handler of requests. `counts`: numbers of what the service keeps."""
         self._clients = clients
+        self._counts = counts
         self._handlers = {
             "open": (wire.Open, clients.open),
             "subscribe": (wire.Subscribe, clients.subscribe),
             "unsubscribe": (wire.Unsubscribe, clients.unsubscribe),
             "close": (wire.Close, clients.close),
             "packets": (wire.Packets, clients.packets),
+            "statistics": (wire.Statistics, self._statistics),
         }
         self._missing = {
             session.record.gateway: None for session in clients.sessions.by_client.values() if session.record.connected
@@ -215,6 +220,17 @@ class GatewayLinks:
             body = wire.Failure(condition="amqp:internal-error", description=messages.FAILED, reason=UNSPECIFIED)
         self._reply(channel, request, body)
         self._served(channel, delivery)
+
+    async def _statistics(self, body: wire.Statistics) -> wire.StatisticsReply:
+        """Take the counters of a gateway, and return the sums over all. Those of a gateway go with its links."""
+        if (channel := self.by_gateway.get(body.gateway)) is not None:
+            channel.statistics = body
+        there = [each.statistics for each in self.by_gateway.values() if each.statistics is not None]
+        sums: Counter[str] = Counter()
+        for each in there:
+            sums.update(each.values)
+        since = min((each.since for each in there), default=body.since)
+        return wire.StatisticsReply(since=since, values={**sums, **self._counts()})
 
     def _reply(self, channel: Channel, request: messages.Request, body: Any) -> None:
         subject = "error" if isinstance(body, wire.Failure) else request.subject

@@ -126,7 +126,7 @@ class SubscriptionService:
         await self.retained.load()
         await self.store.write(self.sessions.identity.changes())
         self.sessions.loaded = True
-        self.gateways.serve(self.clients)
+        self.gateways.serve(self.clients, self._counts)
         self.loaded = True
 
     async def _load_identity(self) -> None:
@@ -393,6 +393,15 @@ class SubscriptionService:
             "sessions": len(self.sessions.by_client),
             "connected": self.sessions.connected,
             "subscriptions": self.sessions.subscriptions + len(self.amqp.by_id),
+            "retained": self.retained.index.count,
+        }
+
+    def _counts(self) -> dict[str, int]:
+        """Return numbers for the topics below `$SYS/`."""
+        sessions = self.sessions
+        return {
+            "sessions": len(sessions.by_client),
+            "subscriptions": sessions.subscriptions,
             "retained": self.retained.index.count,
         }
 

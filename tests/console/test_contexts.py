@@ -62,6 +62,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     users = {
         "root": user(allow(*EVERYTHING, on="#")),
         "ann": user(allow("view", "recv", on="orders")),
+        "dash": user(allow("recv", on="$SYS/#")),
     }
     folder = tmp_path_factory.mktemp("contexts")
     with running(folder, ADDRESSES, options=("--tls", "auto")) as suite:

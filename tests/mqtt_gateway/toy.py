@@ -8,7 +8,7 @@ stored is stored when `store` is called, not at once.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import count
 from typing import Any
@@ -77,6 +77,9 @@ class ToyBackend:
         import asyncio
 
         asyncio.get_running_loop().call_soon(session.begin)
+
+    async def statistics(self, since: float, counters: Mapping[str, int]) -> tuple[float, Mapping[str, int]] | None:
+        return since, counters
 
     def state(self) -> tuple[bool, str]:
         return True, ""
@@ -173,6 +176,9 @@ class ToySession:
         self.closed = False
         self.asked: dict[int, Publish] = {}
         self.early = {each.identity for each in self.outgoing if each.state == "released"}
+
+    def may_read_system(self, filter: str) -> bool:
+        return True
 
     def begin(self) -> None:
         """After CONNACK."""

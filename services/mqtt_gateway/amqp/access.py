@@ -22,9 +22,9 @@ from enmasse.model.names import is_temporary
 from enmasse.model.topics import FilterRefused, TopicMap, wire_form
 from enmasse.mqtt import reasons
 from enmasse.mqtt.topics import parse_share
-from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE, Route
+from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.publishing import Way
-from services.mqtt_gateway.ports import Refused
+from services.mqtt_gateway.ports import BRIDGE_STATE, Refused
 
 NOBODY: Final = Login(Principal(ANONYMOUS))
 """A client that states no user name."""

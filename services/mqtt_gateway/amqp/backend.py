@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +27,7 @@ from enmasse.identity.owned import owned
 from enmasse.identity.refused import Refusals
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
-from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged
+from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged, Statistics, StatisticsReply
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
@@ -154,6 +154,15 @@ class AmqpBackend:
         if not self.control.ready:
             return "the subscription service is not reached"
         return ""
+
+    async def statistics(self, since: float, counters: Mapping[str, int]) -> tuple[float, Mapping[str, int]] | None:
+        """As ports.Backend."""
+        body = Statistics(gateway=self.name, since=since, values=dict(counters))
+        try:
+            reply = await self.control.request("statistics", body, StatisticsReply)
+        except RequestFailed:
+            return None
+        return reply.since, reply.values
 
     def families(self) -> Iterator[Metric]:
         """As ports.Backend."""

@@ -93,6 +93,8 @@ class Exchanges:
 
     def settle(self, delivery: Delivery) -> None:
         """As ports.Settlements."""
+        if delivery.handle is None:
+            return  # it comes from the gateway itself: `$SYS/`
         if delivery.identity is not None and self._once:
             self._once.pop((delivery.source, delivery.identity), None)  # no exchange: the client cannot get it
         if not accept(delivery):

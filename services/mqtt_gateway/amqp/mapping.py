@@ -47,8 +47,6 @@ ORIGINAL_ADDRESS: Final = "x-opt-ORIG-ADDRESS"
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 REPLY: Final = "$reply/"
 """Topics below it are addresses of AMQP, escaped: a response topic of an AMQP client's own reply address."""
-BRIDGE_STATE: Final = "$SYS/broker/connection/"
-"""Topics below it state whether the bridge of a mosquitto is connected: by its will, and by a retained message."""
 _CONTROL: Final = re.compile(r"(?:^|[./:])\$")  # a node of a router, a broker or a service, or `address::$sub/…`
 JSON: Final = "application/json"
 BYTES: Final = "application/octet-stream"

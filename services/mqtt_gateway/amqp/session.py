@@ -26,11 +26,11 @@ from services.mqtt_gateway.amqp.control import PacketIds, RequestFailed, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.lanes import Publisher
-from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE, Route, sealed
+from services.mqtt_gateway.amqp.mapping import Route, sealed
 from services.mqtt_gateway.amqp.publishing import Way
 from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.sources import SessionSource, held
-from services.mqtt_gateway.ports import Client, Deliveries, Ending, Publications, Replies, Request
+from services.mqtt_gateway.ports import BRIDGE_STATE, Client, Deliveries, Ending, Publications, Replies, Request
 
 log = logs.get(part="sessions")
 
@@ -114,6 +114,10 @@ class MqttSession(Publisher):
         """Put other permissions in force."""
         self.rights = rights
         self._way = ways(self._shared.publishing.way, rights)
+
+    def may_read_system(self, filter: str) -> bool:
+        """As ports.Session: `recv` on a pattern such as `$SYS/#`; `#` does not cover it."""
+        return self.rights is None or self.rights.covers("recv", filter).allowed
 
     def may_send_will(self) -> bool:
         """Return whether the will may be published."""

@@ -26,9 +26,9 @@ from enmasse.identity.seals import Seal
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
-from services.mqtt_gateway.amqp.mapping import BRIDGE_STATE, Route, sealed
+from services.mqtt_gateway.amqp.mapping import Route, sealed
 from services.mqtt_gateway.amqp.uplink import LinkUser
-from services.mqtt_gateway.ports import Refused
+from services.mqtt_gateway.ports import BRIDGE_STATE, Refused
 
 ADDRESS: Final = "$mqtt/wills"
 AGAIN: Final = 0.25

@@ -69,6 +69,7 @@ class Connection:
         "_outbound",
         "_session",
         "_since",
+        "_subscribing",
         "_terms",
         "_unread",
         "_unsent",
@@ -96,6 +97,7 @@ class Connection:
         self._session: Session | None = None
         self._inbound: Inbound = _NOTHING
         self._outbound: Outbound = _NOTHING
+        self._subscribing: Subscribing | None = None
         self._ending = Ending.LOST
         self._since = front.times.now
         self._keep_alive = 0.0  # seconds without a packet after which it is gone; 0: none
@@ -318,7 +320,9 @@ class Connection:
         self._session = session
         self._inbound = Inbound(front, self, self.output, session, version)
         self._outbound = Outbound(front, self, self.output, session, terms)
-        subscribing = Subscribing(front, self, self.output, session, self._inbound, self._outbound, terms.bridge)
+        self._subscribing = subscribing = Subscribing(
+            front, self, self.output, session, self._inbound, self._outbound, terms.bridge
+        )
         self.intake.parts += (self._inbound, self._outbound, subscribing)
         values = connecting.answer(terms, front.limits) if version == V5 else NONE
         self.output.write(2, encode.encode(ConnAck(session.present, reasons.SUCCESS, values), version))
@@ -461,7 +465,13 @@ class Connection:
             answered(b"")  # which ends the attempt
         front = self._front
         front.closed[reason] += 1
-        front.clients.discard(self)
+        if self in front.clients:
+            front.clients.discard(self)
+            front.bytes_in += self.intake.bytes
+            front.bytes_out += self.output.bytes
+        if self._subscribing is not None:
+            self._subscribing.close()
+            self._subscribing = None
         front.unanswered.answered(self)
         front.times.forget(self)
         front.times.plan(self, front.times.now + LINGER)  # a peer that does not read the rest must not stay

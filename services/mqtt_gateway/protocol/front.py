@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from enmasse.identity.refused import Refusals
 from enmasse.model.limits import Limits
 from services.mqtt_gateway.protocol.memory import Memory
+from services.mqtt_gateway.protocol.system import System
 from services.mqtt_gateway.protocol.timetable import Timetable
 from services.mqtt_gateway.protocol.unanswered import Unanswered
 
@@ -68,6 +69,7 @@ class Front:
         self.opening: dict[str, Connection] = {}
         """By the name of the client: those that wait for their session."""
         self.stopping = False
+        self.system = System()
         self.memory = Memory(limits.memory)
         # by packet type, 1 to 15
         self.packets_in = [0] * 16
@@ -76,6 +78,8 @@ class Front:
         """CONNECTs by the reason code they were refused with."""
         self.closed: Counter[int] = Counter()
         """Connections by the reason code they were closed with, those that the client ended with 0 as well."""
+        self.bytes_in = self.bytes_out = 0
+        """Bytes of connections that have ended."""
         self.dropped = 0
         """Messages that a client could not get: too large for it, expired while they waited for it, or not stored
         and not taken."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from enmasse.model.topics import MAX_LEVELS
 from enmasse.mqtt import reasons
-from enmasse.mqtt.packets import SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
-from enmasse.mqtt.topics import levels, parse_share
-from services.mqtt_gateway.ports import Session
+from enmasse.mqtt.packets import NONE, Properties, SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
+from enmasse.mqtt.topics import levels, matches, parse_share
+from services.mqtt_gateway.ports import Delivery, Session
 from services.mqtt_gateway.protocol import intake
 from services.mqtt_gateway.protocol.output import Output
+from services.mqtt_gateway.protocol.system import is_system
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.protocol.connection import Connection
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_WAITING: Final = 16
 """Packets that wait for the one before; then nothing is read."""
+MOST_SYSTEM: Final = 20
+"""Filters below `$SYS/` of a client."""
 
 
 class Subscribing:
@@ -37,13 +40,16 @@ class Subscribing:
         "_asked",
         "_bridge",
         "_codes",
+        "_front",
         "_full",
         "_host",
         "_inbound",
         "_most",
         "_outbound",
         "_output",
+        "_read",
         "_session",
+        "_system",
         "_text",
         "_unanswered",
         "_waiting",
@@ -59,6 +65,7 @@ class Subscribing:
         outbound: Outbound,
         bridge: bool,
     ) -> None:
+        self._front = front
         self._unanswered = front.unanswered
         self._host = host
         self._output = output
@@ -72,6 +79,28 @@ class Subscribing:
         self._text = ""
         self._waiting: deque[Subscribe | Unsubscribe] | None = None
         self._full = False
+        self._read: dict[str, tuple[int, ...]] = {}  # of `_asked`: below $SYS, they get the present values
+        self._system: dict[str, tuple[int, ...]] | None = None  # filter below $SYS → subscription identifiers
+
+    def close(self) -> None:
+        """Forget the subscriptions below `$SYS/`: the connection has ended."""
+        self._front.system.readers.discard(self)
+
+    def system(self, topics: Mapping[str, bytes]) -> None:
+        """As system.Reader."""
+        self._send_system(topics, self._system or {}, retain=False)
+
+    def _send_system(
+        self, topics: Mapping[str, bytes], filters: Mapping[str, tuple[int, ...]], *, retain: bool
+    ) -> None:
+        allowed = [filter for filter in filters if self._session.may_read_system(filter)]
+        for topic, payload in topics.items():
+            matched = [filter for filter in allowed if matches(filter, topic)]
+            if matched:
+                ids = tuple(id for filter in matched for id in filters[filter])
+                values = Properties(subscription_ids=ids) if ids else NONE
+                delivery = Delivery(topic, payload, retain=retain, properties=values, fleeting=True)
+                self._outbound.deliver(delivery)
 
     def _uses(self, packet_id: int) -> bool:
         """Return whether a message or request with this id has not been answered."""
@@ -110,6 +139,8 @@ class Subscribing:
         self._output.answer(SubAck(packet_id, full), text or self._text)
         self._outbound.subscribing = False
         self._outbound.go_on()
+        read, self._read = self._read, {}
+        self._send_system(self._front.system.topics, read, retain=True)
         self._unanswered.answered(self._host)
         self._next()
 
@@ -118,7 +149,9 @@ class Subscribing:
         asked = self._asked
         if asked is None or asked.packet_id != packet_id:
             return
-        self._output.answer(UnsubAck(packet_id, tuple(codes)), text)
+        found = iter(codes)
+        full = tuple(next(found, reasons.UNSPECIFIED_ERROR) if code is None else code for code in self._codes)
+        self._output.answer(UnsubAck(packet_id, full), text)
         self._next()
 
     def _next(self) -> None:
@@ -132,23 +165,61 @@ class Subscribing:
 
     def _ask(self, packet: Subscribe | Unsubscribe) -> None:
         if isinstance(packet, Unsubscribe):
-            self._asked = packet
-            self._session.unsubscribe(packet)
+            self._end(packet)
             return
         self._text = ""
         if self._bridge:
             packet = Subscribe(packet.packet_id, tuple(map(_of_bridge, packet.subscriptions)))
         codes = self._examined(packet)
+        read = self._read_system(packet, codes)
         wanted = tuple(one for one, code in zip(packet.subscriptions, codes, strict=True) if code is None)
         if not wanted:
             self._output.answer(SubAck(packet.packet_id, tuple(code or 0 for code in codes)), self._text)
+            self._send_system(self._front.system.topics, read, retain=True)
             return
         if len(wanted) < len(codes):
             packet = Subscribe(packet.packet_id, wanted, packet.properties)
         self._asked, self._codes = packet, codes
         self._outbound.subscribing = True
         self._unanswered.asked(self._host, tuple(one.filter for one in wanted))
+        self._read = read
         self._session.subscribe(packet)
+
+    def _end(self, packet: Unsubscribe) -> None:
+        """Process an UNSUBSCRIBE: of filters below `$SYS/` here, of others at the session."""
+        codes: list[int | None] = []
+        for filter in packet.filters:
+            if not is_system(filter):
+                codes.append(None)
+            elif self._system is not None and self._system.pop(filter, None) is not None:
+                codes.append(reasons.SUCCESS)
+            else:
+                codes.append(reasons.NO_SUBSCRIPTION_EXISTED)
+        if not self._system:
+            self.close()
+        wanted = tuple(filter for filter, code in zip(packet.filters, codes, strict=True) if code is None)
+        if not wanted:
+            self._output.answer(UnsubAck(packet.packet_id, tuple(code or 0 for code in codes)), "")
+            return
+        if len(wanted) < len(codes):
+            packet = Unsubscribe(packet.packet_id, wanted, packet.properties)
+        self._asked, self._codes = packet, codes
+        self._session.unsubscribe(packet)
+
+    def _read_system(self, packet: Subscribe, codes: list[int | None]) -> dict[str, tuple[int, ...]]:
+        """Take over the subscriptions below `$SYS/` that are granted; return those that get the present values."""
+        found: dict[str, tuple[int, ...]] = {}
+        for one, code in zip(packet.subscriptions, codes, strict=True):
+            if code != 0 or not is_system(one.filter):
+                continue
+            if self._system is None:
+                self._system = {}
+            ids = tuple(packet.properties.subscription_ids)
+            if one.retain_handling == 0 or (one.retain_handling == 1 and one.filter not in self._system):
+                found[one.filter] = ids
+            self._system[one.filter] = ids
+            self._front.system.readers.add(self)
+        return found
 
     def _examined(self, packet: Subscribe) -> list[int | None]:
         """Return the reason codes of filters that are refused here; None for the others."""
@@ -167,6 +238,12 @@ class Subscribing:
             self._text = self._text or f"a filter has more than {MAX_LEVELS} levels"
             return reasons.TOPIC_FILTER_INVALID
         filters = self._session.filters
+        if is_system(one.filter):
+            if not self._session.may_read_system(one.filter):
+                self._text = self._text or f"no permission to receive from {one.filter[:100]!r}"
+                return reasons.NOT_AUTHORIZED
+            known = self._system or {}
+            return reasons.QUOTA_EXCEEDED if one.filter not in known and len(known) >= MOST_SYSTEM else 0
         if one.filter not in filters and one.filter not in new and len(filters) + len(new) >= self._most:
             self._text = self._text or f"a client may have {self._most} subscriptions"
             return reasons.QUOTA_EXCEEDED
