@@ -10,7 +10,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from tests.console.test_contexts import Elsewhere, elsewhere
-from tests.console.test_logins import PASSWORD
+from tests.console.walking import PASSWORD
 from tests.kit.waiting import wait_for
 
 __all__ = ["elsewhere"]
