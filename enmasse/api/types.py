@@ -283,7 +283,9 @@ class Retained(Resource, frozen=True, kw_only=True):
 
 
 class Will(Resource, frozen=True, kw_only=True):
-    """A will. `state`: `connected`, or `waiting` with the time at which it is published, `due`."""
+    """A will: what is published when a client is lost. `topic`: the address; `delay`: seconds from the loss to then;
+    `size`: bytes with properties. `state`: `connected`, or `waiting`, with the time of publication, `due`, as far as
+    that is known."""
 
     id: str
     client: str
@@ -291,6 +293,7 @@ class Will(Resource, frozen=True, kw_only=True):
     topic: str
     qos: int
     retain: bool
+    delay: int
     size: int
     state: Literal["connected", "waiting"]
     due: str | None = None

@@ -84,6 +84,8 @@ _SESSIONS: Final = "$sub/#"
 _EVERYTHING: Final = ("#", _SESSIONS)
 _WATCHED: Final = (*_EVERYTHING, "$live", "$live/#")
 """Everything, and the live state of routers, brokers and gateways."""
+_LISTED: Final = (*_WATCHED, "$mqtt/wills")
+"""And the wills of MQTT clients."""
 
 TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     Listener.CONFIGSERV: {
@@ -120,8 +122,8 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.LWT: Access(send=("#", "$lwt", "$mqtt/wills"), serve=("$lwt", "$mqtt/wills")),
     },
     Listener.OPERATORS: {
-        Role.CONSOLE: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_WATCHED, manage=True),
-        Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_WATCHED, manage=True),
+        Role.CONSOLE: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_LISTED, manage=True),
+        Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_LISTED, manage=True),
     },
     Listener.MESH: {Role.ROUTER: Access(send=_EVERYTHING, recv=_EVERYTHING)},
     Listener.AUTHSERV: {Role.ROUTER: Access(), Role.BROKER: Access(), Role.GATEWAY: Access()},

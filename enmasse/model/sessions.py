@@ -383,3 +383,31 @@ class ByClient(msgspec.Struct, frozen=True, kw_only=True):
 
     client: str
     reason: int = 0x98
+
+
+# -- `$mqtt/wills`, its source for operators ---------------------------------------------------------------------------
+WILLS: Final = "$mqtt/wills"
+"""A receiver gets the wills there are, in messages of `Wills`; after the last one the service detaches the link."""
+
+
+class WillRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A will. `client`: as in the other rows; of an AMQP client the name of its link. `delay`: seconds from the loss
+    of the client to the publication. `state`: `connected`, or `waiting`; then `due` is the time of publication as far
+    as it is known, in ISO 8601. `size`: bytes with properties."""
+
+    id: str
+    client: str
+    topic: str
+    qos: int
+    retain: bool
+    delay: int
+    size: int
+    state: Literal["connected", "waiting"]
+    due: str | None = None
+    mqtt: bool = True
+
+
+class Wills(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of the wills."""
+
+    wills: list[WillRow]

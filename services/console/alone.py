@@ -17,7 +17,9 @@ HEALTH = ("/livez", "/readyz", "/healthz")
 
 
 class Alone:
-    """Answers health, `/api/status` and `/api/ready`. Processes are Kubernetes' to show: `components` is empty."""
+    """Answers health, `/api/status` and `/api/ready`. Processes are Kubernetes' to show: `components` is empty.
+    `config` has the SHA-256 of the files that storage controller and router agents apply, as configserv's feed: it is
+    empty until these have reported."""
 
     def __init__(self, configuration: Configuration, gate: Gate) -> None:
         self._configuration = configuration

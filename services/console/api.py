@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
-from enmasse import log
 from enmasse.errors import CATALOGUE
 from services.console.access import Caller
-from services.console.errors import STATUSES, RequestError
+from services.console.errors import STATUSES, RequestError, failed
 from services.console.openapi import document
 from services.console.operations import PREFIX, Call, Operation
 from services.console.parts import Parts
@@ -26,6 +25,7 @@ from services.console.rest import (
     subscribers,
     suite,
     users,
+    wills,
 )
 
 FIRST_SECONDS = 10.0
@@ -35,6 +35,7 @@ MODULES = (
     messages,
     connections,
     subscribers,
+    wills,
     flavors,
     users,
     suite,
@@ -118,7 +119,4 @@ async def problems(
     except (ConnectionError, TimeoutError):
         raise
     except Exception:
-        log.get().exception("console.request.failed", path=request.path[:100])
-        return RequestError(
-            "console.service.failed", "the request failed; the log of the console has the reason"
-        ).answer()
+        return failed(request.path).answer()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
 
 import msgspec
 from aiohttp import web
 
+from enmasse import log
 from enmasse.api.types import Fault, Problem
 from enmasse.errors import CATALOGUE
 
@@ -24,6 +26,7 @@ STATUSES: Mapping[str, int] = {
     "console.request.invalid": 400,
     "console.request.too-large": 413,
     "console.resource.unknown": 404,
+    "console.request.failed": 500,
     "console.service.failed": 502,
     "console.service.unavailable": 503,
     "console.type.unsupported": 415,
@@ -63,3 +66,10 @@ class RequestError(Exception):
 def unknown(what: str) -> RequestError:
     """Return the error for what does not exist, or what the caller may not view."""
     return RequestError("console.resource.unknown", f"there is no {what}, or you may not view it")
+
+
+def failed(what: str) -> RequestError:
+    """Log the exception that is being handled, which is an error of the console; return the problem that names it."""
+    id = secrets.token_hex(6)
+    log.get().exception("console.request.failed", path=what[:100], id=id)
+    return RequestError("console.request.failed", f"the log of the console has the reason, under the id {id}")

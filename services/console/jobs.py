@@ -8,9 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from enmasse import log, process
+from enmasse import process
 from enmasse.api.types import Job
-from services.console.errors import RequestError
+from services.console.errors import RequestError, failed
 from services.console.traffic import moment
 
 KEPT = 1000
@@ -102,8 +102,7 @@ class Jobs:
         except RequestError as error:
             running.error = error
         except Exception:
-            log.get().exception("console.request.failed", path=running.first.operation)
-            running.error = RequestError("console.service.failed", "the log of the console has the reason")
+            running.error = failed(running.first.operation)
         finally:
             running.end()
             ended(running.now)

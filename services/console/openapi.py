@@ -15,7 +15,7 @@ from services.console.operations import JSON, PREFIX, Operation
 REF = "#/components/schemas/{name}"
 PROBLEM = "application/problem+json"
 _PART = re.compile(r"{(\w+)}")
-_ALWAYS = (400, 503)
+_ALWAYS = (400, 500, 503)
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class _Peer(web.RequestHandler):
         text = f"the request is not valid HTTP, or a line of its head has more than {HEAD_BYTES} bytes"
         found = RequestError("console.request.invalid", text).answer()
         if status >= 500:
-            found = RequestError("console.service.failed", "the request failed; try again").answer()
+            found = RequestError("console.request.failed", "try again").answer()
         _set_headers(found)
         found.force_close()
         return found

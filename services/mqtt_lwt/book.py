@@ -34,15 +34,39 @@ class State(Enum):
 
 class Will:
     """A will without its message. `id`: unique, also over restarts; `key`: its client; `delay`: in seconds; `author`:
-    user of the client."""
+    user of the client; `retain`: the message is to be retained."""
 
-    __slots__ = ("at", "author", "delay", "id", "key", "link", "lost_at", "qos", "size", "state", "taken_from", "to")
+    __slots__ = (
+        "at",
+        "author",
+        "delay",
+        "id",
+        "key",
+        "link",
+        "lost_at",
+        "qos",
+        "retain",
+        "size",
+        "state",
+        "taken_from",
+        "to",
+    )
 
     def __init__(
-        self, id: str, key: str, to: str, qos: int, delay: float, size: int, author: Author = NOT_STATED
+        self,
+        id: str,
+        key: str,
+        to: str,
+        qos: int,
+        delay: float,
+        size: int,
+        author: Author = NOT_STATED,
+        *,
+        retain: bool = False,
     ) -> None:
         self.id, self.key, self.to, self.qos, self.delay, self.size = id, key, to, qos, delay, size
         self.author = author
+        self.retain = retain
         self.state = State.HELD
         self.link: Link | None = None
         self.at: float | None = None

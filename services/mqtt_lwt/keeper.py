@@ -8,11 +8,13 @@ from functools import partial
 from typing import Protocol
 
 from enmasse.control.errors import INTERNAL_ERROR, RESOURCE_LIMIT, ControlError
+from enmasse.control.link import ControlSender
 from enmasse.stores import StoreError
+from services.mqtt_lwt import listing
 from services.mqtt_lwt.book import Link, Turned, Will, WillBook
 from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Done, Records
-from services.mqtt_lwt.requests import Request, publication
+from services.mqtt_lwt.requests import Request, publication, retains
 
 MAX_WILLS = 500_000
 """Largest number of wills. Without its message a will takes half a KiB of memory."""
@@ -113,6 +115,10 @@ class Keeper:
         self.book.lost(link, self._clock.time())
         self._set_timer()
 
+    def list_to(self, link: ControlSender) -> None:
+        """Send the wills to an operator."""
+        listing.offer(link, self.book, self._clock.time())
+
     # reachability of clients
 
     def suspend(self) -> None:
@@ -137,7 +143,8 @@ class Keeper:
         id = f"{self._life}-{self._number}"
         message = publication(request, id)
         size = len(message)
-        will = Will(id, request.key, request.to, request.qos, request.delay, size, request.author)
+        retain = retains(message)
+        will = Will(id, request.key, request.to, request.qos, request.delay, size, request.author, retain=retain)
         done = self._records.put(will, message, book.put(will, link))
         self._under_way += size
         done.add_done_callback(lambda _: self._left(size))

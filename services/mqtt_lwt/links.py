@@ -8,7 +8,15 @@ from functools import partial
 from proton import Endpoint
 
 from enmasse import log
-from enmasse.control import ControlConnection, ControlError, ControlLink, ControlReceiver, Delivery, LinkClosed
+from enmasse.control import (
+    ControlConnection,
+    ControlError,
+    ControlLink,
+    ControlReceiver,
+    ControlSender,
+    Delivery,
+    LinkClosed,
+)
 from enmasse.control.errors import MESSAGE_SIZE, NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS
 from services.mqtt_lwt.book import Link
 from services.mqtt_lwt.keeper import Keeper
@@ -53,7 +61,9 @@ class Links:
 
     def attach(self, link: ControlLink) -> None:
         """Accept a client's attach, or refuse it with the reason."""
-        if not isinstance(link, ControlReceiver):
+        if isinstance(link, ControlSender) and link.remote_source == GATEWAYS:
+            self._keeper.list_to(link)
+        elif not isinstance(link, ControlReceiver):
             link.refuse(NOT_ALLOWED, f"{ADDRESS} takes messages, it gives none")
         elif link.remote_target not in NODES:
             link.refuse(NOT_FOUND, f"{str(link.remote_target)[:100]!r} is not here: attach to {ADDRESS}")

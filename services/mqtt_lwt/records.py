@@ -13,6 +13,7 @@ from enmasse.decoding import unpack
 from enmasse.identity.authors import NOT_STATED, Author
 from enmasse.stores import Change, Store
 from services.mqtt_lwt.book import State, Turned, Will, WillBook
+from services.mqtt_lwt.requests import retains
 
 WILLS, LOST = "wills", "lost"
 
@@ -89,7 +90,9 @@ class Records:
                 log.get().error("mqtt-lwt.will.unreadable", will=id, reason=str(error))
                 continue
             author = NOT_STATED if record.user == NOT_STATED.user else Author(record.user, record.groups)
-            will = Will(id, record.key, record.to, record.qos, record.delay, len(value), author)
+            will = Will(
+                id, record.key, record.to, record.qos, record.delay, len(value), author, retain=retains(record.message)
+            )  # fmt: skip
             # bounded, because the clock may have been changed
             due_in = min(due[id] - wall, record.delay) if id in due else None
             book.restore(will, due_in, now)

@@ -82,6 +82,16 @@ def publication(request: Request, id: str) -> bytes:
         raise ControlError(DECODE_ERROR, f"the message cannot be published: {error}"[:200]) from None
 
 
+def retains(message: bytes) -> bool:
+    """Return whether a stored message is to be retained."""
+    if RETAIN.encode() not in message:
+        return False
+    try:
+        return Message.decode(message).annotations.get(RETAIN) is True
+    except AmqpError:
+        return False
+
+
 def _key(client: object, link_name: str, gateway: bool) -> str:
     """Return the key of a will. MQTT clients, links, and clients named by a link have separate keys, so that none can
     speak for another."""

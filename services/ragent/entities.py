@@ -299,6 +299,7 @@ SERVICE_NODES: Final = (
     _node_route(SUBSCRIPTION_CONTROL, "in", SUBSCRIPTION_CONTAINER),
     _node_route(LAST_WILL, "in", LWT_CONTAINER),
     _node_route(MQTT_WILLS, "in", LWT_CONTAINER),
+    _node_route(MQTT_WILLS, "out", LWT_CONTAINER),
     _node_route(MQTT_SESSIONS, "in", SUBSCRIPTION_CONTAINER),
     _node_route(MQTT_SESSIONS, "out", SUBSCRIPTION_CONTAINER),
 )

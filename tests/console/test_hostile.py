@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import schemathesis
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.core.result import Ok
@@ -17,8 +21,10 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from structlog.testing import capture_logs
 
 from enmasse.testing import Suite
+from services.console.api import problems
 from tests.console.client import Client, of
 from tests.kit.waiting import wait_for
 
@@ -147,3 +153,17 @@ def test_no_path_leads_out_of_what_is_served(start: str, client: Client) -> None
             reply = client.at("GET", f"{start}{up * 6}{file}")
             assert reply.status in (400, 404), (start, up, file)
             assert "root:" not in str(reply.body) and "import" not in str(reply.body)
+
+
+def test_an_error_of_the_console_is_answered_with_an_id_that_its_log_has() -> None:
+    async def fails(request: web.Request) -> web.StreamResponse:
+        raise ZeroDivisionError("secret detail")
+
+    with capture_logs() as lines:
+        response = asyncio.run(problems(make_mocked_request("GET", "/api/v1/addresses"), fails))
+    assert isinstance(response, web.Response) and isinstance(response.body, bytes)
+    problem = json.loads(response.body)
+    assert (response.status, response.content_type) == (500, "application/problem+json")
+    assert problem["type"].endswith("/console.request.failed") and b"secret" not in response.body
+    (line,) = [each for each in lines if each["event"] == "console.request.failed"]
+    assert line["id"] in problem["detail"]

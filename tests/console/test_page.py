@@ -24,7 +24,7 @@ MARKUP = "<img/src=x/onerror=alert(1)>"
 """Runs a script where a name or body is taken for HTML."""
 PLACES = {
     "": "Overview", "addresses": "Addresses", "connections": "Connections", "sessions": "MQTT sessions",
-    "subscriptions": "Subscriptions", "retained": "Retained topics", "network": "Network",
+    "subscriptions": "Subscriptions", "retained": "Retained topics", "wills": "Wills", "network": "Network",
     "flavors": "Flavors", "users": "Users", "events": "Events",
 }  # fmt: skip
 MARKED = ("addresses", "connections", "sessions", "subscriptions", "events", "addresses/plain")

@@ -11,13 +11,14 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from enmasse.api.types import Subscription
+from enmasse.api.types import Subscription, Will
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
 from enmasse.model.users import Granted, Permission
 from enmasse.testing import Suite, running
 from services.console.access import Caller
 from services.console.rest.subscribers import shown_subscription
+from services.console.rest.wills import shown_will
 from tests.console.client import Client, of
 from tests.console.conftest import ADDRESSES
 from tests.kit.waiting import wait_for
@@ -37,6 +38,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 def device(suite: Suite) -> Iterator[mqtt.Client]:
     """A device with a session that outlives its connection, a subscription, and a retained message."""
     client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, NAME, protocol=mqtt.MQTTv311, clean_session=False)
+    client.will_set("news/lost", "<b>", 1, retain=True)
     client.connect("127.0.0.1", suite.mqtt_port)
     client.loop_start()
     try:
@@ -128,3 +130,36 @@ def test_a_user_sees_its_own_and_what_its_permissions_cover() -> None:
     assert seen("bob", "news/local", "news/+/today") and seen("bob", "$share/group/news/#")
     assert not seen("bob", "news/local", "orders") and not seen("bob", "#") and not seen(None)
     assert seen("alice", "orders") and seen("alice")
+
+
+def test_the_will_of_a_client_is_shown_without_its_body_while_it_is_connected(
+    client: Client, device: mqtt.Client
+) -> None:
+    will = wait_for(lambda: of_device(client, "wills"))
+    assert (will["topic"], will["qos"], will["retain"], will["delay"]) == ("news/lost", 1, True, 0)
+    assert (will["state"], will["due"], will["user"]) == ("connected", None, None) and "body" not in will
+    device.disconnect()
+    wait_for(lambda: of_device(client, "wills") is None)
+
+
+def test_a_will_is_shown_to_its_owner_and_to_those_who_may_view_its_topic() -> None:
+    will = Will(
+        id="w", client="c", user="bob", topic="news/lost", qos=0, retain=False, delay=0, size=1, state="connected"
+    )
+    views = Permission(effect="allow", operations=("view",), addresses=("news/#",))
+    other = Permission(effect="allow", operations=("view", "recv"), addresses=("other",))
+    users = {"alice": Granted(permissions=(views,)), "bob": Granted(), "carol": Granted(permissions=(other,))}
+    permissions = Permissions(users)
+    callers = [Caller("bearer", Principal(name), permissions.rights(Principal(name))) for name in users]
+    assert [caller.name for caller in callers if shown_will(caller, will)] == ["alice", "bob"]
+
+
+def test_messages_of_an_mqtt_client_are_counted_in_both_directions(client: Client, device: mqtt.Client) -> None:
+    def totals() -> tuple[int, int]:
+        row = wait_for(lambda: of_device(client, "connections?protocol=mqtt"))
+        return row["totals"]["in"], row["totals"]["out"]
+
+    before = totals()
+    for _ in range(3):
+        device.publish("news/here", "sun", 0)
+    wait_for(lambda: totals()[0] >= before[0] + 3 and totals()[1] >= before[1] + 3)

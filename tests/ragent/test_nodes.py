@@ -56,7 +56,7 @@ def test_they_are_there_before_clients_and_nobody_waits_for_the_services(play: P
         assert routes(world) == {
             "$subctrl": ("in", "subscription-service"),
             "$lwt": ("in", "lwt-service"),
-            "$mqtt/wills": ("in", "lwt-service"),
+            "$mqtt/wills": ("out", "lwt-service"),
             "$mqtt/sessions": ("out", "subscription-service"),
             "$sub/b-0": ("out", "ragent-broker/b-0"),
             "$sub/b-1": ("out", "ragent-broker/b-1"),

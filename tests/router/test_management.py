@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from proton import Message, ulong
 from proton.reactor import DynamicNodeProperties
-from proton.utils import BlockingConnection
+from proton.utils import BlockingConnection, ConnectionClosed
 
 from tests.router.harness import (
     ADDRESS,
@@ -268,7 +268,7 @@ def test_a_connection_is_dropped_by_its_admin_status(router: RouterProcess, mana
     assert management.call("UPDATE", {"adminStatus": "deleted"}, type=kind, identity="999999")[0] == 400
     status, _, shown = management.call("UPDATE", {"adminStatus": "deleted"}, type=kind, identity=identity)
     assert status == 200 and shown["adminStatus"] == "deleted"
-    with pytest.raises(Exception, match="disconnected"):
+    with pytest.raises(ConnectionClosed, match=r"amqp:connection:forced.*closed by an administrator"):
         victim.wait(lambda: False)
     wait_for(lambda: all(row["identity"] != identity for row in management.query(kind)))
 

@@ -12,6 +12,7 @@ import { Sessions } from "./views/sessions.js";
 import { Subscriptions } from "./views/subscriptions.js";
 import { RetainedTopics } from "./views/retained.js";
 import { Queries } from "./views/queries.js";
+import { Wills } from "./views/wills.js";
 import { Network } from "./views/network.js";
 import { User, Users } from "./views/users.js";
 import { Flavors } from "./views/flavors.js";
@@ -24,6 +25,7 @@ const PLACES = [
   ["sessions", "MQTT sessions", Sessions],
   ["subscriptions", "Subscriptions", Subscriptions],
   ["retained", "Retained topics", RetainedTopics],
+  ["wills", "Wills", Wills],
   ["network", "Network", Network],
   ["queries", "Spark queries", Queries],
   ["flavors", "Flavors", Flavors],

@@ -396,6 +396,8 @@ class Connection:
             "inFlightIn": waiting[0],
             "inFlightOut": waiting[1],
             "waitingBytes": self.kept,
+            "in": 0 if self._session is None else self._inbound.messages,
+            "out": self.output.messages,
             "packetsIn": self.intake.packets,
             "packetsOut": self.output.packets,
             "bytesIn": self.intake.bytes,

@@ -52,6 +52,7 @@ class Inbound:
         "_v5",
         "_waits",
         "_window",
+        "messages",
     )
 
     def __init__(self, front: Front, host: Connection, output: Output, session: Session, version: int) -> None:
@@ -71,6 +72,8 @@ class Inbound:
         self._unanswered = 0  # that the session has
         self._waits = 0  # a message waits for SUBSCRIBEs up to this number
         self._rested = 0.0  # until when none waits
+        self.messages = 0
+        """PUBLISH packets so far."""
 
     @property
     def in_flight(self) -> int:
@@ -87,6 +90,7 @@ class Inbound:
         """Process a PUBLISH. Raises ProtocolError."""
         if (self._waits or self._front.unanswered) and self._must_wait(packet):
             return
+        self.messages += 1
         if packet.properties is not NONE:
             self._resolve(packet)
         qos = packet.qos

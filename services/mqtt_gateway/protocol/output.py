@@ -19,13 +19,13 @@ class Output:
     """`v5`, `largest` (bytes of a packet that the client takes) and `problems` (it wants reason strings) are from its
     CONNECT."""
 
-    __slots__ = ("_counts", "_parts", "_wire", "bytes", "largest", "packets", "problems", "v5")
+    __slots__ = ("_counts", "_parts", "_wire", "bytes", "largest", "messages", "packets", "problems", "v5")
 
     def __init__(self, front: Front, wire: Wire) -> None:
         self._wire = wire
         self._counts = front.packets_out
         self._parts: list[bytes] = []
-        self.packets = self.bytes = 0
+        self.messages = self.packets = self.bytes = 0
         """Written so far."""
         self.v5 = False
         self.largest = BIGGEST
@@ -45,6 +45,8 @@ class Output:
         parts = self._parts
         parts.append(data)
         self._counts[kind] += 1
+        if kind == 3:
+            self.messages += 1
         if len(parts) == 1:
             self._wire.has_output()
 

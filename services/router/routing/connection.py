@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import CONNECTION_FORCED, AmqpError
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import Rejected
 from enmasse.amqp.receiver import Partial
@@ -350,9 +350,11 @@ class RouterConnection:
         return session
 
     def drop(self) -> None:
-        """Drop the connection without an AMQP close (adminStatus deleted)."""
+        """Close the connection by order of an administrator (adminStatus deleted): the peer is told why, and its answer
+        is not waited for."""
+        self.amqp.close(AmqpError(CONNECTION_FORCED, "closed by an administrator"))
         if self.abort is not None:
-            self.abort()
+            self.owner.clock.call_soon(self.abort)  # behind the flush
 
     def add(self, record: LinkRecord) -> None:
         """Add a link by its identity."""
