@@ -350,7 +350,7 @@ class RouterConnection:
         return session
 
     def drop(self) -> None:
-        """Close the connection by order of an administrator (adminStatus deleted): the peer is told why, and its answer
+        """Close the connection by order of an administrator (adminStatus deleted): the close states why, and the answer
         is not waited for."""
         self.amqp.close(AmqpError(CONNECTION_FORCED, "closed by an administrator"))
         if self.abort is not None:
