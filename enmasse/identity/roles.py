@@ -85,7 +85,7 @@ _EVERYTHING: Final = ("#", _SESSIONS)
 _WATCHED: Final = (*_EVERYTHING, "$live", "$live/#")
 """Everything, and the live state of routers, brokers and gateways."""
 _LISTED: Final = (*_WATCHED, "$mqtt/wills")
-"""The same, and the list of wills of MQTT clients."""
+"""Live state, and the list of wills of MQTT clients."""
 
 TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     Listener.CONFIGSERV: {

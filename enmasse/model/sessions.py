@@ -392,8 +392,8 @@ WILLS: Final = "$mqtt/wills"
 
 class WillRow(msgspec.Struct, frozen=True, kw_only=True):
     """A will. `client`: as in the other rows; of an AMQP client the name of its link. `delay`: seconds from the loss
-    of the client to the publication. `state`: `connected`, or `waiting`; then `due` is the time of publication as far
-    as it is known, in ISO 8601. `size`: bytes with properties."""
+    of the client to the publication. `state`: `connected`, or `waiting`; then `due` is the time of publication in
+    ISO 8601, None if it is not known yet. `size`: bytes with properties."""
 
     id: str
     client: str
