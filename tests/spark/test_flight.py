@@ -197,6 +197,7 @@ def test_an_address_that_cannot_be_served_on_is_refused(spool: Path) -> None:
     reader = AmqpStreamReader({**options, "flighthost": "203.0.113.1"})
     with pytest.raises(OptionError, match=r'"flightHost", "flightPort": cannot listen on 203\.0\.113\.1'):
         reader.partitions({"record": 0}, {"record": 5})
+    reader.stop()
     with pytest.raises(OptionError, match=r"needs the option .flightHost."):
         AmqpStreamReader({**options, "flightport": "1234"})
     assert AmqpStreamReader(options).partitions({"record": 0}, {"record": 5})[0].endpoint is None

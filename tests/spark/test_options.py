@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 
 from enmasse.spark.datasource import AmqpDataSource
 from enmasse.spark.options import OptionError, shown
-from enmasse.spark.schema import DDL
 from enmasse.spark.session import show
 from enmasse.spark.source import AmqpStreamReader
 from enmasse.testing import free_port
@@ -24,7 +23,7 @@ SOURCE = {"address": "a", "spool": "/tmp/spool"}
 
 
 def source(**options: str) -> Any:
-    return AmqpDataSource(options).streamReader(DDL)
+    return AmqpDataSource(options).streamReader(StructType().add("body", "binary"))
 
 
 def sink(**options: str) -> Any:
