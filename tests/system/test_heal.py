@@ -94,7 +94,7 @@ def test_the_router_is_managed_by_operators_only(suite: Suite) -> None:
     kind = "connection"
     row = next(r for r in router.query(kind) if r["container"] == client.container.container_id)
     assert router.call("UPDATE", {"adminStatus": "deleted"}, type=kind, identity=row["identity"])[0] == 200
-    with pytest.raises(Exception, match="disconnected"):
+    with pytest.raises(Exception, match="closed by an administrator"):
         client.wait(lambda: False)
     agent = next(r for r in router.query(kind) if r["container"] == "ragent")
     assert router.call("UPDATE", {"adminStatus": "deleted"}, type=kind, identity=agent["identity"])[0] == 200
