@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import json
 import random
 import shutil
@@ -20,7 +21,7 @@ from services.broker.storage.segment_files import SegmentFiles
 from services.broker.storage.store import Store, StoreError
 from tests.kit import waiting
 
-from .disks import FullFiles
+from .disks import FullFiles, LossyFiles, PowerCutError
 from .model import LoudLog, Pair
 
 ROOT = Path(__file__).parents[2]
@@ -224,6 +225,39 @@ def test_a_failed_write_is_told_until_one_succeeds(tmp_path: Path) -> None:
     again = Store.open(tmp_path)
     assert bytes(again.load(message)) == b"after"
     again.close()
+
+
+def test_a_definition_in_a_new_segment_is_not_taken_for_one_of_a_deleted_segment(tmp_path: Path) -> None:
+    """A batch that a power cut ends comes back as far as it is on disk, also after the last segments were deleted."""
+    for fuse in itertools.count():
+        pair = Pair(tmp_path / str(fuse), lambda: LossyFiles(random.Random(1)))
+        owner = pair.define(b"owner")
+        pair.commit()
+        pair.restart()
+        message = pair.add(b"", [owner])
+        pair.commit()
+        pair.restart()
+        pair.remove(message, owner)
+        pair.commit()
+        last = max(pair.store.journal.segments)
+        pair.restart()
+        pair.settle()
+        assert max(pair.store.journal.segments) < last
+        pair.restart()
+        disk = pair.files
+        assert isinstance(disk, LossyFiles)
+        disk.fuse = fuse
+        pair.add(b"", [pair.define(b"new"), owner], (owner, b"key"))
+        try:
+            pair.commit()
+        except PowerCutError:
+            pair.crash(disk.power_cut)
+            pair.close()
+        else:
+            assert fuse and max(pair.store.journal.segments) > last
+            disk.fuse = None
+            pair.close()
+            break
 
 
 @pytest.mark.parametrize("put_back", [False, True])

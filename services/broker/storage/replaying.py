@@ -79,8 +79,9 @@ class Replaying:
         else:
             known |= with_summary
         numbers = sorted(there | known)
-        if numbers:
-            self.next = numbers[-1] + 1
+        # Numbers of deleted segments are not assigned again: the catalogue is valid up to a location in or after them,
+        # so a new definition before that location, which the catalogue does not have yet, would count as deleted.
+        self.next = 1 + max([0, (self._catalogue.upto - 1) >> OFFSET_BITS, *numbers])
         ends = self._ends(there)
         for number in numbers:
             segment = Segment(number, path_of(self._directory, number), 0)
