@@ -7,11 +7,12 @@ import pytest
 from enmasse.cli.http import get_status
 from enmasse.testing import Suite
 from tests.console.client import Client
+from tests.kit.waiting import wait_for
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz", "/api/suite"])
 def test_paths_without_a_secret(path: str, client: Client) -> None:
-    assert client.at("GET", path).status == 200
+    wait_for(lambda: client.at("GET", path).status == 200, path)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/api/status", "/api/ready"])

@@ -290,17 +290,22 @@ def test_the_source_of_spark_waits_for_a_permission_that_was_taken_away_and_ends
         reader.started().await_address()
         return reader
 
+    def stored() -> list[str]:
+        """Return which of the test's messages are stored; earlier tests may have left others."""
+        records = list(read_spool(tmp_path / "spool", 0, reader.started().heads()[0]))
+        return [text for text in ("before", "meanwhile") for each in records if each.message.endswith(text.encode())]
+
     reader = reading()
     try:
         bob = proton(suite, "bob", "pw-b")
         send_one(bob, "jobs", "before")
-        wait_for("the message before", lambda: reader.started().heads() == [1])
+        wait_for("the message before", lambda: stored() == ["before"])
         apply(suite, without)
         (process,) = reader.started().processes
         wait_for("the loss of the address", lambda: process.state == "lost" and REFUSED in process.trouble)
         send_one(bob, "jobs", "meanwhile")
         apply(suite, USERS)
-        wait_for("the message that was sent meanwhile", lambda: reader.started().heads() == [2])
+        wait_for("the message that was sent meanwhile", lambda: stored() == ["before", "meanwhile"])
     finally:
         reader.stop()
     reader = reading(gone=1)
@@ -312,7 +317,6 @@ def test_the_source_of_spark_waits_for_a_permission_that_was_taken_away_and_ends
     with pytest.raises(ReceiverError, match='the user of the option "user"'):
         reader.started()
     reader.stop()
-    assert [record.message[-4:] for record in read_spool(tmp_path / "spool", 0, 2)] == [b"fore", b"hile"]
 
 
 @asyncio_test
