@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -220,31 +221,22 @@ class LinkConsumer(Consumer):
             self.broker.catalogue.consumer_left(queue)
 
 
-class LinkBrowser(Browser):
-    """A receiver that looks at a queue and takes nothing from it."""
+class CopyLink(ABC):
+    """A receiver that gets copies and is no consumer of its queue: a browser, or a move to another broker. First base
+    of the class that makes the copies."""
 
-    def __init__(
-        self, later: Callable[[Callable[[], None]], object], link: Sender, queue: Queue, selector: Selector | None
-    ) -> None:
-        """`later` calls in the next turn."""
-        super().__init__(queue, link, selector)
-        self._later = later
-        self.link = link
-        queue.browsers.append(self)
+    link: Sender
+    queue: Queue
+    _later: Callable[[Callable[[], None]], object]
+    """Calls in the next turn."""
+
+    @abstractmethod
+    def flow(self) -> None:
+        """Send copies as far as credit goes, while the link is attached."""
 
     def again(self) -> None:
         """Continue in a later turn."""
         self._later(self.flow)
-
-    def flow(self) -> None:
-        """Send copies as far as credit goes."""
-        if not self.link.detached:
-            super().flow()
-
-    def outcomes(self, messages: list[Any], state: Any, settled: bool) -> None:
-        """Settle the copies; their outcomes change nothing."""
-        if not settled:
-            self.link.settle(messages)
 
     def closed(self, condition: str, description: str) -> None:
         """The queue is gone: detach the link with this error."""
@@ -254,3 +246,26 @@ class LinkBrowser(Browser):
         """The link has ended."""
         if self in self.queue.browsers:
             self.queue.browsers.remove(self)
+
+
+class LinkBrowser(CopyLink, Browser):
+    """A receiver that looks at a queue and takes nothing from it."""
+
+    def __init__(
+        self, later: Callable[[Callable[[], None]], object], link: Sender, queue: Queue, selector: Selector | None
+    ) -> None:
+        """`later` calls in the next turn."""
+        Browser.__init__(self, queue, link, selector)
+        self._later = later
+        self.link = link
+        queue.browsers.append(self)
+
+    def flow(self) -> None:
+        """Send copies as far as credit goes."""
+        if not self.link.detached:
+            Browser.flow(self)
+
+    def outcomes(self, messages: list[Any], state: Any, settled: bool) -> None:
+        """Settle the copies; their outcomes change nothing."""
+        if not settled:
+            self.link.settle(messages)

@@ -18,6 +18,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import ACCEPTED, RELEASED
 from enmasse.amqp.termini import MOVES
 from enmasse.amqp.types import Symbol
+from services.broker.consumers import CopyLink
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
 from services.broker.core.mover import Mover
@@ -58,7 +59,7 @@ def agree(link: Link) -> None:
     link.properties = {Symbol(MOVES): True}
 
 
-class LinkMover(Mover):
+class LinkMover(CopyLink, Mover):
     """A receiver that takes messages out of a queue for another broker."""
 
     def __init__(
@@ -73,8 +74,8 @@ class LinkMover(Mover):
         def tag(message: StoredMessage) -> bytes:
             return sha256(f"{broker.identity} {message.id} {queue.name}".encode()).hexdigest()[:32].encode()
 
-        super().__init__(
-            queue, link, ids=order.ids, chosen=wanted, limit=order.limit, tag=tag,
+        Mover.__init__(
+            self, queue, link, ids=order.ids, chosen=wanted, limit=order.limit, tag=tag,
             copy=lambda message, payload: broker.dead_letters.copy(queue, message, payload, {}),
         )  # fmt: skip
         self._later = later
@@ -82,14 +83,10 @@ class LinkMover(Mover):
         self.link = link
         queue.browsers.append(self)
 
-    def again(self) -> None:
-        """Continue in a later turn."""
-        self._later(self.flow)
-
     def flow(self) -> None:
         """Send copies as far as credit goes."""
         if not self.link.detached:
-            super().flow()
+            Mover.flow(self)
 
     def ended(self, error: BrokerError | None) -> None:
         """Detach the link."""
@@ -104,14 +101,9 @@ class LinkMover(Mover):
         self.settle(messages, accepted=state is ACCEPTED)
         self._broker.ask_commit(True)
 
-    def closed(self, condition: str, description: str) -> None:
-        """The queue is gone: detach the link with this error."""
-        self.link.detach(AmqpError(condition, description))
-
     def detached(self, closed: bool) -> None:
         """The link has ended: what it holds stays."""
-        if self in self.queue.browsers:
-            self.queue.browsers.remove(self)
+        super().detached(closed)
         self.leave()
 
 

@@ -61,7 +61,7 @@ class Mover:
         """Call `flow` in a later turn: there was more to look at than fits one."""
 
     def ended(self, error: BrokerError | None) -> None:
-        """All were sent and settled, or, with an error, no more can be."""
+        """All were sent and settled; with an error: no further one can be sent."""
 
     def flow(self) -> None:
         """Send copies as far as credit goes."""
