@@ -12,11 +12,9 @@ import click
 
 from enmasse.cli.common import UNREACHABLE, end, report
 from enmasse.cli.contexts import in_force
-from enmasse.cli.kinds import Kind
+from enmasse.cli.kinds import CONFLICTS, UNCHANGED, Kind
 from enmasse.cli.remote import is_from_environment
 
-CONFLICTS = 10
-"""Tries to write a ConfigMap that others write too."""
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -323,7 +321,7 @@ class Entries:
                 found = _entries(part)
                 if name in found:
                     return part, edits.replace(part.text, name, changed(found[name], str(part)))
-            self._kind.unknown(self.where, name, self._all(there), "nothing was changed. ")
+            self._kind.unknown(self.where, name, self._all(there), UNCHANGED)
 
         return self._edit(edit)
 
@@ -339,7 +337,7 @@ class Entries:
             if force and any(entry["name"] == name for entry in there.status()["addresses"]):
                 part = there.home(self._kind.plural, None)
                 return part, part.text
-            self._kind.unknown(self.where, name, self._all(there), "nothing was changed. ")
+            self._kind.unknown(self.where, name, self._all(there), UNCHANGED)
 
         return self._edit(edit, name if force else None, removes=True)
 

@@ -13,17 +13,12 @@ from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.console import API, Console, LocalConsole, console, items, path
 from enmasse.cli.contexts import in_force
 from enmasse.cli.folders import edited_folder
-from enmasse.cli.kinds import Kind
+from enmasse.cli.kinds import CONFLICTS, UNCHANGED, Kind
 from enmasse.cli.problems import refused
 from enmasse.text import offset_option
 
-CONFLICTS = 10
-"""Tries to change an entry that others change too."""
 Changed = Callable[[Any, str], dict[str, Any]]
 """The present entry and its place → the new one; ends the command if that is not possible."""
-
-
-UNCHANGED = "nothing was changed. "
 
 
 class Entries(Protocol):

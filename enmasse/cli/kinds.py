@@ -9,6 +9,10 @@ from typing import NoReturn
 from enmasse.cli.common import end
 from enmasse.text import did_you_mean
 
+CONFLICTS = 10
+"""Tries to change an entry that others change too."""
+UNCHANGED = "nothing was changed. "
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:

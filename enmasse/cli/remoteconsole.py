@@ -6,7 +6,7 @@ import contextlib
 import http.client
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -41,6 +41,16 @@ def connection(url: str, ca: str | None = None, timeout: float = ANSWER_SECONDS)
     return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
 
 
+def events_in(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
+    """Yield the events of a stream's lines: name and decoded data. Raises ValueError."""
+    name = ""
+    for line in lines:
+        if line.startswith(b"event: "):
+            name = line[7:].decode().strip()
+        elif line.startswith(b"data: "):
+            yield name, json.loads(line[6:])
+
+
 def events(made: http.client.HTTPConnection, path: str, headers: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """Yield the events of a stream: name and decoded data. Raises Lost if it is refused, OSError."""
     made.timeout = SILENCE_SECONDS
@@ -49,12 +59,7 @@ def events(made: http.client.HTTPConnection, path: str, headers: Mapping[str, st
         answer = made.getresponse()
         if answer.status != 200:
             raise Lost(*problem(answer.status, json.loads(answer.read(MAX_ANSWER))))
-        name = ""
-        for line in answer:
-            if line.startswith(b"event: "):
-                name = line[7:].decode().strip()
-            elif line.startswith(b"data: "):
-                yield name, json.loads(line[6:])
+        yield from events_in(answer)
     except (http.client.HTTPException, ValueError) as error:
         raise OSError(f"that is no stream of events: {error}") from None
     finally:

@@ -118,12 +118,6 @@ class Live:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def node_of(self, address: str) -> Node | None:
-        """Return the broker that carries an address, if it is reached."""
-        found = self._configuration.endpoint_of(address)
-        node = None if found is None else self.brokers.get(found[0])
-        return node if node is not None and node.connection is not None else None
-
     def node(self, broker: str) -> Node:
         """Return a broker. Raises RequestError if it is not known."""
         found = self.brokers.get(broker)

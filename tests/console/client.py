@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
+from enmasse.cli.remoteconsole import events_in
 from enmasse.testing import Suite
 from tests.kit.waiting import wait_for
 
@@ -87,12 +88,7 @@ class Client:
         self._connection.request("GET", f"/api/v1/{path}", headers=self.headers)
         answer = self._connection.getresponse()
         assert answer.status == 200, (answer.status, answer.read())
-        name = ""
-        for line in answer:
-            if line.startswith(b"event: "):
-                name = line[7:].decode().strip()
-            elif line.startswith(b"data: "):
-                yield name, json.loads(line[6:])
+        yield from events_in(answer)
 
 
 def of(name: str) -> str:
