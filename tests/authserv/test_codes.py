@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from joserfc.jwk import RSAKey
 
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sections import Sections
 from enmasse.identity.login_requests import (
     ISSUERS,
@@ -32,7 +31,7 @@ from enmasse.model.issuers import Issuer
 from services.authserv import app
 from tests.authserv.published import AUDIENCE, CLIENT, Published
 from tests.authserv.running import Running, ask, user
-from tests.identity.kit import Suite, attach_refused, dial
+from tests.identity.kit import Suite, attach_refused, condition_after, dial
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, wait_for
 
@@ -51,13 +50,6 @@ def shared(suite: Suite) -> Iterator[Running]:
     with Running(peers=str(suite.file), logins="127.0.0.1:0") as running, pytest.MonkeyPatch.context() as patch:
         patch.setattr(app, "DELAY", 0.0)
         yield running
-
-
-@pytest.fixture
-def published() -> Iterator[Published]:
-    found = Published()
-    yield found
-    found.close()
 
 
 def put_in_force(service: Running, published: Published, **more: Any) -> None:
@@ -268,11 +260,7 @@ async def test_gateways_ask_for_no_issuers(service: Running, suite: Suite) -> No
 @asyncio_test
 async def test_requests_that_cannot_be_read_end_the_connection(service: Running, suite: Suite, body: bytes) -> None:
     async with dial(service.logins, suite.credential(Role.CONSOLE)) as c:
-        sender = await c.sender(ISSUERS, timeout=DEADLINE)
-        await sender.send(body, settled=True, timeout=DEADLINE)
-        with pytest.raises(AmqpError) as error:
-            await sender.send(body, timeout=DEADLINE)
-        assert error.value.condition == "amqp:decode-error"
+        assert await condition_after(c, ISSUERS, body) == "amqp:decode-error"
 
 
 def test_a_code_is_in_no_text_of_a_request() -> None:

@@ -35,13 +35,6 @@ def shared() -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture
-def published() -> Iterator[Published]:
-    found = Published()
-    yield found
-    found.close()
-
-
 def entry(published: Published, **more: Any) -> Issuer:
     return Issuer(issuer=published.url, audience=AUDIENCE, **{"client_id": "suite", **more})
 

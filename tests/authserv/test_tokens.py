@@ -7,7 +7,7 @@ import contextlib
 import hmac
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -147,13 +147,6 @@ def test_the_forms_of_both_mechanisms() -> None:
 
 
 # --- with clients -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def published() -> Iterator[Published]:
-    found = Published()
-    yield found
-    found.close()
 
 
 STAFF = User(permissions=(Permission(effect="allow", operations=("send",), addresses=("orders",)),))

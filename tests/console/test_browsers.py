@@ -9,16 +9,10 @@ import pytest
 from enmasse.identity.login_requests import BrowserIssuer
 from services.console import browsers
 from services.console.browsers import SECONDS, BrowserLogins
+from tests.kit.clock import Clock
 
 ISSUER = BrowserIssuer("sso", "messaging", "https://sso.example/authorize")
 BACK = "https://console.example/api/v1/login/callback"
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -149,6 +149,15 @@ async def attach_refused(c: Client, address: str, *, send: bool) -> bool:
     return False
 
 
+async def condition_after(c: Client, address: str, body: bytes) -> str:
+    """Return the condition with which the peer ends the connection after a settled message with this body."""
+    sender = await c.sender(address, timeout=DEADLINE)
+    await sender.send(body, settled=True, timeout=DEADLINE)
+    with pytest.raises(AmqpError) as error:
+        await sender.send(body, timeout=DEADLINE)
+    return error.value.condition
+
+
 async def message_refused(c: Client, address: str) -> bool:
     """Return whether a message by way of the anonymous terminus is refused for lack of rights."""
     relay = await c.sender(None, timeout=DEADLINE)

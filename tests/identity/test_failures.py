@@ -6,13 +6,7 @@ import pytest
 
 from enmasse.identity import failures
 from enmasse.identity.failures import FORGOTTEN, FREE, FREE_ADDRESS, LONGEST, Failures, network_of
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.kit.clock import Clock
 
 
 def test_waits_double_up_to_the_longest_and_are_forgotten() -> None:

@@ -14,6 +14,7 @@ from enmasse.identity import passwords
 from enmasse.identity.passwords import LIFETIME, Busy, PasswordChecks, Unsuitable, generated, hashed
 from enmasse.model.jsonfile import parse
 from enmasse.model.users import User, parse_users
+from tests.kit.clock import Clock
 
 
 def runs(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -27,16 +28,9 @@ def runs(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     return run
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture

@@ -9,15 +9,9 @@ from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
 from enmasse.identity.quotas import Quotas
 from enmasse.model.users import ConnectionLimits, Granted
+from tests.kit.clock import Clock
 
 LIMITS = ConnectionLimits(connections=2, connects_per_second=3)
-
-
-class Clock:
-    now = 5000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def admitted(found: Quotas, user: str, times: int, limits: ConnectionLimits = LIMITS) -> int:
@@ -25,7 +19,7 @@ def admitted(found: Quotas, user: str, times: int, limits: ConnectionLimits = LI
 
 
 def test_a_seconds_connects_may_come_at_once_and_no_more() -> None:
-    clock = Clock()
+    clock = Clock(5000.0)
     found = Quotas(clock)
     assert admitted(found, "alice", 10) == 3
     assert "3 times a second" in found.too_often("alice", LIMITS)
@@ -42,7 +36,7 @@ def test_a_seconds_connects_may_come_at_once_and_no_more() -> None:
 
 
 def test_once_a_second() -> None:
-    clock = Clock()
+    clock = Clock(5000.0)
     found, once = Quotas(clock), ConnectionLimits(connects_per_second=1)
     assert admitted(found, "alice", 3, once) == 1
     clock.now += 1.0
@@ -50,20 +44,20 @@ def test_once_a_second() -> None:
 
 
 def test_without_limits_nothing_is_refused_or_remembered() -> None:
-    found = Quotas(Clock())
+    found = Quotas(Clock(5000.0))
     assert admitted(found, "alice", 1000, ConnectionLimits()) == 1000
     assert found.too_many("alice", ConnectionLimits(), 10**6) == ""
     assert not found._due
 
 
 def test_connections_up_to_the_limit() -> None:
-    found = Quotas(Clock())
+    found = Quotas(Clock(5000.0))
     assert [bool(found.too_many("alice", LIMITS, others)) for others in range(4)] == [False, False, True, True]
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "MAX_USERS", 2)
-    found = Quotas(Clock())
+    found = Quotas(Clock(5000.0))
     for user in ("a", "b", "a", "c"):
         found.too_often(user, LIMITS)
     assert list(found._due) == ["a", "c"]

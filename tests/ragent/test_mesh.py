@@ -11,18 +11,12 @@ import pytest
 from services.ragent import mesh as mesh_module
 from services.ragent.entities import CONNECTOR, LISTENER
 from services.ragent.mesh import KEPT, Endpoint, Mesh
+from tests.kit.clock import Clock
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import FakeRouter, until
 
 Play = Callable[[Scenario], None]
 HERE = Endpoint("10.0.0.1", "55672")
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def of(*routers: str, clock: Callable[[], float] | None = None) -> Mesh:
