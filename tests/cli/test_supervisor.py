@@ -94,10 +94,10 @@ def test_files_deleted_by_hand_are_made_again(empty_config: Path, tmp_path: Path
         up.feed(address("a"))
         up.wish("broker-a")
         up.until_ready()
-        # When this is told nothing is being written there: a file that appears meanwhile keeps the folder.
         wait_for(lambda: up.facts().get("broker-a", {}).get("ready") and up.status()["ready"])
-        shutil.rmtree(up.data / "run")
-        shutil.rmtree(up.data / "logs")
+        for folder in ("run", "logs"):  # renamed first: a file that a service writes meanwhile would keep the folder
+            (up.data / folder).rename(tmp_path / f"deleted-{folder}")
+            shutil.rmtree(tmp_path / f"deleted-{folder}")
         wait_for(secret_file(up.data).exists)
         pids = up.pids()
         for name in ("storage_controller", "broker-a"):
