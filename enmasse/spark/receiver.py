@@ -113,8 +113,9 @@ class Intake:
         self.held: dict[int, Delivery] = {}
         """Deliveries that the account decides about later, by id."""
         self._taking = False
-        self._storing = False
-        self._late: list[tuple[Delivery, int]] = []  # decided while others are being stored
+        self._writing = asyncio.Lock()  # the spool takes one group at a time
+        self._late: list[tuple[Delivery, int]] = []  # decided, and not stored yet
+        self._storing_late: asyncio.Task[None] | None = None
         self._reports = True
         self._awaited: set[int] = set()  # accepted, and not settled by the peer
         self._settled = asyncio.Event()
@@ -129,13 +130,14 @@ class Intake:
     def connected(self, reports: bool) -> None:
         """Note a new connection; reports: its peer settles in a second step."""
         self._reports = reports
+        self._failure = None
         self._awaited.clear()
         self.account.connected(reports)
 
     @property
     def busy(self) -> bool:
         """Whether deliveries that were taken are not stored yet."""
-        return bool(self._taking or self.held)
+        return bool(self._taking or self.held or self._late or self._writing.locked())
 
     async def gather(self, receiver: ClientReceiver, seconds: float) -> list[Delivery]:
         """Return a group of deliveries: those that are here, or that come within `seconds` of the first one, before
@@ -171,18 +173,21 @@ class Intake:
         self._taking = True
         answers = iter(await self.account.claim(claims)) if claims else iter(())
         verdicts = [next(answers) if delivery.id in claimed else FRESH for delivery in deliveries]
+        for delivery, verdict in zip(deliveries, verdicts, strict=True):
+            if verdict == LATER:  # noted before anything is waited for: the decision may come at once
+                self.held[delivery.id] = delivery
+        async with self._writing:
+            await self._store(deliveries, verdicts, claimed)
+        self._taking = False
+
+    async def _store(self, deliveries: list[Delivery], verdicts: list[int], claimed: Container[int]) -> None:
+        """Append what is FRESH, sync it, and only then settle. Raises OSError, SpoolError."""
         fresh = self._append(deliveries, verdicts, claimed)
-        self._storing = True
         try:
             await self.spool.synced()
         except OSError as error:
             raise self._unwritable(error) from None
-        finally:
-            self._storing = False
         self._accept(deliveries, verdicts, claimed, fresh)
-        self._taking = False
-        while self._late:
-            self._store_decided(*self._late.pop(0))
 
     def _append(
         self, deliveries: list[Delivery], verdicts: list[int], claimed: Container[int]
@@ -192,9 +197,7 @@ class Intake:
         record = self.spool.count
         now = time.time_ns() // 1_000_000
         for delivery, verdict in zip(deliveries, verdicts, strict=True):
-            if verdict == LATER:
-                self.held[delivery.id] = delivery
-            elif verdict == FRESH:
+            if verdict == FRESH:
                 self.spool.append(delivery.payload, now)
                 if delivery.id in claimed:
                     fresh.append((delivery.id, record))
@@ -217,22 +220,22 @@ class Intake:
         delivery = self.held.pop(delivery_id, None)
         if delivery is None:  # of a connection that is gone
             return
-        if self._storing:
-            self._late.append((delivery, verdict))
-        else:
-            self._store_decided(delivery, verdict)
+        self._late.append((delivery, verdict))
+        if self._storing_late is None or self._storing_late.done():
+            self._storing_late = asyncio.create_task(self._store_late())
 
-    def _store_decided(self, delivery: Delivery, verdict: int) -> None:
-        try:
-            fresh = self._append([delivery], [verdict], {delivery.id})
-            try:
-                self.spool.sync()
-            except OSError as error:
-                raise self._unwritable(error) from None
-            self._accept([delivery], [verdict], {delivery.id}, fresh)
-        except (OSError, SpoolError) as error:  # it has not been accepted; `next` raises this
-            self._failure = error
-            delivery.receiver.link.detach()
+    async def _store_late(self) -> None:
+        """Store what was decided about deliveries that were held, those of the same time together."""
+        while self._late:
+            async with self._writing:
+                late, self._late = self._late, []
+                deliveries = [delivery for delivery, _ in late]
+                try:
+                    await self._store(deliveries, [verdict for _, verdict in late], {one.id for one in deliveries})
+                except Exception as error:  # nothing was accepted; `next` raises this
+                    self._failure = error
+                    deliveries[0].receiver.link.detach()
+                    return
 
     def settled(self, delivery_ids: Iterable[int]) -> None:
         """Note deliveries that the peer has settled."""
@@ -245,8 +248,10 @@ class Intake:
         """Note that the link is gone: what it left unsettled is in doubt. Raises OSError if that cannot be stored."""
         self.held.clear()
         self._taking = False
+        self._late.clear()
         try:
-            await self.account.lost()
+            async with self._writing:  # what is being stored is a record before it is in doubt
+                await self.account.lost()
         except OSError as error:
             raise self._unwritable(error) from None
 
@@ -436,6 +441,8 @@ async def room(settings: ReceiverSettings, spool: SpoolWriter) -> None:
     """Return when the spool is under its limit. Meanwhile no message is taken, so the sender runs out of credit."""
     full = False
     while spool.bytes_held() > settings.spool_limit:
+        with contextlib.suppress(OSError):
+            spool.end_segment()  # which a full disk may have kept from it: an ended one can be deleted
         spool.measure()
         if not full:
             full = True

@@ -133,7 +133,7 @@ class SpoolWriter:
         self._ended_bytes = 0
         self.measure()
         self._head.put(self.count)
-        self._end_segment(1)  # an earlier owner may still append to the last one
+        self._end_at(1)  # an earlier owner may still append to the last one
         self._buffer: list[bytes] = []
         self._buffered = self._buffered_bytes = 0
         self._refused = 0  # bytes that could not be written last
@@ -181,6 +181,7 @@ class SpoolWriter:
         data = b"".join(self._buffer)
         try:
             with self._undone(len(data)):
+                self.end_segment()  # if that failed after the last group
                 written = 0
                 while written < len(data):
                     written += os.write(self._file, data[written:])
@@ -201,8 +202,11 @@ class SpoolWriter:
             raise
 
     def _add(self, size: int, count: int) -> None:
-        """Count what was written. Raises SpoolTakenError, OSError."""
-        self._lease.check()
+        """Count what was written. Raises SpoolError, SpoolTakenError: it is on disk, but not accepted."""
+        try:
+            self._lease.check()
+        except OSError as error:  # whether this is still the owner is unknown
+            raise SpoolError(f"{error.filename}: {error.strerror}; what came last was not accepted") from None
         if os.fstat(self._file).st_size != self._size + size:
             raise SpoolTakenError(
                 f"{self.folder}: another process appends to this spool; what came last was not accepted"
@@ -211,7 +215,8 @@ class SpoolWriter:
         self._size += size
         self.count += count
         self._head.put(self.count)
-        self._end_segment(self._segment_bytes)
+        with contextlib.suppress(OSError):  # the group is stored nevertheless
+            self.end_segment()
 
     def _settled(self) -> int | None:
         """Return what the file `settled` holds, which belongs to enmasse.spark.unsettled."""
@@ -224,6 +229,7 @@ class SpoolWriter:
         """Return if there is room for what could not be written last. Raises OSError."""
         if not self._refused:
             return
+        self.end_segment()
         try:
             os.posix_fallocate(self._file, self._size, self._refused)
         finally:
@@ -273,8 +279,12 @@ class SpoolWriter:
         os.close(self._file)
         os.close(self._lock)
 
-    def _end_segment(self, least: int) -> None:
-        """Begin a new segment if the last one has `least` bytes, and at least one."""
+    def end_segment(self) -> None:
+        """Begin a new segment if the last one is full. Raises OSError if it cannot be made: then it is still to do."""
+        self._end_at(self._segment_bytes)
+
+    def _end_at(self, least: int) -> None:
+        """Begin a new segment if the last one has `least` bytes, and at least one. Raises OSError."""
         if self._size > 0 and self._size >= least:
             following, index = self._create(self.count)
             ended = self.folder / segment_name(self._first)
@@ -320,7 +330,12 @@ class SpoolWriter:
     def _create(self, first: int) -> tuple[int, IndexWriter]:
         path = self.folder / segment_name(first)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o600)
-        sync_folder(self.folder)
+        try:
+            sync_folder(self.folder)
+        except OSError:
+            path.unlink()  # the next attempt makes it
+            os.close(file)
+            raise
         return file, IndexWriter(path)
 
 

@@ -130,6 +130,43 @@ def test_a_spool_of_any_limit_gets_under_it_again(tmp_path: Path) -> None:
         writer.close()
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(failing=st.lists(st.sampled_from(["", "", "open", "sync_folder"]), min_size=1, max_size=12))
+def test_a_new_segment_that_cannot_be_made_refuses_the_next_group_not_the_stored_one(
+    tmp_path_factory: pytest.TempPathFactory, failing: list[str]
+) -> None:
+    """A group that `sync` refuses comes again; one that it has stored may not."""
+    folder = tmp_path_factory.mktemp("spool")
+    writer = SpoolWriter(folder, 200)
+    opening, stored = os.open, 0
+
+    def refused(path: Path, *rest: int) -> int:
+        if str(path).endswith(".seg"):
+            raise OSError(28, "No space left on device", str(path))
+        return opening(path, *rest)
+
+    for failure in [*failing, ""]:
+        with pytest.MonkeyPatch.context() as patch:
+            if failure == "open":
+                patch.setattr(os, "open", refused)
+            elif failure == "sync_folder":
+                patch.setattr(spooling, "sync_folder", Mock(side_effect=OSError(5, "Input/output error")))
+            for _ in range(3):
+                writer.append(b"%060d" % stored, 1)
+                try:
+                    writer.sync()
+                except OSError:
+                    assert failure
+                else:
+                    stored += 1
+        assert writer.count == stored
+    writer.close()
+    assert bodies(folder, 0, stored) == [b"%060d" % n for n in range(stored)]
+    again = SpoolWriter(folder, 200)
+    assert again.count == stored
+    again.close()
+
+
 def test_only_one_process_writes(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
     code = (

@@ -9,11 +9,12 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -23,8 +24,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.performatives import ACCEPTED
 from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.spark import receivers
+from enmasse.spark import spool as spooling
 from enmasse.spark.account import OwnAccount
 from enmasse.spark.outage import Outage, Patience, Phase
 from enmasse.spark.receiver import Intake
@@ -33,7 +36,7 @@ from enmasse.spark.segment import SpoolError
 from enmasse.spark.sink import AmqpStreamWriter, Sink, SinkError
 from enmasse.spark.source import AmqpStreamReader
 from enmasse.spark.spool import MUCH, SpoolWriter
-from enmasse.spark.unsettled import Unsettled
+from enmasse.spark.unsettled import FRESH, LATER, Unsettled
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store
 from tests.certificates import Authority
@@ -293,6 +296,65 @@ def test_a_spool_that_cannot_be_written_is_named_and_accepts_nothing(
     monkeypatch.setattr(os, "fdatasync", full)
     with pytest.raises(OSError, match=f"the spool cannot be written, No space left on device: .*{tmp_path.name}"):
         asyncio.run(intake.take([Arrived()]))
+
+
+class Late:
+    """A message that waits for the account's decision; notes its outcome."""
+
+    settled, link = False, Mock()
+
+    def __init__(self, id: int, outcomes: dict[int, tuple[int, object]], spool: SpoolWriter) -> None:
+        self.id, self.payload, self.receiver = id, b"%d" % id, self
+        self._outcomes, self._spool = outcomes, spool
+
+    def settle(self, state: object) -> None:
+        self._outcomes[self.id] = self._spool.count, state
+
+
+@pytest.mark.parametrize("disk", ["slow", "full"])
+def test_what_is_decided_while_a_group_is_stored_is_stored_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str
+) -> None:
+    """The first of four is decided at once, the others while it is synced; none is lost, none accepted unstored."""
+    spool, outcomes, syncs, decided = SpoolWriter(tmp_path), dict[int, tuple[int, object]](), [0], threading.Event()
+
+    class Deciding(OwnAccount):
+        async def claim(self, claims: Sequence[tuple[int, bytes]]) -> list[int]:
+            return [LATER for _ in claims]
+
+        def stored(self, records: Sequence[tuple[int, int]], count: int) -> None:
+            assert count == spool.count
+
+    async def arrive() -> None:
+        loop, account = asyncio.get_running_loop(), Deciding(Unsettled(tmp_path, [0], 1))
+        intake: Any = Intake(spool, account)
+
+        def decide(*ids: int) -> None:
+            for each in ids:
+                account.decided(each, FRESH)
+            if len(ids) > 1:
+                decided.set()
+
+        def sync(file: int) -> None:
+            syncs[0] += 1
+            if syncs[0] == 1:
+                loop.call_soon_threadsafe(decide, 1, 2, 3)
+                assert decided.wait(DEADLINE)
+            elif disk == "full":
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(spooling, "MUCH", 1)  # each sync in a thread
+        await intake.take([Late(n, outcomes, spool) for n in range(4)])
+        monkeypatch.setattr(os, "fdatasync", sync)
+        decide(0)
+        while intake.busy:
+            await asyncio.sleep(0)
+
+    asyncio.run(arrive())
+    kept = 4 if disk == "slow" else 1
+    assert spool.count == kept and sorted(outcomes) == list(range(kept)) and syncs == [2]
+    assert all(stored > n and state is ACCEPTED for n, (stored, state) in outcomes.items())
+    assert Late.link.detach.called == (disk == "full")
 
 
 def test_a_receiver_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
