@@ -144,6 +144,7 @@ EVENTS = (
     Event("configserv.status.not-written", "warning", "reason", "The status of a ConfigMap could not be written; it is tried again.", "Check the API server and the service account."),
     Event("console.handshake.failed", "debug", "error", "A TLS handshake failed, or the client left before.", "Check certificate and protocol version of the client."),
     Event("console.request.failed", "error", "path id", "A request could not be answered because of an error in the console.", REPORT),
+    Event("console.stream.closed", "info", "who path reason", "A stream of the API was closed because its client does not read.", "Look at the client: it holds the stream open, but does not process what comes."),
     Event("control.connection.failed", "debug", "reason", "A connection could not be made; it is tried again.", "Look at the peer if this continues."),
     Event("control.connection.lost", "info", "reason", "A connection was lost; it is made again.", NOTHING),
     Event("control.connection.refused", "warning", "reason", "This process and its peer do not accept each other's credentials. Reported once until a connection is made; it is tried again.", "Compare the settings `credential` here and `peers` there: both files must be of one start of the suite. Certificates: the log of the peer has the reason."),

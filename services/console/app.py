@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 BACKLOG = 256
 HANDSHAKE_SECONDS = 10.0
 """For TLS."""
+LOST_SECONDS = 45.0
+"""Until a client that no longer acknowledges what is sent counts as lost: a stream may be all that it has asked for.
+Longer than a stream waits for a client that does not read."""
 
 
 class Door:
@@ -81,6 +84,8 @@ class Door:
         try:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; elsewhere the system's own patience, minutes
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LOST_SECONDS))
             web = await self._made()
             await asyncio.get_running_loop().connect_accepted_socket(
                 web.protocol, sock, ssl=self._context, ssl_handshake_timeout=patience

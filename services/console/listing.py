@@ -16,6 +16,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from aiohttp import web
 
+from enmasse import log
 from enmasse.api.types import Page
 from services.console.access import Caller
 from services.console.errors import RequestError
@@ -23,6 +24,7 @@ from services.console.operations import Answer, Call, Parameter
 from services.console.rows import Rows, Watcher
 
 R = TypeVar("R", bound=msgspec.Struct)
+_log = log.get()
 
 LIMIT, MOST = 100, 1000
 """Rows of a page, unless the caller wants another number, and at most."""
@@ -32,8 +34,9 @@ STEP = 1.0
 HEARTBEAT = 15.0
 STALLED = 30.0
 """Seconds in which a client must have read an event."""
-FIRST = 500
-"""Rows of an event at most: the others follow in further ones."""
+FIRST = 100
+"""Rows of an event at most: the others follow in further ones. The console keeps one event for a client that does not
+read."""
 LONGEST = 512
 """Characters of a filter at most."""
 
@@ -169,8 +172,7 @@ class Lists:
     async def _events(self, listing: Listing[Any], call: Call, given: Mapping[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         await response.prepare(call.request)
-        takes = listing.taking(given)
-        sent: dict[str, Any] = {}
+        stream = _Stream(listing, call.caller, listing.taking(given), response, self._holds)
         now = asyncio.get_running_loop().time
         beat = now() + HEARTBEAT
         with listing.rows.watched() as watcher:
@@ -178,39 +180,95 @@ class Lists:
             self._open.add(watcher)
             try:
                 while self._holds(call.caller):
-                    keys = watcher.take()
-                    kind = "change" if keys is not None else "snapshot"
-                    if keys is None:
-                        keys, sent = set(listing.rows.keys()), {}
-                    rows, removed = [], []
-                    for key in sorted(keys):
-                        row = listing.rows.get(key)
-                        shown = None if row is None else listing.shown(call.caller, row)
-                        if shown is None or not takes(shown):
-                            if key in sent:
-                                removed.append(key)
-                                del sent[key]
-                        elif shown is row:
-                            rows.append(shown)
-                            sent[key] = None
-                        elif sent.get(key) != shown:  # else only a part has changed that the caller may not view
-                            rows.append(shown)
-                            sent[key] = shown
-                    if await _write_rows(response, kind, rows, removed):
+                    if await stream.show(watcher.take()):
                         beat = now() + HEARTBEAT
                     await asyncio.sleep(STEP)
                     while not await _waited(watcher.wait(), closing, beat - now()):
                         if closing.done() or not self._holds(call.caller):
                             return response
-                        await _write(response, b": \n\n")
+                        await stream.beat()
                         beat = now() + HEARTBEAT
-            except (ConnectionError, TimeoutError):
-                if call.request.transport is not None:
-                    call.request.transport.abort()
+            except TimeoutError:
+                reason = f"the client has not read for {STALLED:g} s"
+                _log.info("console.stream.closed", who=call.caller.title, path=call.request.path, reason=reason)
+                _abort(call.request)
+            except ConnectionError:
+                _abort(call.request)
             finally:
                 closing.cancel()
                 self._open.discard(watcher)
         return response
+
+
+class _Stream(Generic[R]):
+    """Events of a stream. Rows are made when they are written: a client that does not read keeps no old ones."""
+
+    def __init__(
+        self,
+        listing: Listing[R],
+        caller: Caller,
+        takes: Callable[[R], bool],
+        response: web.StreamResponse,
+        holds: Callable[[Caller], bool],
+    ) -> None:
+        self._listing = listing
+        self._caller = caller
+        self._takes = takes
+        self._response = response
+        self._holds = holds
+        self._sent: dict[str, int | None] = {}
+        """Key → None, or a hash of the row if the caller views a part of it."""
+
+    async def show(self, changed: set[str] | None) -> bool:
+        """Write what is new of these keys, None: everything; return False if nothing is. Raises TimeoutError if the
+        client does not read, ConnectionError."""
+        if changed is None:
+            self._sent = {}
+        kind, keys = ("snapshot", self._listing.rows.keys()) if changed is None else ("change", sorted(changed))
+        rows: list[R] = []
+        removed: list[str] = []
+        begun = changed is None
+        for key in keys:
+            if len(rows) + len(removed) == FIRST:
+                await self._event(kind, rows, removed, more=True)
+                if not self._holds(self._caller):
+                    return True
+                kind, rows, removed, begun = "change", [], [], True
+            row = self._shown(key)
+            if row is None:
+                if key in self._sent:
+                    del self._sent[key]
+                    removed.append(key)
+            elif self._is_new(key, row):
+                rows.append(row)
+        if not (begun or rows or removed):
+            return False
+        await self._event(kind, rows, removed, more=False)
+        return True
+
+    async def beat(self) -> None:
+        """Write a comment. Raises as `show`."""
+        await self._write(b": \n\n")
+
+    def _shown(self, key: str) -> R | None:
+        row = self._listing.rows.get(key)
+        shown = None if row is None else self._listing.shown(self._caller, row)
+        return shown if shown is not None and self._takes(shown) else None
+
+    def _is_new(self, key: str, row: R) -> bool:
+        """Return whether the client does not have this row. It has one of which only a part has changed that the caller
+        may not view."""
+        whole = row is self._listing.rows.get(key)
+        before, self._sent[key] = self._sent.get(key), None if whole else hash(msgspec.json.encode(row))
+        return whole or self._sent[key] != before
+
+    async def _event(self, kind: str, rows: list[R], removed: list[str], *, more: bool) -> None:
+        body = msgspec.json.encode({"items": rows, "removed": removed, "more": more})
+        await self._write(b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n")
+
+    async def _write(self, data: bytes) -> None:
+        async with asyncio.timeout(STALLED):
+            await self._response.write(data)
 
 
 async def _waited(waiting: Any, closing: asyncio.Future[Any], seconds: float) -> bool:
@@ -226,26 +284,10 @@ async def _waited(waiting: Any, closing: asyncio.Future[Any], seconds: float) ->
         task.cancel()
 
 
-async def _write_rows(response: web.StreamResponse, kind: str, rows: list[Any], removed: list[str]) -> bool:
-    """Write an event, unless nothing has changed; return whether it was written."""
-    if kind == "change" and not rows and not removed:
-        return False
-    part, rows = rows[:FIRST], rows[FIRST:]
-    await _event(response, kind, part, removed, more=bool(rows))
-    while rows:
-        part, rows = rows[:FIRST], rows[FIRST:]
-        await _event(response, "change", part, [], more=bool(rows))
-    return True
-
-
-async def _event(response: web.StreamResponse, kind: str, rows: list[Any], removed: list[str], *, more: bool) -> None:
-    body = msgspec.json.encode({"items": rows, "removed": removed, "more": more})
-    await _write(response, b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n")
-
-
-async def _write(response: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(STALLED):
-        await response.write(data)
+def _abort(request: web.Request) -> None:
+    """End the connection, without what the client has not read."""
+    if request.transport is not None:
+        request.transport.abort()
 
 
 _Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from enmasse import process
 from enmasse.identity.credentials import own
+from enmasse.metrics import gauge, single
 from services.console.alone import Alone
 from services.console.api import Api, problems
 from services.console.bounds import Connections
@@ -100,7 +101,8 @@ class Web:
 
     def metrics(self) -> Iterable[Metric]:
         """Return the metrics."""
-        return self._connections.metrics()
+        yield from self._connections.metrics()
+        yield gauge("enmasse_console_streams", "Open streams of events.", single(self._parts.lists.watching.count))
 
 
 class _Peer(web.RequestHandler):

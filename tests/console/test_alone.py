@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import json
+import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from enmasse.settings import host_port
 from enmasse.testing import free_port
+from services.console import app, listing
+from services.console.app import Door
+from services.console.settings import ConsoleSettings
 from tests.configserv.running import Configserv
 from tests.console.client import Client
 from tests.kit.processes import start_service
-from tests.kit.waiting import wait_for
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import until, wait_for
+
+SO_ATTACH_FILTER = 26
+"""Of Linux; the module socket lacks it."""
 
 
 @pytest.fixture
@@ -24,15 +37,19 @@ def configserv(tmp_path: Path) -> Iterator[Configserv]:
     service.stop()
 
 
-@pytest.fixture
-def client(configserv: Configserv, tmp_path: Path) -> Iterator[Client]:
-    port = free_port()
-    settings = {
+def settings_of(configserv: Configserv) -> dict[str, str]:
+    return {
         "name": "console",
         "health": f"127.0.0.1:{free_port()}",
-        "listen": f"127.0.0.1:{port}",
+        "listen": f"127.0.0.1:{free_port()}",
         "configserv": configserv.settings["listen"],
     }
+
+
+@pytest.fixture
+def client(configserv: Configserv, tmp_path: Path) -> Iterator[Client]:
+    settings = settings_of(configserv)
+    port = host_port(settings["listen"])[1]
     file = tmp_path / "console.json"
     file.write_text(json.dumps(settings))
     process = start_service("console", file)
@@ -68,3 +85,42 @@ def test_health_and_status_come_from_the_feeds(configserv: Configserv, client: C
     configserv.kill()
     wait_for(lambda: client.at("GET", "/readyz").status == 503, "it is not ready")
     assert client.at("GET", "/livez").status == 200
+
+
+def test_a_client_that_vanishes_without_a_word_is_forgotten(
+    configserv: Configserv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a stream, and answers to no packet any more: nothing comes from it that would end the connection."""
+    monkeypatch.setattr(app, "LOST_SECONDS", 1.0)
+    monkeypatch.setattr(listing, "HEARTBEAT", 0.1)
+    configserv.start()
+    settings = msgspec.convert(settings_of(configserv), ConsoleSettings)
+    address = host_port(settings.listen)
+
+    async def main() -> None:
+        door = Door(settings)
+
+        def counts() -> dict[str, float]:
+            return {each.name: each.samples[0].value for each in door.metrics()}
+
+        await door.open()
+        try:
+            with socket.socket() as gone:
+                gone.setblocking(False)
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(gone, address)
+                await loop.sock_sendall(gone, b"GET /api/v1/addresses?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert (await loop.sock_recv(gone, 12)).endswith(b"200")
+                await until(lambda: counts()["enmasse_console_streams"] == 1, "a stream")
+                _vanish(gone)
+                await until(lambda: set(counts().values()) == {0}, "no stream and no connection")
+        finally:
+            await door.close()
+
+    asyncio_test(main)()
+
+
+def _vanish(client: socket.socket) -> None:
+    """Have the kernel drop whatever comes for a socket, before TCP sees it: a filter that takes nothing."""
+    take_nothing = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    client.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(take_nothing)))
