@@ -1,4 +1,4 @@
-# make install | lint | test | test-kubernetes | test-node | soak | demo | bench: each does all its own set-up.
+# make install | lint | test | test-slow | test-kubernetes | test-node | soak | demo | bench: each does all its own set-up.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ COMPILED := $(VENV)/.compiled
 WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words check-advisories
-.PHONY: test clients
+.PHONY: test test-slow clients
 .PHONY: compiled-tests all-tests coverage soak soak-spark demo bench lock images chart-docs event-docs clean
 .PHONY: pictures prepare-kubernetes prepare-node test-kubernetes test-node test-images
 
@@ -59,8 +59,13 @@ compiled-tests: install
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only -qq > /dev/null || true # all-tests shows what is wrong
 
 # More processes than cores: tests wait most of the time.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest --numprocesses $(WORKERS) --durations 20
 all-tests: compiled-tests
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest --numprocesses $(WORKERS) --durations 20
+	$(PYTEST) -m "not slow"
+
+# The tests with the mark `slow`. Only their files: each process of pytest would import all others in vain.
+test-slow: prepare-test install clients
+	$(PYTEST) -m slow $$(grep -rlF mark.slow tests --include='test_*.py')
 
 # Lines and branches that the tests of the fast rooms run, in the processes that they start too.
 ROOMS ?= amqp configserv control model mqtt mqtt_gateway ragent reconcile storage_controller stores subserv

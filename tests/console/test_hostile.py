@@ -10,17 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import schemathesis
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
-from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from enmasse.testing import Suite
 from services.console.api import problems
@@ -29,7 +22,6 @@ from tests.kit.waiting import wait_for
 
 EXAMPLES = 1
 """For each operation, valid ones and invalid ones each; the same in every run."""
-CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 LEFT_OUT = ("/users", "/login", "/logout")
 """Writing there takes anonymous access from the suite that others share."""
 
@@ -62,8 +54,14 @@ def _names(client: Client, kind: str) -> set[str]:
     return {each["name"] for each in client.items(f"{kind}?limit=1000")}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kept")
 def test_every_answer_is_one_that_the_document_describes(client: Client) -> None:
+    import schemathesis  # here: it takes half a second, in every process of pytest that collects this file
+    from schemathesis.core.result import Ok
+    from schemathesis.specs.openapi import checks
+
+    wanted = [checks.status_code_conformance, checks.content_type_conformance, checks.response_schema_conformance]
     schema = schemathesis.openapi.from_dict(described(client))
     schema.config.update(base_url=f"http://127.0.0.1:{client.port}")
     tried = set()
@@ -79,7 +77,7 @@ def test_every_answer_is_one_that_the_document_describes(client: Client) -> None
                 suppress_health_check=list(HealthCheck),
             )  # fmt: skip
             def send(case: Any) -> None:
-                answer = case.call_and_validate(checks=CHECKS)
+                answer = case.call_and_validate(checks=wanted)
                 assert b"log of the console" not in answer.content, "an error of the console itself"
 
             with contextlib.suppress(Unsatisfiable):  # there is nothing that could be wrong in the request

@@ -48,7 +48,10 @@ def addresses(start: str) -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.fixture(scope="module", params=JMS_VERSIONS)
+VERSIONS = [*(pytest.param(each, marks=pytest.mark.slow) for each in JMS_VERSIONS[:-1]), JMS_VERSIONS[-1]]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
 def version(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -150,12 +150,14 @@ def soak(*faults: str, seconds: int) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_short_soak_passes() -> None:
     done = soak("kill-broker", seconds=1)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 lost, 1 rounds" in done.stdout and done.stdout.endswith("seed 1: PASSED\n")
 
 
+@pytest.mark.slow
 def test_a_message_that_is_taken_away_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

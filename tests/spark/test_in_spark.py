@@ -388,6 +388,7 @@ def wait_committed(work: Path, count: int) -> list[str]:
     return committed(work)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_loses_and_doubles_nothing(spark: Any, broker: Broker, tmp_path: Path) -> None:
     """Another driver, that of this file's session, goes on with its checkpoint and its spool."""
     broker.queue("killed")

@@ -93,6 +93,7 @@ WRONG: dict[str | bytes, str] = {
 """Bodies that are no readings → how the reason begins."""
 
 
+@pytest.mark.slow
 def test_the_stages_of_a_file_equal_pandas_and_plain_python(spark: Any, broker: Broker, tmp_path: Path) -> None:
     """A real year, with bad readings and late ones; each output is there once although the last batch is repeated."""
     names = ("year", "year-bad", "year-late", "year-results", "year-alerts", "year-scores", "command-sea", "command-sf")
@@ -310,6 +311,7 @@ def test_a_device_that_was_idle_is_forgotten(spark: Any) -> None:
     assert ("d1", 90.0) in [(row.device, row.value) for row in found]
 
 
+@pytest.mark.slow
 def test_a_command_reaches_its_device_by_mqtt_and_one_that_has_expired_does_not(spark: Any, tmp_path: Path) -> None:
     """From a reading that a device publishes to the command that it gets; another device is away with a session."""
     addresses = {

@@ -16,6 +16,7 @@ from tests.spark.conftest import DEADLINE, LIMIT
 pytestmark = pytest.mark.timeout(LIMIT)
 
 
+@pytest.mark.slow
 def test_the_first_job_shows_rows_and_what_becomes_of_its_connection(tmp_path: Path) -> None:
     (job,) = programs("spark.md")
     shown, warnings = tmp_path / "stdout", tmp_path / "stderr"

@@ -47,6 +47,7 @@ def copied(options: dict[str, str], ranges: list[SpoolRange], target: Path) -> N
     raise SystemExit(0 if grown < 8 * SIZE else f"{grown >> 20} MiB more")
 
 
+@pytest.mark.slow
 def test_a_message_of_50_mb_becomes_a_row_of_parquet(broker: Broker, tmp_path: Path) -> None:
     broker.queue("large")
     messages = [Message(id=f"m{n}", body=bytes([n]) * SIZE, durable=True, inferred=True) for n in range(5)]

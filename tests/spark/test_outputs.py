@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
-import joblib
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-import skops.io
-from sklearn.linear_model import LinearRegression
 
 from enmasse.spark import parquet_table
 from enmasse.spark.last_values import LastValues
@@ -178,6 +175,10 @@ def test_a_row_that_a_model_refuses_does_not_affect_others() -> None:
 
 
 def test_models_that_run_code_are_loaded_only_if_trusted(tmp_path: Path) -> None:
+    import joblib  # here: skops takes two seconds, in every process of pytest that collects this file
+    import skops.io
+    from sklearn.linear_model import LinearRegression
+
     rule = LinearRegression().fit([[0.0], [1.0]], [1.0, 3.0])
     good = skops.io.dumps(rule)
     assert loaded(good, ".skops")(np.array([[2.0]]))[0] == pytest.approx(5.0)

@@ -121,6 +121,7 @@ def have_ended(processes: list[psutil.Process]) -> bool:
     return not any(map(runs, processes))
 
 
+@pytest.mark.slow
 def test_a_pipeline_beside_the_suite_is_restarted_and_its_progress_is_shown(suite: Suite) -> None:
     first = component(suite)
     wait_for("the pipeline", lambda: component(suite)["ready"], DEADLINE)
@@ -141,6 +142,7 @@ def test_a_pipeline_beside_the_suite_is_restarted_and_its_progress_is_shown(suit
     wait_for("five rows", lambda: "5 rows," in component(suite)["detail"], DEADLINE)
 
 
+@pytest.mark.slow
 def test_the_console_shows_the_query_and_its_newest_windows(suite: Suite) -> None:
     connection = BlockingConnection(suite.url, timeout=DEADLINE)
     sender = connection.create_sender("telemetry")
@@ -174,6 +176,7 @@ def test_the_console_shows_the_query_and_its_newest_windows(suite: Suite) -> Non
             console.close()
 
 
+@pytest.mark.slow
 def test_a_job_in_the_background_is_listed_with_its_progress_until_it_is_stopped(
     suite: Suite, enmasse: Run, state: Path, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from tests.spark import sinking
 from tests.system.mqtt_devices import exactly_once
 from tests.system.seeing import carrier, component, wait_address, wait_process
 
+pytestmark = pytest.mark.slow
 UNIQUE = {"type": "queue", "flavor": "small-persisted-queue", "duplicates": "message-id"}
 
 

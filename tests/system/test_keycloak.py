@@ -25,6 +25,7 @@ from tests.system.amqp_users import Plain, allow, client, entry, proton
 from tests.system.mqtt_users import CODES, Device, write_users
 from tests.system.seeing import component, status
 
+pytestmark = pytest.mark.slow
 ADDRESSES = {
     "orders": {"type": "queue", "flavor": "small-persisted-queue"},
     "devices": {"type": "topic", "flavor": "small-persisted-topic"},
