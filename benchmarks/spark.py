@@ -378,9 +378,13 @@ def main() -> None:
             lambda: steady(it), lambda: floor(it), "p50_ms", 1 / 1.3,
             ("amqp", "a Python source, bare"), lower_is_better=True,
         )  # fmt: skip
-        send(it, "first", 1000)
+
+        def first() -> dict[str, Any]:
+            send(it, "first", 1000)  # each program consumes what it sees
+            return first_row("amqp", it.suite.url, "first")
+
         side_by_side(
             "start of a program to its first rows", max(1, rounds - 1),
-            lambda: first_row("amqp", it.suite.url, "first"),
+            first,
             lambda: first_row("kafka", it.bootstrap, "filled"), "ms", 1, ("amqp", "kafka"), lower_is_better=True,
         )  # fmt: skip
