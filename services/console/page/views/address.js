@@ -3,12 +3,13 @@ import { html, useEffect, useMemo, useState } from "../lib.js";
 import { call, get, path, useFetch, useWatch } from "../api.js";
 import { bytes, count, rate, seconds } from "../format.js";
 import { Chart } from "../parts/chart.js";
-import { Confirm, Failure, notice } from "../parts/dialog.js";
+import { Confirm, notice } from "../parts/dialog.js";
 import { may } from "../parts/rights.js";
 import { go } from "../parts/route.js";
 import { Facts, Loaded, State } from "../parts/state.js";
 import { Links } from "./connections.js";
 import { Messages } from "./messages.js";
+import { Send } from "./send.js";
 import { AddressWizard } from "./wizard.js";
 
 export function Address({ name, me }) {
@@ -72,27 +73,4 @@ function Delete({ address, onClose }) {
 
 function SendOnly({ name }) {
   return html`<section><h2>Send</h2><${Send} name=${name} onSent=${() => {}} /></section>`;
-}
-
-/** A form that sends one message. */
-export function Send({ name, onSent }) {
-  const [message, set] = useState({ body: "", contentType: "text/plain", subject: "", durable: true });
-  const [error, setError] = useState(null);
-  const field = (key) => (event) => set({ ...message, [key]: event.currentTarget.value });
-  const go = async (event) => {
-    event.preventDefault();
-    setError(null);
-    try {
-      const { subject, ...others } = message;
-      await call("POST", path("addresses", name, "messages"), { body: subject ? message : others });
-      notice("The message is sent, and accepted.");
-      onSent();
-    } catch (problem) { setError(problem); }
-  };
-  return html`<form class="send" onSubmit=${go}>
-    <label>Body <textarea rows="3" value=${message.body} onInput=${field("body")}></textarea></label>
-    <label>Subject <input value=${message.subject} onInput=${field("subject")} /></label>
-    <label>Content type <input value=${message.contentType} onInput=${field("contentType")} /></label>
-    <label class="check"><input type="checkbox" checked=${message.durable} onChange=${(event) => set({ ...message, durable: event.currentTarget.checked })} /> durable</label>
-    <${Failure} error=${error} /><footer><button class="main">Send</button></footer></form>`;
 }

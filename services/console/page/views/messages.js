@@ -5,7 +5,7 @@ import { bytes, count, time } from "../format.js";
 import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
 import { may } from "../parts/rights.js";
 import { Facts, Loaded } from "../parts/state.js";
-import { Send } from "./address.js";
+import { Send } from "./send.js";
 
 const PAGE = 50;
 
