@@ -157,8 +157,8 @@ def url_of(context: Context, kind: str) -> str:
     """Return the URL of a context: `kind` is url, amqp or mqtt. Ends the command if it is missing."""
     found: str | None = getattr(context, kind)
     if found is None:
-        what, how = ("console", "URL") if kind == "url" else (f"{kind.upper()} listener", f"--{kind} {kind}s://HOST")
-        _unsuitable(context, f"it has no URL of a {what}. Remove it, and add it with {how}")
+        what, how = ("a console", "URL") if kind == "url" else (f"{kind.upper()} listener", f"--{kind} {kind}s://HOST")
+        _unsuitable(context, f"it has no URL of {what}. Remove it, and add it with {how}")
     return found
 
 

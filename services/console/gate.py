@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from services.console.access import Caller
 from services.console.errors import RequestError
 from services.console.login import Authserv, Session, Sessions
 
+BASIC = "Basic "
 COOKIE = "enmasse-session"
 CSRF = "X-CSRF-Token"
 SAFE = frozenset({"GET", "HEAD"})
@@ -66,9 +68,9 @@ class Gate:
         if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site") and request.method not in SAFE:
             raise RequestError("console.origin.refused", "requests from other web sites are not answered")
 
-    async def caller(self, request: web.Request) -> Caller:
+    async def caller(self, request: web.Request, *, passwords: bool = False) -> Caller:
         """Return the caller. Raises RequestError if it is not known."""
-        found = await self.find(request)
+        found = await self.find(request, passwords=passwords)
         if found is None:
             raise RequestError("console.login.needed", "log in first, or send `Authorization: Bearer SECRET`")
         if found.how == "session" and request.method not in SAFE:
@@ -77,11 +79,12 @@ class Gate:
                 raise RequestError("console.origin.refused", f"the header {CSRF} must have `csrf` of /api/v1/me")
         return found
 
-    async def find(self, request: web.Request) -> Caller | None:
-        """Return the caller; None without credentials. Raises RequestError if credentials are wrong."""
+    async def find(self, request: web.Request, *, passwords: bool = False) -> Caller | None:
+        """Return the caller; None without credentials. `passwords`: the header Authorization may state a user and a
+        password. Raises RequestError if credentials are wrong."""
         stated = request.headers.get("Authorization")
         if stated is not None:
-            return await self._stated(request, stated)
+            return await self._stated(request, stated, passwords=passwords)
         key = request.cookies.get(COOKIE)
         session = None if key is None else self.sessions.find(key)
         if session is not None:
@@ -117,22 +120,27 @@ class Gate:
             return False
         return caller.holds(self._permissions())
 
-    async def _stated(self, request: web.Request, stated: str) -> Caller:
+    async def _stated(self, request: web.Request, stated: str, *, passwords: bool) -> Caller:
         secret = None if self._secret is None else read_line(self._secret)
         if secret is not None and hmac.compare_digest(stated.encode("utf-8", "replace"), f"{BEARER}{secret}".encode()):
             return Caller("operator")
         token = stated.removeprefix(BEARER)
-        if stated.startswith(BEARER) and may_be_token(token) and self._authserv.known:
-            login = self.sessions.token(token)
+        credentials: tuple[str, str] | None = None
+        if stated.startswith(BEARER) and may_be_token(token):
+            credentials = "", token
+        elif passwords:
+            credentials = basic(stated)
+        if credentials is not None and self._authserv.known:
+            login = self.sessions.token(stated)
             if login is None:
-                login = await self._authserv.check("", token, request.remote or "?")
+                login = await self._authserv.check(*credentials, request.remote or "?")
                 if login is not None:
-                    self.sessions.remember(token, login)
+                    self.sessions.remember(stated, login)
             caller = None if login is None else self._known(login)
             if caller is not None:
                 return caller
-        self.refused(request, "a wrong secret or token")
-        raise RequestError("console.login.refused", "the secret or token of the header Authorization is not valid")
+        self.refused(request, "a wrong secret, token or password")
+        raise RequestError("console.login.refused", "what the header Authorization states is not valid")
 
     def refused(self, request: web.Request, what: str) -> None:
         """Note a refused login, for auditors."""
@@ -166,6 +174,17 @@ class Gate:
             csrf=None if session is None else session.csrf,
             expires=login.expires,
         )
+
+
+def basic(stated: str) -> tuple[str, str] | None:
+    """Return user and password of a header Authorization (RFC 7617); None: it states none."""
+    if not stated.startswith(BASIC):
+        return None
+    try:
+        user, colon, password = base64.b64decode(stated.removeprefix(BASIC), validate=True).decode().partition(":")
+    except ValueError:  # of base64, or of UTF-8
+        return None
+    return (user, password) if user and colon else None
 
 
 def _host(url: str) -> str | None:

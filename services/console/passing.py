@@ -6,7 +6,7 @@ from aiohttp import web
 
 from enmasse.identity.operator import BEARER
 from services.console.errors import RequestError
-from services.console.gate import Gate
+from services.console.gate import BASIC, Gate
 from services.console.supervisor import Supervisor
 
 READ = ("/livez", "/readyz", "/healthz", "/metrics", "/api/suite", "/api/status", "/api/ready")
@@ -42,13 +42,14 @@ class Passing:
     async def _is_user(self, request: web.Request) -> bool:
         """Return whether a logged in user asks. Raises RequestError if the user may not."""
         stated = request.headers.get("Authorization", "")
-        if stated and not stated.startswith(f"{BEARER}eyJ"):
+        passwords = request.path in READ
+        if stated and not stated.startswith((f"{BEARER}eyJ", BASIC) if passwords else f"{BEARER}eyJ"):
             return False
-        caller = await self._gate.find(request)
+        caller = await self._gate.find(request, passwords=passwords)
         if caller is None or caller.how not in ("session", "bearer"):
             return False
         self._gate.check_site(request)
-        caller = await self._gate.caller(request)
+        caller = await self._gate.caller(request, passwords=passwords)
         if not (caller.administrator if request.path in ORDERS else caller.viewer):
             raise RequestError("console.permission.denied", "this needs `view` on everything, an order `manage`")
         return True

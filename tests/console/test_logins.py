@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import time
@@ -454,6 +455,21 @@ def test_a_user_with_view_of_one_address_sees_nothing_of_another(suite: Suite, l
         assert not streams.changed("flavors", name=QUEUE["flavor"]), "an address that cat may not view has it"
         root("POST", "logout")
         all_streams.ended()
+
+
+def test_scrapers_state_user_and_password_with_each_request(suite: Suite) -> None:
+    def stated(user: str, password: str = PASSWORD) -> dict[str, str]:
+        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+    with Client(suite) as client:
+        assert client.at("GET", "/metrics", **stated("root")).status == 200
+        assert client.at("GET", "/api/status", **stated("root")).status == 200
+        assert client.at("GET", "/metrics", Origin="http://a.example", **stated("root")).status == 403
+        assert client.at("GET", "/metrics", **stated("cat")).status == 403
+        for wrong in (stated("bob", "wrong"), {"Authorization": "Basic ?"}, {"Authorization": "Basic Ym9i"}):
+            assert client.at("GET", "/metrics", **wrong).status == 401
+        assert client("GET", "addresses", **stated("root")).status == 401
+        assert client.at("POST", "/api/scale", {"service": "router", "count": 1}, **stated("root")).status == 401
 
 
 def test_errors_of_a_change_name_no_address_that_the_caller_may_not_view(log_in: Any) -> None:

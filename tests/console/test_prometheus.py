@@ -21,9 +21,11 @@ import yaml
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
+from enmasse.identity.passwords import hashed
 from enmasse.metrics import OTHERS
 from enmasse.testing import Suite, free_port, running, wait_for
 from tests.console.client import Client
+from tests.console.walking import PASSWORD
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "charts" / "enmasse" / "files" / "rules.yaml"
@@ -45,6 +47,11 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     options = ("--tls", "auto", "--metrics-addresses", str(BOUND))
     with running(tmp_path_factory.mktemp("scraped"), addresses, {"bounded": FLAVOR}, options=options) as suite:
         suite.edit("addresses.json", {"sensors": {"type": "topic", "flavor": "small-persisted-topic"}})
+        view = {"allow": ["view"], "addresses": ["#"]}
+        every = {"allow": ["view", "send", "recv", "manage"], "addresses": ["#"]}
+        users: dict[str, Any] = {"prometheus": {"password": hashed(PASSWORD).password, "permissions": [view]}}
+        users["anonymous"] = {"permissions": [every]}
+        (suite.config / "users.json").write_text(json.dumps(users))
         suite.up()
         yield suite
         assert suite.down() == 0
@@ -56,7 +63,8 @@ class Prometheus:
     def __init__(self, folder: Path, suite: Suite) -> None:
         self._port = free_port()
         config = folder / "prometheus.yml"
-        config.write_text(documented(suite))
+        (folder / "enmasse.password").write_text(f"{PASSWORD}\n")
+        config.write_text(documented(suite, folder / "enmasse.password"))
         with (folder / "log").open("w") as log:
             self._process = subprocess.Popen(
                 ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
@@ -93,16 +101,16 @@ class Prometheus:
         return [each["state"] for each in found if wanted.items() <= each["labels"].items()]
 
 
-def documented(suite: Suite) -> str:
-    """Return the configuration of the guide, for this suite, and with short intervals."""
+def documented(suite: Suite, password: Path) -> str:
+    """Return the configuration of the guide, for this suite and this file with the password, with short intervals."""
     guide = (ROOT / "docs" / "guides" / "monitor.md").read_text()
     block = re.search(r"(?m)^ +scrape_configs:\n(?: +.*\n)+", guide)
     assert block is not None
     config = yaml.safe_load(block[0])
     (job,) = config["scrape_configs"]
-    assert job["authorization"] == {"credentials_file": "/var/lib/enmasse/run/operator.secret"}
+    assert job["basic_auth"] == {"username": "prometheus", "password_file": "/etc/prometheus/enmasse.password"}
     assert job["static_configs"] == [{"targets": ["127.0.0.1:8080"]}]
-    job["authorization"]["credentials_file"] = str(suite.data / "run" / "operator.secret")
+    job["basic_auth"]["password_file"] = str(password)
     job["static_configs"] = [{"targets": [f"127.0.0.1:{8080 + suite.offset}"]}]
     config |= {"rule_files": [str(RULES)], "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}}
     return str(yaml.safe_dump(config))
