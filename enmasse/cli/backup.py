@@ -57,6 +57,9 @@ def command(folder: Path, config: Path | None, data: Path | None, as_json: bool,
     started = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        end("backup.data.failed", f"{folder}: cannot be made: {error.strerror}. Name a folder where you may write.")
+    try:
         running = _running(offset) if config is None and data is None else None
         if running is not None:
             config, data = running
