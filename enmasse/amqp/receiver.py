@@ -110,6 +110,7 @@ class Receiver(Link):
         "_window",
         "bytes",
         "draining",
+        "further",
         "incoming",
         "limit",
         "on_delivery",
@@ -147,6 +148,7 @@ class Receiver(Link):
         self._given = 0  # credit given back
         self.limit = 0  # what our credit lets `received` become; -1 when dead
         self._window = 0
+        self.further = 0  # deliveries that may be unsettled beyond the window, while no more than that is granted
         self.topup_at = NEVER  # value of `settled` at which credit is topped up
         self.second = False  # rcv-settle-mode second: the sender settles
         self._topped = 0  # value of `settled` when it was topped up last
@@ -198,7 +200,21 @@ class Receiver(Link):
 
     def _step(self) -> int:
         """Settlements from one top-up to the next."""
-        return max(1, (self._window - self._expected + 1) // 2)
+        room = min(self._window, self._window + self.further - self._expected)
+        return max(1, (room + 1) // 2)
+
+    def pass_further(self, further: int) -> None:
+        """Grant credit for what was received before it is settled, as long as no more than `further` deliveries beyond
+        `credit_window` are outstanding. The credit itself stays within that window."""
+        self.further = further
+        step = self._step()
+        if (
+            further
+            and self.limit - self.received <= step
+            and self.settled + self._window + further - self.limit >= step
+            and self._window
+        ):
+            self.want_flow()
 
     def grant(self, n: int) -> None:
         """Let the peer send n deliveries more."""
@@ -276,6 +292,8 @@ class Receiver(Link):
         window = self._window
         if window > 0:
             limit = self.settled + window
+            if self.further:
+                limit = min(limit + self.further, max(limit, self.received + window))
             if limit > self.limit:
                 self.limit = limit
             self._topped = self.settled

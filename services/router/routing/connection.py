@@ -265,7 +265,7 @@ class RouterConnection:
 
     def refused(self, what: str, error: AmqpError, address: str = "") -> None:
         """Note that the client was refused something. Processes of the suite, which retry, log that themselves."""
-        if self.rights is not None and self.rights.of_process:
+        if self.of_process:
             return
         self.owner.refusals.note(
             what,
@@ -276,6 +276,11 @@ class RouterConnection:
             client=self.container,
             address=address,
         )
+
+    @property
+    def of_process(self) -> bool:
+        """True if the peer is authenticated as a process of the suite."""
+        return self.rights is not None and self.rights.of_process
 
     @property
     def known_as(self) -> str:

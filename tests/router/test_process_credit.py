@@ -1,0 +1,102 @@
+"""Credit of a process of the suite that sends for many clients: their outcomes may take longer than one client's, but
+no more waits in the router. A router in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from enmasse.amqp.message import Message
+from enmasse.amqp.performatives import Source, Target
+from enmasse.identity.admission import Admission
+from enmasse.identity.roles import Listener, Role
+from services.router.routing.in_link import FURTHER
+from services.router.routing.peers import PeerRights
+from tests.router.world import World
+
+WINDOW = 250
+MOST = (1 + FURTHER) * WINDOW
+MANY = 3 * MOST
+
+
+def all_windows(count: int) -> bool:
+    """Credit is topped up in steps of half a window."""
+    return MOST - WINDOW // 2 < count <= MOST
+
+
+class Sending(World):
+    """A receiver that settles nothing, with credit for `credit` messages, and a sender, of a gateway if it is a
+    `process`."""
+
+    def __init__(self, credit: int, process: bool = True) -> None:
+        super().__init__()
+        self.receiver.drain_credit()
+        self.pump()
+        self.receiver.grant(credit)
+        self.sender.detach()
+        self.pump()
+        if process:
+            admission = Admission(Listener.SERVICES, None, "", {"subject": ((("commonName", f"{Role.GATEWAY}/g"),),)})
+            admission.certified()
+            self.record.rights = PeerRights(admission, "r", 0)
+        self.sender = self.client.begin().attach_sender("g", Source(), Target(address="a"))
+        self.pump()
+
+    def send_while_credit(self, most: int = MANY, settled: bool = False, size: int = 1) -> int:
+        """Send messages until there is no credit, in turns; returns their number."""
+        count = 0
+        while self.sender.credit > 0 and count < most:
+            for _ in range(min(16, self.sender.credit, most - count)):
+                self.sender.send(Message(b"x" * size).encode(), object(), settled=settled)
+                count += 1
+            self.pump()
+            assert self.sender.credit <= WINDOW
+        return count
+
+
+def test_process_has_several_windows_under_way_to_receivers_with_credit() -> None:
+    world = Sending(MANY)
+    count = world.send_while_credit()
+    assert count == len(world.arrived)
+    assert all_windows(count)
+
+
+def test_client_has_one_window_under_way() -> None:
+    world = Sending(MANY, process=False)
+    assert world.send_while_credit() == len(world.arrived) == WINDOW
+
+
+def test_no_more_than_a_window_of_a_process_waits_for_a_receiver_without_credit() -> None:
+    world = Sending(100)
+    assert world.send_while_credit() - len(world.arrived) <= WINDOW
+    assert len(world.arrived) == 100
+
+
+@pytest.mark.parametrize("size", [2000, 200_000])
+def test_large_messages_of_a_process_are_under_way_within_one_window(size: int) -> None:
+    world = Sending(MANY)
+    world.send_while_credit(WINDOW // 2)
+    assert world.send_while_credit(size=size) <= WINDOW
+
+
+def test_settlements_let_a_process_send_as_many_further_messages() -> None:
+    world = Sending(MANY)
+    world.send_while_credit()
+    world.settle(*world.arrived)
+    assert world.sender.credit == WINDOW
+    assert all_windows(world.send_while_credit())
+
+
+def test_process_goes_on_after_a_receiver_without_credit_has_settled() -> None:
+    world = Sending(100)
+    world.send_while_credit()
+    world.receiver.grant(MANY)
+    world.pump()
+    world.settle(*world.arrived)
+    assert all_windows(world.send_while_credit())
+
+
+def test_presettled_messages_of_a_process_come_within_one_window() -> None:
+    world = Sending(MANY)
+    world.send_while_credit(WINDOW // 2)  # some without an outcome among them
+    assert world.send_while_credit(MOST, settled=True) == MOST
+    assert world.sender.credit <= WINDOW
