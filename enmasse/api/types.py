@@ -463,11 +463,11 @@ class Death(Resource, frozen=True, kw_only=True):
 
 class Message(Resource, frozen=True, kw_only=True):
     """A message. `id`: of the broker, by which it is removed or moved; also the cursor of the list. `body`: as text, or
-    Base64, by `encoding`; None if the caller may not read it, or with `headers` only; `truncated`: it is longer
-    than was wanted."""
+    Base64, by `encoding`; None if the caller may not read it, or the broker does not show it; `truncated`: it is longer
+    than was wanted. `size`: bytes; None: not known."""
 
     id: str
-    size: int
+    size: int | None
     durable: bool = False
     priority: int = 4
     ttl: int | None = None

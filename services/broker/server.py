@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from enmasse import log
+from enmasse import engines, log
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer
@@ -157,7 +157,7 @@ class BrokerServer:
             is_client=False,
             max_frame_size=131072,
             sasl=SaslServer() if admission is None else admission.sasl(),
-            properties={"product": "apache-activemq-artemis", "version": VERSION},
+            properties={"product": "apache-activemq-artemis", "version": VERSION, "engine": engines.EMBEDDED},
             offered_capabilities=CAPABILITIES,
         )
         handler.connection = connection

@@ -7,12 +7,16 @@ import contextlib
 import secrets
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from enmasse import process
 from enmasse.api.types import Connection, Event
-from enmasse.control import ControlConnection, ControlError, Dispatch, keep_connected
+from enmasse.control import ControlConnection, ControlError, Dispatch, connect, keep_connected
 from enmasse.control.live import follow
+from enmasse.engines.messages.listings import poll_broker
+from enmasse.engines.messages.product import Product
+from enmasse.engines.messages.products import ARTEMIS, EMBEDDED, product_at
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.roles import Role
 from enmasse.live import NODE, Merged, Row
@@ -37,13 +41,16 @@ DIALLING = 5.0
 
 
 class Node:
-    """A process that is followed. `connection` None: it is not reached."""
+    """A process that is followed. `connection` None: it is not reached. `title`: of it in texts."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, title: str) -> None:
         self.name = name
+        self.title = title
         self.component = ""
         self.merged = Merged()
         self.task: asyncio.Task[Any] | None = None
+        self.product: Product | None = None
+        """The product of a broker; None: one that the console does not manage."""
         self._connection: ControlConnection | None = None
         self._connected = asyncio.Event()
 
@@ -60,6 +67,14 @@ class Node:
         else:
             self._connected.set()
 
+    async def managed(self) -> Product:
+        """Return the product of a broker. Raises RequestError."""
+        await self.reached()
+        if self.product is None:
+            text = f"{self.title} has no management by which messages can be looked at: it is another product"
+            raise RequestError("console.change.refused", text)
+        return self.product
+
     async def reached(self) -> ControlConnection:
         """Return the connection, waiting for it at most DIALLING seconds. Raises RequestError."""
         if self.task is not None:
@@ -67,7 +82,7 @@ class Node:
                 async with asyncio.timeout(DIALLING):
                     await self._connected.wait()
         if self._connection is None:
-            raise RequestError("console.service.unavailable", f"{self.name} is not reached; try again")
+            raise RequestError("console.service.unavailable", f"{self.title} is not reached; try again")
         return self._connection
 
 
@@ -84,7 +99,7 @@ class Live:
         subscribers: Subscribers,
     ) -> None:
         self.traffic = Traffic(configuration.owner_of, time.time)
-        self.router = Node("the router")
+        self.router = Node("router", "the router")
         self.brokers: dict[str, Node] = {}
         self.events: Rows[Event] = Rows(lambda: self._events, self._event)
         self._events: dict[str, Event] = {}
@@ -125,6 +140,20 @@ class Live:
             raise RequestError("console.service.unavailable", f"the broker {broker} is not reached; try again")
         return found
 
+    async def dialled(self, broker: str) -> ControlConnection:
+        """Return a connection to a broker for one piece of work. Raises RequestError."""
+        endpoint = self._endpoints.get(broker)
+        try:
+            if endpoint is None:
+                raise ControlError("amqp:not-found")
+            return await connect(
+                endpoint.host, endpoint.port, container=self._name, credential=self._credential_at(endpoint),
+                timeout=DIALLING,
+            )  # fmt: skip
+        except ControlError:
+            text = f"the broker {broker} is not reached; try again"
+            raise RequestError("console.service.unavailable", text) from None
+
     async def close_connection(self, row: Connection) -> None:
         """Close a client's connection at the router or gateway. Raises RequestError."""
         id = row.id.removeprefix(f"{row.component}/")
@@ -158,7 +187,7 @@ class Live:
                         group.create_task(self._follow(node, connection, NODE))
                         group.create_task(self._follow_gateways(connection))
                 else:
-                    await self._follow(node, connection, NODE)
+                    await self._follow_broker(node, connection)
             finally:
                 node.connection = None
                 self.traffic.gone(node.component)
@@ -181,14 +210,28 @@ class Live:
             receiver.on_closed = lambda _, ended=ended: ended.set()
             await ended.wait()
             if node is self.router and not node.merged.component:
-
-                def take(body: Row, merged: Merged = node.merged) -> None:
-                    merged.apply(body)
-                    self._take(node, body)
-
-                with contextlib.suppress(ControlError):
-                    await poll_router(connection, take)
+                await self._poll(node, lambda take: poll_router(connection, take))
             await asyncio.sleep(AGAIN)
+
+    async def _follow_broker(self, node: Node, connection: ControlConnection) -> None:
+        node.product = product_at(connection)
+        if node.product is EMBEDDED:
+            await self._follow(node, connection, NODE)
+        while node.product is ARTEMIS:
+            await self._poll(node, lambda take: poll_broker(connection, node.name, take))
+            await asyncio.sleep(AGAIN)
+        await connection.wait_closed()  # others are not asked: some make a queue of every name
+
+    async def _poll(self, node: Node, poll: Callable[[Callable[[Row], None]], Awaitable[None]]) -> None:
+        """Have a router or broker asked that does not offer live state."""
+        merged = node.merged = Merged()
+
+        def take(body: Row) -> None:
+            merged.apply(body)
+            self._take(node, body)
+
+        with contextlib.suppress(ControlError):
+            await poll(take)
 
     async def _follow_gateways(self, connection: ControlConnection) -> None:
         tasks: dict[str, asyncio.Task[None]] = {}
@@ -196,7 +239,7 @@ class Live:
             while True:
                 wanted = self._gateways()
                 for name in wanted - tasks.keys():
-                    node = self._behind[name] = Node(name)
+                    node = self._behind[name] = Node(name, name)
                     tasks[name] = asyncio.create_task(self._follow(node, connection, f"{NODE}/{name}"))
                 for name in tasks.keys() - wanted:
                     tasks.pop(name).cancel()
@@ -224,10 +267,13 @@ class Live:
             if old is not None and old.task is not None:
                 old.task.cancel()
             if endpoint is not None:
-                node = self.brokers[name] = Node(f"the broker {name}")
-                credential = self._credential if endpoint.scram or not endpoint.by_hand else None
+                node = self.brokers[name] = Node(name, f"the broker {name}")
+                credential = self._credential_at(endpoint)
                 node.task = process.spawn(self._keep(node, endpoint.host, endpoint.port, credential), f"live {name}")
         self._endpoints = dict(now)
+
+    def _credential_at(self, endpoint: BrokerEndpoint) -> AnyCredential | None:
+        return self._credential if endpoint.scram or not endpoint.by_hand else None
 
     def _take(self, node: Node, body: Row) -> None:
         node.component = body["component"]

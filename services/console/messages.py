@@ -6,7 +6,7 @@ import asyncio
 import base64
 import codecs
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,8 @@ from enmasse.amqp.message import Message as AmqpMessage
 from enmasse.amqp.types import Described
 from enmasse.api.types import Death, Job, Message, NewMessage
 from enmasse.control import Artemis, ControlError, RequestFailed
+from enmasse.engines.messages import product as engine
+from enmasse.engines.messages.product import Product, Waiting
 from services.console import jobs
 from services.console.carrying import Wanted, carry
 from services.console.errors import RequestError
@@ -27,11 +29,9 @@ from services.console.traffic import moment
 
 SECONDS = 30.0
 """For an answer of a broker, or the outcome of a message."""
-PORTION = 2000
-"""Messages that a broker looks at before the console asks for more."""
-IDS = 200
-"""Messages by id in one request."""
 Encoding = Literal["utf-8", "base64"]
+IDS = 200
+"""Messages by id that are carried to another broker at a time."""
 EMPTY = b"\x00\x53\x77\x40"
 """A body of null."""
 
@@ -69,18 +69,22 @@ class Order(NamedTuple):
 
 
 @asynccontextmanager
-async def _management(live: Live, broker: str) -> AsyncIterator[Artemis]:
-    connection = await live.node(broker).reached()
+async def _management(live: Live, broker: str, *, works: bool = False) -> AsyncIterator[tuple[Artemis, Product]]:
+    """Yield a broker's management, and its product. `works`: for work on many messages."""
+    node = live.node(broker)
+    product = await node.managed()
+    connection = await (live.dialled(broker) if works and product.apart else node.reached())
     try:
         management = await Artemis(connection, timeout=SECONDS).opened()
-    except ControlError as error:
-        raise _failed(broker, error) from None
-    try:
-        yield management
+        try:
+            yield management, product
+        finally:
+            management.close()
     except ControlError as error:
         raise _failed(broker, error) from None
     finally:
-        management.close()
+        if connection is not node.connection:
+            connection.close()
 
 
 def _failed(broker: str, error: ControlError) -> RequestError:
@@ -103,36 +107,34 @@ async def browse(
         if after is not None and broker < after.broker:
             continue
         start = after.id if after is not None and after.broker == broker else 0
-        async with _management(live, broker) as management:
-            text = await management.invoke(f"queue.{address}", "browseMessages", start, limit - len(found), most)
-        answer = msgspec.json.decode(text)
-        found += [_message(broker, row, most, bodies=bodies) for row in answer["messages"]]
-        if answer["more"]:
+        async with _management(live, broker) as (management, product):
+            rows, more = await product.browse(management, address, start, limit - len(found), most)
+        found += [_message(broker, row, most, bodies=bodies) for row in rows]
+        if more:
             return found, found[-1].id if found else None
         if len(found) >= limit and number + 1 < len(brokers):
             return found, str(Place(brokers[number + 1], 0))
     return found, None
 
 
-def _message(broker: str, row: dict[str, Any], most: int, *, bodies: bool) -> Message:
-    payload = base64.b64decode(row["payload"])
+def _message(broker: str, row: Waiting, most: int, *, bodies: bool) -> Message:
     try:
-        front = AmqpMessage.decode(payload[: row["body"]] + EMPTY)
+        front = AmqpMessage.decode((row.payload or b"")[: row.body] + EMPTY)
     except AmqpError:
         front = AmqpMessage()
     encoding: Encoding = "utf-8"
     body, cut = None, False
-    if bodies:
-        encoding, body, cut = _body(payload, row, most)
+    if bodies and row.payload is not None:
+        encoding, body, cut = _body(row.payload, row, most)
     death = front.annotations.get("x-opt-death")
-    created = front.creation_time
+    created = row.created if row.payload is None else front.creation_time
     return Message(
-        id=str(Place(broker, row["id"])),
-        size=row["size"],
-        durable=row["durable"],
-        priority=row["priority"],
-        delivery_count=row["attempts"],
-        message_id=_text(front.message_id),
+        id=str(Place(broker, row.id)),
+        size=row.size,
+        durable=row.durable,
+        priority=row.priority,
+        delivery_count=row.attempts,
+        message_id=row.message_id if row.payload is None else _text(front.message_id),
         user_id=_text(front.user_id),
         to=front.to,
         subject=front.subject,
@@ -141,10 +143,10 @@ def _message(broker: str, row: dict[str, Any], most: int, *, bodies: bool) -> Me
         content_type=_text(front.content_type),
         group_id=front.group_id,
         created=None if created is None else _time(created),
-        expires=_time(row["expires"]) if row["expires"] else None,
+        expires=_time(row.expires) if row.expires else None,
         properties={str(key): plain(value) for key, value in front.application_properties.items()},
         annotations={str(key): plain(value) for key, value in front.annotations.items()},
-        deaths=[_death(death)] if isinstance(death, dict) else [],
+        deaths=[_death(death)] if isinstance(death, dict) else _origin(front.annotations),
         encoding=encoding,
         body=body,
         truncated=cut,
@@ -178,6 +180,14 @@ def _death(value: dict[Any, Any]) -> Death:
     )
 
 
+def _origin(annotations: Mapping[Any, Any]) -> list[Death]:
+    """Return where a message was before, and whether it has expired there, as Artemis states it."""
+    source = annotations.get("x-opt-ORIG-ADDRESS")
+    if source is None:
+        return []
+    return [Death(reason="expired" if "x-opt-ACTUAL-EXPIRY" in annotations else "unknown", source=_text(source))]
+
+
 def plain(value: Any) -> Any:
     """Return a value of AMQP in the types of JSON: bytes as Base64, what JSON does not know as text."""
     if value is None or isinstance(value, bool):
@@ -197,16 +207,16 @@ def plain(value: Any) -> Any:
     return plain(value.value) if isinstance(value, Described) else str(value)
 
 
-def _body(payload: bytes, row: dict[str, Any], most: int) -> tuple[Encoding, str, bool]:
+def _body(payload: bytes, row: Waiting, most: int) -> tuple[Encoding, str, bool]:
     """Return encoding and text of a body, and whether it is cut."""
-    cut = row["cut"]
+    cut = row.cut
     if not cut:
         try:
             value = AmqpMessage.decode(payload).body
         except AmqpError:
             value = payload
     else:
-        value = _begun(payload[row["body"] :])
+        value = _begun(payload[row.body :])
     if isinstance(value, AmqpValue):
         value = value.value
     if isinstance(value, str):
@@ -289,30 +299,18 @@ async def work(
         if elsewhere != broker:
             await _carry(live, broker, elsewhere, order, ids, order.to, None, job)
             continue
-        await _work_at(live, broker, order, ids, job)
-        for source in order.origins if order.operation == "redrive" else ():
-            elsewhere = nearest(source, broker)
-            if elsewhere is not None and elsewhere != broker:
+        at = {source: nearest(source, broker) for source in order.origins}
+        away = [source for source, there in at.items() if there not in (None, broker)]
+        within = engine.Order(
+            order.address, "remove" if order.operation == "purge" else order.operation, ids, order.selector,
+            order.limit, order.to, order.sources, [source for source in at if at[source] == broker], away,
+        )  # fmt: skip
+        async with _management(live, broker, works=True) as (management, product):
+            await product.work(management, within, job)
+        for source in away if order.operation == "redrive" and product.exchanges else ():
+            elsewhere = at[source]
+            if elsewhere is not None:
                 await _carry(live, broker, elsewhere, order, ids, source, source, job)
-
-
-async def _work_at(live: Live, broker: str, order: Order, ids: list[int] | None, job: jobs.Running) -> None:
-    """Do the work of an order within one broker."""
-    async with _management(live, broker) as management:
-        at, cursor = 0, None
-        while not job.stopped and (order.limit is None or job.done < order.limit):
-            portion = {
-                "operation": "remove" if order.operation == "purge" else order.operation,
-                "ids": None if ids is None else ids[at : at + IDS],
-                "filter": order.selector, "to": order.to, "sources": order.sources,
-                "cursor": cursor, "most": PORTION,
-                "limit": None if order.limit is None else order.limit - job.done,
-            }  # fmt: skip
-            done, cursor = await management.invoke(f"queue.{order.address}", "workOnMessages", portion)
-            job.done += done
-            at += IDS
-            if cursor is None and (ids is None or at >= len(ids)):
-                break
 
 
 async def _carry(

@@ -199,7 +199,7 @@ class Traffic:
             gauges = {each: int(row[each]) for each in ("consumers", "producers") if row.get(each) is not None}
         elif group == "queues":
             columns = OF_QUEUE
-            gauges = {each: int(row.get(each) or 0) for each in ("messages", "bytes")}
+            gauges = {each: int(row[each] or 0) for each in ("messages", "bytes") if each in row}
             if type_ == "topic":
                 columns = (None, *OF_QUEUE[1:2], None, *OF_QUEUE[3:])
                 gauges["consumers"] = int(row.get("consumers") or 0)

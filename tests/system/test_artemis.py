@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
+from subprocess import CompletedProcess
+from typing import Any
 
 import psutil
 import pytest
@@ -16,8 +19,11 @@ from enmasse.settings import host_port
 from enmasse.testing import Suite, running
 from tests import one_program
 from tests.artemis import ENVIRONMENT
+from tests.console.client import Client, of
+from tests.console.test_messages import bodies, fill, finished, problem
 from tests.identity.kit import refusal
 from tests.kit.running import asyncio_test
+from tests.kit.waiting import wait_for
 from tests.load import Consumer, Producer, subscribe
 from tests.spark import sinking
 from tests.system.mqtt_devices import exactly_once
@@ -112,6 +118,53 @@ def test_the_sink_of_spark_stores_each_row_once_and_names_those_that_fail(suite:
     sinking.check(connection, *names, url=suite.url)
     connection.close()
     suite.edit("addresses.json", {}, remove=names)
+
+
+def test_messages_of_artemis_in_the_console(suite: Suite) -> None:
+    """The same API and words as with the embedded broker, and the page's numbers."""
+    queue = {"type": "queue", "flavor": "small-persisted-queue"}
+    suite.edit("addresses.json", {"in/dead": queue, "in/from": {**queue, "deadletter": "in/dead"}, "in/to": queue})
+    for name in ("in/from", "in/to"):
+        wait_address(suite, name, ready=True)
+    with Client(suite) as client:
+        fill(client, "in/from", "a", "b", "c", "d", subject="s", properties={"n": 1})
+        fill(client, "in/from", "u", priority=7)
+        (urgent, first, *_) = client.items(f"addresses/{of('in/from')}/messages")
+        assert (urgent["body"], first["body"], first["subject"], first["properties"]) == ("u", "a", "s", {"n": 1})
+        wait_for(lambda: stats(client, "in/from")["totals"]["in"] == 5)
+        wait_for(lambda: (now := stats(client, "in/from"))["messages"] == 5 and now["size"])
+
+        path = f"addresses/{of('in/from')}"
+        assert finished(client, client("POST", f"{path}/move", {"to": "in/to", "ids": [urgent["id"]]})) == ("done", 1)
+        assert finished(client, client("POST", f"{path}/remove", {"selector": "JMSType = 'x'"})) == ("done", 0)
+        assert problem(client("POST", f"{path}/remove", {"selector": "JMSReplyTo = 'x'"}))[0] == 422
+        done = command(suite, "receive", "in/from", "--count", "2", "--reject")
+        assert done.returncode == 0, done.stderr
+        wait_for(lambda: stats(client, "in/dead")["messages"] == 2)
+        assert {each["deaths"][0]["source"] for each in client.items(f"addresses/{of('in/dead')}/messages")} == {
+            "in/from"
+        }
+        wait_for(lambda: stats(client, "in/from")["totals"]["deadLettered"] == 2)
+        done = command(suite, "address", "redrive", "in/dead")
+        assert done.returncode == 0 and "2" in done.stdout, done
+        assert bodies(client, "in/from") == ["c", "d", "a", "b"]
+        shown = command(suite, "address", "browse", "in/from", "--json")
+        assert [each["body"] for each in json.loads(shown.stdout)["items"]] == ["c", "d", "a", "b"]
+        done = command(suite, "address", "move", "in/from", "in/to")
+        assert done.returncode == 0 and bodies(client, "in/to") == ["u", "c", "d", "a", "b"], done
+        done = command(suite, "address", "purge", "in/to", "--force")
+        assert done.returncode == 0 and bodies(client, "in/to") == [], done
+        wait_for(lambda: stats(client, "in/to")["messages"] == stats(client, "in/from")["messages"] == 0)
+    suite.edit("addresses.json", {}, remove=["in/from", "in/to", "in/dead"])
+
+
+def command(suite: Suite, *words: str) -> CompletedProcess[str]:
+    return suite.command(*words, "--port-offset", str(suite.offset))
+
+
+def stats(client: Client, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = client("GET", f"addresses/{of(name)}").body["stats"]
+    return found
 
 
 def test_what_artemis_has_not_is_refused(suite: Suite) -> None:

@@ -1,0 +1,173 @@
+"""Live state of Artemis, which does not offer `$live`: its listings are read every few seconds.
+
+Asked for is only what has messages, consumers or a history, so an address that was never used costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from enmasse.control import Artemis, ControlConnection, RequestFailed
+from enmasse.live import Row
+
+POLL = 3.0
+SHARE = 20
+"""A look takes at most a twentieth of the time: with very many addresses there are fewer looks."""
+ASKED = 100
+"""Queues that are asked in a look for their oldest message, those that have changed first."""
+ALL = 2**31 - 1
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """Columns of listQueues; Artemis gives every value as a string. `messagesKilled`: dead letters, and messages that
+    management has removed."""
+
+    name: str
+    address: str = ""
+    routingType: str = ""
+    temporary: str = "false"
+    internalQueue: str = "false"
+    messageCount: str = "0"
+    consumerCount: str = "0"
+    deliveringCount: str = "0"
+    scheduledCount: str = "0"
+    messagesAdded: str = "0"
+    messagesAcked: str = "0"
+    messagesExpired: str = "0"
+    messagesKilled: str = "0"
+
+
+class Address(msgspec.Struct, frozen=True):
+    name: str
+    temporary: str = "false"
+    internal: str = "false"
+    routedMessageCount: str = "0"
+
+
+class _Queues(msgspec.Struct):
+    data: list[Queue]
+
+
+class _Addresses(msgspec.Struct):
+    data: list[Address]
+
+
+async def poll_broker(connection: ControlConnection, name: str, take: Callable[[Row], None]) -> None:
+    """Ask the broker `name` until the connection is lost. `take` gets messages of live state, the first one full.
+    Raises ControlError."""
+    node = await Artemis(connection).opened()
+    state = State(name)
+    loop = asyncio.get_running_loop()
+    try:
+        while True:
+            began = loop.time()
+            queues, addresses = await _listed(node)
+            await state.ask(node, queues)
+            take(state.news(queues, addresses))
+            await asyncio.sleep(max(POLL, SHARE * (loop.time() - began)))
+    finally:
+        node.close()
+
+
+async def _listed(node: Artemis) -> tuple[dict[str, Queue], dict[str, Address]]:
+    """Return the queues that have been used, and the addresses. Raises ControlError."""
+    columns = ("messagesAdded", "messageCount", "consumerCount")
+    *queues, addresses = await asyncio.gather(
+        *(node.invoke("broker", "listQueues", _above_0(column), 1, ALL) for column in columns),
+        node.invoke("broker", "listAddresses", _above_0("routedMessageCount"), 1, ALL),
+    )
+    found = [each for text in queues for each in msgspec.json.decode(text, type=_Queues).data]
+    return (
+        {each.name: each for each in found if each.temporary != "true" and each.internalQueue != "true"},
+        {
+            each.name: each
+            for each in msgspec.json.decode(addresses, type=_Addresses).data
+            if each.temporary != "true" and each.internal != "true"
+        },
+    )
+
+
+def _above_0(column: str) -> str:
+    return json.dumps(
+        {"field": column, "operation": "GREATER_THAN", "value": "0", "sortOrder": "", "sortBy": "", "sortColumn": ""}
+    )
+
+
+class State:
+    """The rows of a broker that were reported last, and the times of the oldest messages."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._run = secrets.token_hex(8)
+        self._started = time.time()
+        self._reported: dict[str, dict[str, Row]] | None = None
+        self._queues: dict[str, Queue] = {}
+        self._due: dict[str, None] = {}
+        self._oldest: dict[str, tuple[float | None, int]] = {}
+
+    async def ask(self, node: Artemis, queues: dict[str, Queue]) -> None:
+        """Ask queues that have changed for their oldest message and their bytes, some of them in each look. Raises
+        ControlError."""
+        for name, queue in queues.items():
+            if queue != self._queues.get(name):
+                if queue.messageCount == "0":
+                    self._due.pop(name, None)
+                    self._oldest[name] = None, 0
+                else:
+                    self._due[name] = None
+        self._queues = queues
+        for known in (self._due, self._oldest):
+            for name in known.keys() - queues.keys():
+                del known[name]
+        asked = list(self._due)[:ASKED]
+        for name, answer in zip(asked, await asyncio.gather(*(_oldest(node, name) for name in asked)), strict=True):
+            self._oldest[name] = answer
+            del self._due[name]
+
+    def news(self, queues: dict[str, Queue], addresses: dict[str, Address]) -> Row:
+        """Return what has changed as a message of live state."""
+        now = {
+            "queues": {name: self._queue(each) for name, each in queues.items()},
+            "addresses": {name: {"in": int(each.routedMessageCount)} for name, each in addresses.items()},
+        }
+        reported, self._reported = self._reported, now
+        before = reported or {"queues": {}, "addresses": {}}
+        return {
+            "schema": 1, "component": self._name, "kind": "broker", "run": self._run, "started": self._started,
+            "at": time.time(), "full": reported is None, "complete": True,
+            "removed": {kind: sorted(before[kind].keys() - rows.keys()) for kind, rows in now.items()},
+            **{
+                kind: {id: row for id, row in rows.items() if before[kind].get(id) != row}
+                for kind, rows in now.items()
+            },
+        }  # fmt: skip
+
+    def _queue(self, queue: Queue) -> Row:
+        oldest, size = self._oldest.get(queue.name, (None, None))
+        row: Row = {
+            "address": queue.address, "routingType": queue.routingType,
+            "messages": max(0, int(queue.messageCount)), "delivering": int(queue.deliveringCount),
+            "scheduled": int(queue.scheduledCount), "consumers": int(queue.consumerCount),
+            "in": int(queue.messagesAdded), "out": int(queue.messagesAcked), "expired": int(queue.messagesExpired),
+            "deadLettered": int(queue.messagesKilled), "oldest": oldest,
+        }  # fmt: skip
+        return row if size is None else row | {"bytes": size}
+
+
+async def _oldest(node: Artemis, queue: str) -> tuple[float | None, int]:
+    """Return when the sender made the first message (seconds since 1970; None: it did not state it), and the bytes of
+    all. Raises ControlError but RequestFailed: a queue may have gone."""
+    try:
+        first, size = await asyncio.gather(
+            node.attribute(f"queue.{queue}", "firstMessageTimestamp"),
+            node.attribute(f"queue.{queue}", "persistentSize"),
+        )
+    except RequestFailed:
+        return None, 0
+    return round(first / 1000, 1) if first else None, max(0, int(size))
