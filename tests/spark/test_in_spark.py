@@ -226,7 +226,9 @@ def test_queries_do_not_collide_and_a_repeated_batch_of_spark_is_stored_once(
     assert bytes(broker.receive(queue, 1)[0].body) == b"last", "the repeated batch left nothing behind it"
 
 
-@pytest.mark.parametrize("ids", ["of partitions", "repeatable", "of rows"])
+@pytest.mark.parametrize(
+    "ids", [*(pytest.param(each, marks=pytest.mark.slow) for each in ("of partitions", "of rows")), "repeatable"]
+)
 def test_a_batch_that_is_repeated_with_other_partitions(spark: Any, broker: Broker, tmp_path: Path, ids: str) -> None:
     """Rows of `repeatable` are stored once, without it their ids depend on the partition; rows with ids of their own
     are stored once also if they have another content."""
@@ -412,6 +414,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(spark: Any, broker: Broker, t
     assert max(found.values()) == 1
 
 
+@pytest.mark.slow
 def test_two_receivers_lose_and_double_nothing_in_parquet_whatever_is_killed(
     spark: Any, broker: Broker, tmp_path: Path
 ) -> None:

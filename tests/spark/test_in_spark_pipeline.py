@@ -17,14 +17,8 @@ import paho.mqtt.client as mqtt
 import pandas as pd
 import pyarrow.dataset as ds
 import pytest
-import skops.io
 from click.testing import CliRunner
 from proton import Message
-from pyspark.ml import Pipeline
-from pyspark.ml.feature import VectorAssembler
-from pyspark.ml.regression import LinearRegression as SparkLinear
-from sklearn.linear_model import LinearRegression
-from vega_datasets import local_data
 
 from enmasse.cli.spark import command
 from enmasse.spark import chart, pipeline, pipeline_file, progress, stages
@@ -64,6 +58,8 @@ def test_windows_equal_plain_python(spark: Any, broker: Broker, tmp_path: Path) 
 
 def year_of_two_cities() -> pd.DataFrame:
     """Hourly temperatures of Seattle and San Francisco in 2010 (vega_datasets), with outliers among them."""
+    from vega_datasets import local_data
+
     sea, sf = (data[["date", "temp"]].head(2000) for data in (local_data.seattle_temps(), local_data.sf_temps()))
     year = pd.concat([sea.assign(device="sea"), sf.assign(device="sf")]).sort_values("date", kind="stable")
     year["date"] = pd.to_datetime(year["date"], utc=True)
@@ -96,6 +92,9 @@ WRONG: dict[str | bytes, str] = {
 @pytest.mark.slow
 def test_the_stages_of_a_file_equal_pandas_and_plain_python(spark: Any, broker: Broker, tmp_path: Path) -> None:
     """A real year, with bad readings and late ones; each output is there once although the last batch is repeated."""
+    import skops.io  # here: it takes two seconds, in every process of pytest that collects this file
+    from sklearn.linear_model import LinearRegression
+
     names = ("year", "year-bad", "year-late", "year-results", "year-alerts", "year-scores", "command-sea", "command-sf")
     for name in names:
         broker.queue(name)
@@ -248,6 +247,10 @@ def plain_anomalies(values: list[tuple[str, float]], threshold: float, least: in
 
 def test_each_stage_works_alone_on_rows_that_are_no_stream(spark: Any, tmp_path: Path) -> None:
     """Equal to pandas and to plain Python on a year of two cities; the windows go to a Delta table."""
+    from pyspark.ml import Pipeline
+    from pyspark.ml.feature import VectorAssembler
+    from pyspark.ml.regression import LinearRegression as SparkLinear
+
     year = year_of_two_cities()
     bodies = [
         reading(device, date.isoformat(), temp)
