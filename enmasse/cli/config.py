@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from enmasse.cli.common import FAILED, end, port_offset, report
+from enmasse.cli.contexts import in_force
 from enmasse.cli.folders import edited_folder
 from enmasse.errors import marked
 
@@ -28,10 +29,12 @@ def command() -> None:
 @port_offset
 def check(folder: Path | None, as_json: bool, offset: int) -> None:
     """Check all files in DIR as the suite reads them, without applying them. Without DIR: those that `enmasse address`
-    works on.
+    works on; in a context those of its suite, by its console, which needs `view` on everything.
 
     Exit status 0: all entries would apply. 1: errors, each on a line of stderr with file, line, entry and field.
     """
+    if folder is None and (context := in_force()) is not None:
+        _check_there(str(context), offset, as_json=as_json)
     import msgspec
 
     from enmasse.model.configuration import Applied, apply
@@ -61,6 +64,30 @@ def check(folder: Path | None, as_json: bool, offset: int) -> None:
             report(str(problem))
         report(marked("configuration.file.invalid", str(problems[-1])))
     sys.exit(FAILED if problems else 0)
+
+
+def _check_there(where: str, offset: int, *, as_json: bool) -> NoReturn:
+    """Show what the suite of a context has found wrong in its files."""
+    from enmasse.cli.console import ask
+    from enmasse.model.jsonfile import Problem
+    from enmasse.text import counted
+
+    found = ask(offset, "GET", "config")
+    errors = found["errors"]
+    if as_json:
+        click.echo(json.dumps(found))
+        sys.exit(FAILED if errors else 0)
+    files = ", ".join(sorted(found["files"])) or "no file yet"
+    click.echo(f"{where}: {files} in force, {counted(len(errors), 'error')}")
+    lines = [
+        str(Problem(file=it["file"], entry=it["entry"], field=it["field"], line=it["line"], reason=it["reason"]))
+        for it in errors
+    ]
+    for line in lines[:-1]:
+        report(line)
+    if lines:
+        report(marked("configuration.file.invalid", lines[-1]))
+    sys.exit(FAILED if lines else 0)
 
 
 def _contents(folder: Path) -> dict[str, Content]:

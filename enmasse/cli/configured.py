@@ -181,6 +181,10 @@ class OfContext:
         rows = items(self._offset, self._kind.plural)
         return {row["name"]: row["entry"] for row in rows if row["entry"] is not None}
 
+    def has(self, name: str) -> bool:
+        """Return whether there is an entry of this name."""
+        return self._resource(name).entry is not None
+
     def add(self, name: str, entry: dict[str, Any]) -> str:
         """Add an entry."""
         if not self._resource(name).put(name, entry, None):

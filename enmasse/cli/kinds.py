@@ -1,4 +1,4 @@
-"""The kinds of entries that commands change: addresses and flavors."""
+"""The kinds of entries that commands change: addresses, flavors and users."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ class Kind:
 
     def in_use(self, where: str, name: str) -> NoReturn:
         """End the command: there is an entry of this name."""
-        one = f"an address {name!r}" if self is ADDRESSES else f"a flavor {name!r}"
+        one = f"{'an' if self is ADDRESSES else 'a'} {self.noun} {name!r}"
         text = f"{where}: there is {one} already; nothing was changed. Choose another name, or remove it first."
         if self is ADDRESSES:
             end("address.name.in-use", text)
-        end("flavor.name.in-use", text)
+        if self is FLAVORS:
+            end("flavor.name.in-use", text)
+        end("user.name.in-use", text)
 
     def unknown(self, where: str, name: str, known: Iterable[str], outcome: str = "") -> NoReturn:
         """End the command: there is no entry of this name."""
@@ -40,7 +42,9 @@ class Kind:
         text += did_you_mean(name, known)
         if self is ADDRESSES:
             end("address.name.unknown", text)
-        end("flavor.name.unknown", text)
+        if self is FLAVORS:
+            end("flavor.name.unknown", text)
+        end("user.name.unknown", text)
 
 
-ADDRESSES, FLAVORS = Kind("addresses", "address"), Kind("flavors", "flavor")
+ADDRESSES, FLAVORS, USERS = Kind("addresses", "address"), Kind("flavors", "flavor"), Kind("users", "user")

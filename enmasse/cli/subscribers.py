@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from enmasse.cli.common import end
-from enmasse.cli.console import ask, items, path
+from enmasse.cli.console import API, ask, console, items, path
 from enmasse.cli.contexts import in_force
+from enmasse.cli.problems import refused
 from enmasse.identity.owned import owned, owner
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.sessions import (
@@ -37,10 +38,12 @@ def subscription(offset: int, id: str) -> SubscriptionRow:
     """Return the subscription with this id. Ends the command if it does not exist."""
     if in_force() is None:
         return _here(offset, "subscription", ById(id=id), SubscriptionRow, "subscription.name.unknown")
-    found = next((row for row in subscriptions(offset) if row.id == id), None)
-    if found is None:
+    status, found = console(offset).request("GET", API + path("subscriptions", id))
+    if status == 404:
         end("subscription.name.unknown", f"there is no subscription {id}")
-    return found
+    if status >= 400:
+        refused(status, found)
+    return _subscription(found)
 
 
 def delete(offset: int, id: str) -> None:

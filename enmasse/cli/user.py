@@ -14,8 +14,10 @@ from enmasse.cli.common import FAILED, end, port_offset, report
 from enmasse.cli.completion import addresses, users
 from enmasse.cli.contexts import in_force
 from enmasse.cli.folders import edited_folder
+from enmasse.cli.kinds import USERS
 
 if TYPE_CHECKING:
+    from enmasse.cli.configured import OfContext
     from enmasse.model.jsonfile import Problem
     from enmasse.model.users import User
 
@@ -28,9 +30,10 @@ OPERATIONS = ("send", "recv", "view", "manage")
 def command() -> None:
     """Add, list, show, remove and check users, groups and their permissions.
 
-    Works on users.json in --config. Without it: in the folder of the running suite (at --port-offset), else in this
-    directory, else in the default folder of `enmasse up`. The file is made if it is missing, readable for its owner
-    only. It holds hashes of passwords. A name that begins with @ is a group.
+    Works on users.json in --config. Without it: on the users of the context in force, otherwise in the folder of the
+    running suite (at --port-offset), else in this directory, else in the default folder of `enmasse up`. The file is
+    made if it is missing, readable for its owner only. It holds hashes of passwords. A name that begins with @ is a
+    group.
     """
 
 
@@ -76,25 +79,37 @@ def add(
     if without and (new_password_file is not None or generate):
         what = "a group has no password" if name.startswith(GROUP) else "these clients have no password"
         raise click.UsageError(f"{name}: {what}; leave out --generate and --password-file.")
+    entry: dict[str, Any] = {"groups": list(groups)} if groups else {}
+    shown = None
+    if (there := _of_context(config, offset)) is not None:
+        if there.has(name):
+            USERS.in_use(there.where, name)
+        if not without:
+            entry["password"], shown = _password_text(new_password_file, generate, sha1=sha1)
+        _added(name, there.add(name, entry), shown, groups)
+        return
     path = edited_folder(config, offset) / FILE
     _absent(path, name)  # before a password is asked for
-    entry: dict[str, Any] = {}
-    shown = None
     if not without:
         hashes, shown = _new_password(new_password_file, generate, sha1=sha1)
         entry |= hashes
-    if groups:
-        entry["groups"] = list(groups)
     with configfile.locked(path.parent):
         text = configfile.read(path, "{}\n")
         _absent(path, name, text)
         is_first = not path.exists()
         _write(path, text, edits.add(text, name, entry))
-    _done(f"added {name} to {path}", shown)
-    if "/" in name and not name.startswith(GROUP):
-        report("warning: with / in its name the user cannot reach topics of ${user} over MQTT, only over AMQP.")
+    _added(name, str(path), shown, groups)
     if is_first and name != ANONYMOUS:
         report("It is the first entry: clients without a user are refused from now on.")
+
+
+def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...]) -> None:
+    """Report a new user. `shown`: the password, if it was generated."""
+    from enmasse.model.users import GROUP
+
+    _done(f"added {name} to {where}", shown)
+    if "/" in name and not name.startswith(GROUP):
+        report("warning: with / in its name the user cannot reach topics of ${user} over MQTT, only over AMQP.")
     if not groups:
         report(f"{name} may do nothing yet: `enmasse user allow {name} send,recv ADDRESS` adds a permission.")
 
@@ -107,6 +122,13 @@ def password(
     name: str, new_password_file: str | None, generate: bool, sha1: bool, config: Path | None, offset: int
 ) -> None:
     """Set the password of a user, which is asked for twice. The old one is invalid at once."""
+    if (there := _of_context(config, offset)) is not None:
+        if not there.has(name):
+            _unknown(there.where, name)
+        text, shown = _password_text(new_password_file, generate, sha1=sha1)
+        there.change(name, lambda entry, _: {**entry, "password": text})
+        _done(f"set the password of {name} in {there.where}", shown)
+        return
     path = edited_folder(config, offset) / FILE
     _present(path, configfile.read(path, made_by="user add NAME"), name)
     hashes, shown = _new_password(new_password_file, generate, sha1=sha1)
@@ -121,6 +143,9 @@ def remove(name: str, config: Path | None, offset: int) -> None:
     """Remove a user or group."""
     from enmasse.model import edits
 
+    if (there := _of_context(config, offset)) is not None:
+        click.echo(f"removed {name} from {there.remove(name)}")
+        return
     path = edited_folder(config, offset) / FILE
     with configfile.locked(path.parent):
         text = configfile.read(path, made_by="user add NAME")
@@ -270,7 +295,7 @@ def _grant(
     unknown = [each for each in wanted if each not in OPERATIONS]
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(OPERATIONS)}.", param_hint="OPERATION")
-    path = edited_folder(config, offset) / FILE
+    there = _of_context(config, offset)
 
     def granted(entry: dict[str, Any]) -> dict[str, Any]:
         """Extend the permission with the same operations, or add one."""
@@ -287,9 +312,22 @@ def _grant(
             permissions.append({effect: wanted, "addresses": list(dict.fromkeys(patterns))})
         return {**entry, "permissions": permissions}
 
-    _change(path, name, granted)
+    if there is not None:
+        where = there.change(name, lambda entry, _: granted(entry))
+    else:
+        where = str(path := edited_folder(config, offset) / FILE)
+        _change(path, name, granted)
     past = "allowed" if effect == "allow" else "denied"
-    click.echo(f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {path}")
+    click.echo(f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}")
+
+
+def _of_context(config: Path | None, offset: int) -> OfContext | None:
+    """Return the users of the context in force; None: those of a file."""
+    if config is not None or (context := in_force()) is None:
+        return None
+    from enmasse.cli.configured import OfContext
+
+    return OfContext(USERS, offset, str(context))
 
 
 def _change(path: Path, name: str, change: Any) -> None:
@@ -331,13 +369,13 @@ def _unknown(where: str, name: str) -> NoReturn:
 
 def _rows(config: Path | None, offset: int) -> tuple[str, list[dict[str, Any]]]:
     """Return the place of the users, and the users as `_described` gives them."""
-    if config is None and (context := in_force()) is not None:
+    if (there := _of_context(config, offset)) is not None:
         from enmasse.cli.console import items
 
         rows = [
             {**_described(row["name"], row["entry"]), "password": row["password"]} for row in items(offset, "users")
         ]
-        return str(context), rows
+        return there.where, rows
     path = edited_folder(config, offset) / FILE
     entries = configfile.entries(path, configfile.read(path, made_by="user add NAME"))
     return str(path), [_described(name, entry) for name, entry in entries.items()]
@@ -395,17 +433,31 @@ def _new_password(file: str | None, generate: bool, *, sha1: bool) -> tuple[dict
     """Return the fields of an entry for a new password, and the password if it was generated."""
     import msgspec
 
-    from enmasse.identity.passwords import Unsuitable, generated, hashed
+    from enmasse.identity.passwords import Unsuitable, hashed
     from enmasse.identity.scram import USER_MECHANISMS
 
-    if file is not None and generate:
-        raise click.UsageError("--password-file and --generate exclude each other.")
-    text = generated() if generate else _asked() if file is None else _first_line(file)
+    text = _chosen(file, generate)
     try:
         hashes = hashed(text, random=generate, mechanisms=[*(["SCRAM-SHA-1"] if sha1 else []), *USER_MECHANISMS])
     except Unsuitable as error:
         end("user.password.unsuitable", f"the password cannot be used: {error}; nothing was changed.")
     return msgspec.to_builtins({"password": hashes.password, "scram": hashes.scram}), text if generate else None
+
+
+def _password_text(file: str | None, generate: bool, *, sha1: bool) -> tuple[str, str | None]:
+    """Return a new password, which the console of a context hashes, and the same if it was generated."""
+    if sha1:
+        raise click.UsageError("--scram-sha-1: a console makes no such verifiers; run the command beside users.json.")
+    text = _chosen(file, generate)
+    return text, text if generate else None
+
+
+def _chosen(file: str | None, generate: bool) -> str:
+    from enmasse.identity.passwords import generated
+
+    if file is not None and generate:
+        raise click.UsageError("--password-file and --generate exclude each other.")
+    return generated() if generate else _asked() if file is None else _first_line(file)
 
 
 def _asked() -> str:

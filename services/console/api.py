@@ -73,10 +73,12 @@ class Api:
             await self._known()
             gate = self._parts.gate
             gate.check_site(request)
-            caller = await gate.caller(request) if not operation.public else Caller("anonymous", None, None)
-            if not operation.public:
-                self._parts.follow()
-            found = await operation.handler(Call(request, caller, operation))
+            if operation.public:
+                found = await operation.handler(Call(request, Caller("anonymous", None, None), operation))
+            else:
+                caller = await gate.caller(request)
+                with self._parts.live.followed():
+                    found = await operation.handler(Call(request, caller, operation))
             return found if isinstance(found, web.StreamResponse) else found.response()
 
         return handle

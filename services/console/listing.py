@@ -19,7 +19,7 @@ from aiohttp import web
 from enmasse import log
 from enmasse.api.types import Page
 from services.console.access import Caller
-from services.console.errors import RequestError
+from services.console.errors import RequestError, unknown
 from services.console.operations import Answer, Call, Parameter
 from services.console.rows import Rows, Watcher
 
@@ -95,6 +95,15 @@ class Listing(Generic[R]):
             shown = self.shown(caller, row)
             if shown is not None and takes(shown):
                 yield key, shown
+
+    async def one(self, caller: Caller, key: str, noun: str) -> R:
+        """Return a row by its key, as the caller sees it. `noun`: of the error. Raises RequestError."""
+        await self.rows.fresh()
+        row = self.rows.get(key)
+        found = None if row is None else self.shown(caller, row)
+        if found is None:
+            raise unknown(f"{noun} {key[:200]!r}")
+        return found
 
     def taking(self, given: Mapping[str, Any]) -> Callable[[R], bool]:
         """Return whether the filters take a row."""

@@ -7,8 +7,10 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
 
 from enmasse import process
 from enmasse.api.types import Connection, Event
@@ -38,6 +40,18 @@ MAX_MESSAGE = 16 << 20
 CLOSING = 10.0
 DIALLING = 5.0
 """Seconds for a process that begins to be followed to be reached: the console dials with its first request."""
+FIRST = 3.0
+"""Seconds from the beginning in which requests wait for the first state of every process."""
+LINGER = 30.0
+"""Seconds that following continues after the last request, stream and job."""
+
+
+class _Latest(NamedTuple):
+    """The newest event of a process: its run, and the time; `events`: those of this time, as JSON."""
+
+    run: str
+    at: float
+    events: frozenset[bytes]
 
 
 class Node:
@@ -51,6 +65,14 @@ class Node:
         self.task: asyncio.Task[Any] | None = None
         self.product: Product | None = None
         """The product of a broker; None: one that the console does not manage."""
+        self.complete = asyncio.Event()
+        """Set when its state is complete."""
+        self.told = asyncio.Event()
+        """Set with its first state, of a router when its gateways are known, too; or if it has none."""
+        self.known: _Latest | None = None
+        """The newest event before this state, which repeats that one and those before."""
+        self.ended = False
+        """Whether it is no longer followed."""
         self._connection: ControlConnection | None = None
         self._connected = asyncio.Event()
 
@@ -99,11 +121,12 @@ class Live:
         subscribers: Subscribers,
     ) -> None:
         self.traffic = Traffic(configuration.owner_of, time.time)
-        self.router = Node("router", "the router")
+        self.router = _router()
         self.brokers: dict[str, Node] = {}
         self.events: Rows[Event] = Rows(lambda: self._events, self._event)
         self._events: dict[str, Event] = {}
         self._order: deque[str] = deque()
+        self._latest: dict[str, _Latest] = {}
         self._configuration = configuration
         self._router = router
         self._name = name
@@ -112,26 +135,70 @@ class Live:
         self._behind: dict[str, Node] = {}
         self._endpoints: dict[str, BrokerEndpoint] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._began = 0.0
+        self._users = 0
+        self._ending: asyncio.TimerHandle | None = None
+        for rows in (self.traffic.connections, self.traffic.links, self.events, configuration.addresses):
+            rows.first = self.first_state
         configuration.stats = self.traffic.stats
         configuration.on_brokers.append(self._follow_brokers)
 
-    def start(self) -> None:
-        """Begin to follow, if that has not begun."""
-        if self._looking is not None:
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[None]:
+        """Follow as long as the block, and LINGER after the last one's end: it costs routers and brokers work."""
+        self._users += 1
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+        if self._looking is None:
+            self._start()
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._ending = asyncio.get_running_loop().call_later(LINGER, self._stop)
+
+    async def first_state(self) -> None:
+        """Wait until every process has told its first state, at most FIRST after following has begun."""
+        left = self._began + FIRST - time.monotonic()
+        if left <= 0:
             return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                if self._router is not None:
+                    await self.router.told.wait()
+                for node in (*self.brokers.values(), *self._behind.values()):
+                    await node.told.wait()
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._ending is not None:
+            self._ending.cancel()
+        await asyncio.gather(*self._stop(), return_exceptions=True)
+
+    def _start(self) -> None:
+        self._began = time.monotonic()
         self._looking = process.spawn(self._look(), "rates")
         if self._router is not None:
             host, port = host_port(self._router)
             self.router.task = process.spawn(self._keep(self.router, host, port, self._credential), "live router")
         self._follow_brokers()
 
-    async def close(self) -> None:
-        """Stop."""
-        nodes = [self.router, *self.brokers.values()]
+    def _stop(self) -> list[asyncio.Task[Any]]:
+        """Stop following; return the tasks that end."""
+        nodes = [self.router, *self.brokers.values(), *self._behind.values()]
         tasks = [task for task in (self._looking, *(node.task for node in nodes)) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for node in nodes:
+            node.ended = True
+            self.traffic.gone(node.component)
+        self._looking, self._ending, self.router = None, None, _router()
+        self.brokers, self._endpoints, self._behind = {}, {}, {}
+        self.traffic.rest()
+        self._configuration.addresses.changed(None, other_keys=False)
+        return tasks
 
     def node(self, broker: str) -> Node:
         """Return a broker. Raises RequestError if it is not known."""
@@ -185,12 +252,13 @@ class Live:
                 if node is self.router:
                     async with asyncio.TaskGroup() as group:
                         group.create_task(self._follow(node, connection, NODE))
-                        group.create_task(self._follow_gateways(connection))
+                        group.create_task(self._follow_gateways(node, connection))
                 else:
                     await self._follow_broker(node, connection)
             finally:
                 node.connection = None
-                self.traffic.gone(node.component)
+                if not node.ended:
+                    self.traffic.gone(node.component)
 
         await keep_connected(
             host,
@@ -206,11 +274,13 @@ class Live:
         while True:
             ended = asyncio.Event()
             node.merged = Merged()
+            node.complete.clear()
             receiver = follow(connection, node.merged, lambda body: self._take(node, body), node=address)
             receiver.on_closed = lambda _, ended=ended: ended.set()
             await ended.wait()
             if node is self.router and not node.merged.component:
                 await self._poll(node, lambda take: poll_router(connection, take))
+            node.told.set()  # it has none to tell
             await asyncio.sleep(AGAIN)
 
     async def _follow_broker(self, node: Node, connection: ControlConnection) -> None:
@@ -219,12 +289,15 @@ class Live:
             await self._follow(node, connection, NODE)
         while node.product is ARTEMIS:
             await self._poll(node, lambda take: poll_broker(connection, node.name, take))
+            node.told.set()
             await asyncio.sleep(AGAIN)
+        node.told.set()
         await connection.wait_closed()  # others are not asked: some make a queue of every name
 
     async def _poll(self, node: Node, poll: Callable[[Callable[[Row], None]], Awaitable[None]]) -> None:
         """Have a router or broker asked that does not offer live state."""
         merged = node.merged = Merged()
+        node.complete.clear()
 
         def take(body: Row) -> None:
             merged.apply(body)
@@ -233,17 +306,19 @@ class Live:
         with contextlib.suppress(ControlError):
             await poll(take)
 
-    async def _follow_gateways(self, connection: ControlConnection) -> None:
+    async def _follow_gateways(self, node: Node, connection: ControlConnection) -> None:
         tasks: dict[str, asyncio.Task[None]] = {}
+        await node.complete.wait()
         try:
             while True:
                 wanted = self._gateways()
                 for name in wanted - tasks.keys():
-                    node = self._behind[name] = Node(name, name)
-                    tasks[name] = asyncio.create_task(self._follow(node, connection, f"{NODE}/{name}"))
+                    gateway = self._behind[name] = Node(name, name)
+                    tasks[name] = asyncio.create_task(self._follow(gateway, connection, f"{NODE}/{name}"))
                 for name in tasks.keys() - wanted:
                     tasks.pop(name).cancel()
                     self.traffic.gone(self._behind.pop(name).component)
+                node.told.set()
                 await asyncio.sleep(AGAIN)
         finally:
             for task in tasks.values():
@@ -276,12 +351,21 @@ class Live:
         return self._credential if endpoint.scram or not endpoint.by_hand else None
 
     def _take(self, node: Node, body: Row) -> None:
-        node.component = body["component"]
-        self.traffic.take(body["component"], body["kind"], body, full=body["full"])
+        component, run = body["component"], body["run"]
+        node.component = component
+        self.traffic.take(component, body["kind"], body, full=body["full"])
+        if body["full"]:
+            node.known = self._latest.get(component)
         for event in body.get("events", ()):
-            self._add_event(body["component"], body["run"], event)
+            if node.complete.is_set() or not _is_known(node.known, run, event):
+                self._latest[component] = _newer(self._latest.get(component), run, event)
+                self._add_event(component, event)
+        if node.merged.complete:
+            node.complete.set()
+            if node is not self.router:
+                node.told.set()
 
-    def _add_event(self, component: str, run: str, row: Row) -> None:
+    def _add_event(self, component: str, row: Row) -> None:
         # Not counted: ids of the events that a caller may view must not reveal how many others there are.
         id = f"{int(1000 * float(row.get('at') or time.time())):013d}-{secrets.token_hex(4)}"
         known = (
@@ -332,3 +416,21 @@ class Live:
             if now - sampled >= SAMPLE:
                 sampled = now
                 self.traffic.sample(time.time())
+
+
+def _router() -> Node:
+    return Node("router", "the router")
+
+
+def _is_known(known: _Latest | None, run: str, event: Row) -> bool:
+    """Return whether an event came before, or is the newest one: a new follower gets those that the process keeps."""
+    if known is None or known.run != run:
+        return False
+    return event["at"] < known.at or (event["at"] == known.at and msgspec.json.encode(event) in known.events)
+
+
+def _newer(known: _Latest | None, run: str, event: Row) -> _Latest:
+    encoded = frozenset([msgspec.json.encode(event)])
+    if known is None or known.run != run or event["at"] > known.at:
+        return _Latest(run, event["at"], encoded)
+    return known._replace(events=known.events | encoded) if event["at"] == known.at else known

@@ -37,6 +37,11 @@ class Meter:
         for each in (self._touched, self._looks, self._rates, self._history, self._latest, self._since):
             each.pop(key, None)
 
+    def rest(self) -> None:
+        """Forget the rates of all keys, not the samples: the next look is the first one."""
+        for each in (self._touched, self._looks, self._rates):
+            each.clear()
+
     def rates(self, key: str) -> tuple[float, ...]:
         """Return the rates of a key."""
         return self._rates.get(key, self._none)

@@ -26,10 +26,3 @@ class Parts:
     subscribers: Subscribers
     supervisor: Supervisor | None
     jobs: Jobs
-
-    def follow(self) -> None:
-        """Begin to follow the live state, which costs routers and brokers work: a console of which only metrics are
-        scraped does not."""
-        self.live.start()
-        if self.supervisor is not None:
-            self.supervisor.start()

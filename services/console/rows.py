@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -41,7 +41,10 @@ class Watcher:
 
 
 class Rows(Generic[R]):
-    """Rows of a resource. `keys`: the present keys; `make`: the row of a key, or None."""
+    """Rows of a resource. `keys`: the present keys; `make`: the row of a key, or None. `first`: returns when the rows
+    are there after following them has begun; None: they are always there."""
+
+    first: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, keys: Callable[[], Collection[str]], make: Callable[[str], R | None]) -> None:
         self._keys = keys
@@ -51,7 +54,9 @@ class Rows(Generic[R]):
         self._watchers: set[Watcher] = set()
 
     async def fresh(self) -> None:
-        """Wait until the rows are those of now; these are so all the time."""
+        """Wait until the rows are those of now."""
+        if self.first is not None:
+            await self.first()
 
     def get(self, key: str) -> R | None:
         """Return the row, or None."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 
-from enmasse import process
 from enmasse.api.types import Component, Query, Window
 from enmasse.identity.operator import BEARER, read_line
 from services.console.errors import RequestError
-from services.console.rows import Rows
 
 SECONDS = 60.0
-POLL = 1.0
 
 
 class _Components(msgspec.Struct):
@@ -55,9 +51,6 @@ class Supervisor:
         self._address = address
         self._secret = None if secret is None else Path(secret)
         self._session: aiohttp.ClientSession | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._known: dict[str, Component] = {}
-        self.components: Rows[Component] = Rows(lambda: self._known, lambda name: self._known.get(name))
 
     async def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> tuple[int, str, bytes]:
         """Return status, content type and body of an answer. Raises RequestError."""
@@ -93,33 +86,18 @@ class Supervisor:
         except msgspec.DecodeError:
             raise RequestError("console.service.failed", "the answer of `enmasse up` cannot be read") from None
 
-    def start(self) -> None:
-        """Begin to keep `components` up to date, if that has not begun."""
-        if self._following is None:
-            self._following = process.spawn(self._follow(), "components")
-
-    async def _follow(self) -> None:
-        while True:
-            try:
-                status, _, content = await self.send("GET", "/api/components", self.headers(), None)
-                if status == 200:
-                    self._take(msgspec.json.decode(content, type=_Components).components)
-            except (RequestError, msgspec.DecodeError):
-                pass
-            await asyncio.sleep(POLL)
-
-    def _take(self, components: list[Component]) -> None:
-        found = {each.name: each for each in components}
-        changed = {name for name in found.keys() | self._known.keys() if found.get(name) != self._known.get(name)}
-        other = found.keys() != self._known.keys()
-        self._known = found
-        if changed:
-            self.components.changed(changed, other_keys=other)
+    async def components(self) -> dict[str, Component]:
+        """Return the processes of the suite by name. Raises RequestError."""
+        status, _, content = await self.send("GET", "/api/components", self.headers(), None)
+        if status != 200:
+            raise RequestError("console.service.failed", f"`enmasse up` answered with status {status}")
+        try:
+            found = msgspec.json.decode(content, type=_Components).components
+        except msgspec.DecodeError:
+            raise RequestError("console.service.failed", "the answer of `enmasse up` cannot be read") from None
+        return {each.name: each for each in found}
 
     async def close(self) -> None:
-        """Stop, and close the connections."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        """Close the connections."""
         if self._session is not None:
             await self._session.close()

@@ -126,6 +126,12 @@ class Traffic:
         """Forget the connections and gauges of a process that is not reached."""
         self._drop_all(component, {})
 
+    def rest(self) -> None:
+        """Forget the rates: nothing is followed. Counters and samples stay."""
+        for meter in (self._meter, self._component_meter):
+            meter.rest()
+        self._moved.clear()
+
     def look(self, now: float) -> set[str]:
         """Compute rates; return the addresses that have changed since the last call."""
         for name in self._moved:

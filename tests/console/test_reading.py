@@ -74,6 +74,7 @@ def test_invalid_parameters_are_problems(query: str, client: Client) -> None:
 
 
 def test_flavors_components_overview_and_configuration(suite: Suite, client: Client) -> None:
+    wait_for(lambda: client("GET", "overview").body["ready"], "addresses of other tests are gone")
     flavor = msgspec.convert(client("GET", "flavors/small-persisted-queue").body, Flavor)
     assert (flavor.type, flavor.addresses) == ("queue", 3)
     wait_for(lambda: client.items("components"), "components")

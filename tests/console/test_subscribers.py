@@ -65,6 +65,14 @@ def test_a_session_a_subscription_and_a_retained_message_are_shown_and_deleted(
     (kept,) = wait_for(lambda: client.items("retained?topic=news/*"))
     assert (kept["topic"], kept["qos"], kept["withheld"]) == ("news/local", 1, "")
 
+    for path, key, row in (
+        ("sessions", "id", session), ("subscriptions", "id", subscription), ("retained", "topic", kept),
+        ("wills", "id", wait_for(lambda: client.items("wills"))[0]),
+    ):  # fmt: skip
+        assert client("GET", f"{path}/{of(row[key])}").body == row
+        missing = client("GET", f"{path}/{of('no such')}")
+        assert (missing.status, missing.body["type"]) == (404, "/api/v1/problems/console.resource.unknown")
+
     with Client(suite) as watching:
         events = watching.events("retained?watch=1")
         assert [row["topic"] for row in next(events)[1]["items"]] == ["news/local"]

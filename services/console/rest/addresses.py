@@ -50,6 +50,7 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def shown(call: Call) -> Answer:
         call.parameters()
+        await rows.fresh()
         row = seen(call.caller, call.name())
         return etagged(row, row.etag)
 

@@ -85,23 +85,19 @@ def operations(parts: Parts) -> list[Operation]:
         kinds={},
     )
 
-    def seen(call: Call) -> Connection:
-        row = traffic.connections.get(call.name("id"))
-        found = None if row is None else shown(call.caller, row)
-        if found is None:
-            raise unknown(f"connection {call.name('id')[:200]!r}")
-        return found
+    async def seen(call: Call) -> Connection:
+        return await connections.one(call.caller, call.name("id"), "connection")
 
     async def list_connections(call: Call) -> Answered:
         return await parts.lists.answer(connections, call)
 
     async def get_connection(call: Call) -> Answer:
         call.parameters()
-        return Answer(seen(call))
+        return Answer(await seen(call))
 
     async def links_of(call: Call) -> Answer:
         given = call.parameters()
-        of = seen(call)
+        of = await seen(call)
         found = (traffic.links.get(key) for key in sorted(traffic.addresses_of.get(of.id, {})))
         rows = [row for row in found if row is not None and shown_link(call.caller, row) is not None]
         limit = given.get("limit", len(rows))
@@ -112,7 +108,7 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def close(call: Call) -> Answer:
         call.parameters()
-        row = seen(call)
+        row = await seen(call)
         if not call.caller.owns(row.user):
             writing.administers(call.caller)
         await live.close_connection(row)
@@ -128,11 +124,20 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def history(call: Call) -> Answer:
         call.parameters()
+        await parts.configuration.addresses.fresh()
         row = parts.configuration.addresses.get(call.name())
         if row is None or not call.caller.views(row.name):
             raise unknown(f"address {call.name()[:200]!r}")
         samples = [Sample(time=moment(at) or "", rates=rates) for at, rates in traffic.history(row.name)]
         return Answer(History(stats=row.stats, interval=SAMPLE, samples=samples))
+
+    async def get_link(call: Call) -> Answer:
+        call.parameters()
+        return Answer(await links.one(call.caller, call.name("id"), "link"))
+
+    async def get_event(call: Call) -> Answer:
+        call.parameters()
+        return Answer(await events.one(call.caller, call.name("id"), "event"))
 
     def listed(path: str, id: str, text: str, handler: Any, listing: Listing[Any], kind: Any) -> Operation:
         return Operation(
@@ -144,6 +149,14 @@ def operations(parts: Parts) -> list[Operation]:
         listed("/connections", "listConnections", "Connections of clients.", list_connections, connections, Connection),
         listed("/links", "listLinks", "Links of clients.", list_links, links, Link),
         listed("/events", "listEvents", "Refusals and closed connections.", list_events, events, Event),
+        Operation(
+            method="GET", path="/links/{id}", id="getLink", tag="connections", text="A link.", handler=get_link,
+            answer=Link,
+        ),
+        Operation(
+            method="GET", path="/events/{id}", id="getEvent", tag="connections",
+            text="A refusal or closed connection.", handler=get_event, answer=Event,
+        ),
         Operation(
             method="GET", path="/connections/{id}", id="getConnection", tag="connections", text="A connection.",
             handler=get_connection, answer=Connection,

@@ -35,10 +35,12 @@ def operations(parts: Parts) -> list[Operation]:
         )
 
     async def brokers() -> dict[str, Broker]:
+        await live.first_state()
         found = {name: broker(name) for name in configuration.brokers}
         return {name: row for name, row in found.items() if row is not None}
 
     async def routers() -> dict[str, Router]:
+        await live.first_state()
         node = live.router
         if not node.component:
             return {}
@@ -76,6 +78,7 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def get_broker(call: Call) -> Answer:
         call.parameters()
+        await live.first_state()
         found = broker(call.name()) if call.caller.viewer else None
         if found is None:
             raise unknown(f"broker {call.name()[:200]!r}")
@@ -83,6 +86,10 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def list_routers(call: Call) -> Answered:
         return await parts.lists.answer(of_routers, call)
+
+    async def get_router(call: Call) -> Answer:
+        call.parameters()
+        return Answer(await of_routers.one(call.caller, call.name(), "router"))
 
     return [
         Operation(
@@ -95,5 +102,8 @@ def operations(parts: Parts) -> list[Operation]:
         Operation(
             method="GET", path="/routers", id="listRouters", text="The routers, and the processes at each.",
             handler=list_routers, answer=Page[Router], parameters=of_routers.parameters, watched=True,
+        ),
+        Operation(
+            method="GET", path="/routers/{name}", id="getRouter", text="A router.", handler=get_router, answer=Router,
         ),
     ]  # fmt: skip

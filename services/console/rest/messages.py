@@ -96,12 +96,18 @@ def operations(parts: Parts) -> list[Operation]:
             row.name, kind, [Place.read(each) for each in wanted.ids] or None, wanted.selector, wanted.limit, to,
             None if call.caller.administrator else homes, homes,
         )  # fmt: skip
+        work = partial(messages.work, live, configuration.nearest, brokers, order)
+
+        async def followed(running: Running) -> None:
+            with live.followed():
+                await work(running)
+
         job = await parts.jobs.begin(
             Job(
                 id="", address=row.name, operation=kind, state="running", total=_total(row, wanted),
                 user=call.caller.name,
             ),
-            partial(messages.work, live, configuration.nearest, brokers, order),
+            followed,
             partial(messages.audit, host=call.host),
         )  # fmt: skip
         return Answer(job.now, 202 if job.is_running else 200)

@@ -31,6 +31,10 @@ def operations(parts: Parts) -> list[Operation]:
     async def list_queries(call: Call) -> Answered:
         return await parts.lists.answer(listing, call)
 
+    async def get_query(call: Call) -> Answer:
+        call.parameters()
+        return Answer(await listing.one(call.caller, call.name(), "query"))
+
     async def windows(call: Call) -> Answer:
         call.parameters()
         name = call.name()
@@ -44,6 +48,10 @@ def operations(parts: Parts) -> list[Operation]:
             method="GET", path="/queries", id="listQueries", tag="queries",
             text="The queries of the Spark pipeline beside the suite: progress, lag and rates.",
             handler=list_queries, answer=Page[Query], parameters=listing.parameters, watched=True,
+        ),
+        Operation(
+            method="GET", path="/queries/{name}", id="getQuery", tag="queries", text="A query.", handler=get_query,
+            answer=Query,
         ),
         Operation(
             method="GET", path="/queries/{name}/windows", id="getWindows", tag="queries",

@@ -70,6 +70,22 @@ def operations(parts: Parts) -> list[Operation]:
         kinds={},
     )
 
+    async def get_session(call: Call) -> Answer:
+        call.parameters()
+        return Answer(await of_sessions.one(call.caller, call.name("id"), "session"))
+
+    async def get_subscription(call: Call) -> Answer:
+        call.parameters()
+        id, what = call.name("id"), f"subscription {call.name('id')[:200]!r}"
+        row = _subscription(await service.ask("subscription", wire.ById(id=id), wire.SubscriptionRow, what))
+        if shown_subscription(call.caller, row) is None:
+            raise unknown(what)
+        return Answer(row)
+
+    async def get_retained(call: Call) -> Answer:
+        call.parameters()
+        return Answer(await of_retained.one(call.caller, call.name("topic"), "retained message of"))
+
     async def delete_session(call: Call) -> Answer:
         call.parameters()
         id, what = call.name("id"), f"session {call.name('id')[:200]!r}"
@@ -131,6 +147,11 @@ def operations(parts: Parts) -> list[Operation]:
             parameters=listing.parameters, errors=(502,), watched=True,
         )  # fmt: skip
 
+    def gets(path: str, id: str, text: str, handler: Any, kind: Any) -> Operation:
+        return Operation(
+            method="GET", path=path, id=id, tag="subscriptions", text=text, handler=handler, answer=kind, errors=(502,)
+        )
+
     def deletes(path: str, id: str, text: str, handler: Any) -> Operation:
         return Operation(
             method="DELETE", path=path, id=id, tag="subscriptions", text=text, handler=handler, status=204,
@@ -139,16 +160,19 @@ def operations(parts: Parts) -> list[Operation]:
 
     return [
         listed("/sessions", "listSessions", "MQTT sessions.", of_sessions, Session),
+        gets("/sessions/{id}", "getSession", "An MQTT session.", get_session, Session),
         deletes("/sessions/{id}", "deleteSession", "Delete a session with what waits for it.", delete_session),
         listed(
             "/subscriptions", "listSubscriptions", "Subscriptions that outlive connections.", of_subscriptions,
             Subscription,
         ),
+        gets("/subscriptions/{id}", "getSubscription", "A subscription.", get_subscription, Subscription),
         deletes(
             "/subscriptions/{id}", "deleteSubscription", "Delete a subscription with what waits for it.",
             delete_subscription,
         ),
         listed("/retained", "listRetained", f"Retained messages, {MOST:,} at most.", of_retained, Retained),
+        gets("/retained/{topic}", "getRetained", "The retained message of a topic.", get_retained, Retained),
         deletes("/retained/{topic}", "clearRetained", "Clear the retained message of a topic.", clear),
     ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable
 from typing import TypeVar
@@ -10,11 +11,12 @@ import msgspec
 
 import enmasse
 from enmasse.api.types import Change, ChangeResult, Component, Counters, Fault, Overview, Page, Rates
-from services.console.errors import unknown
+from services.console.errors import RequestError, unknown
 from services.console.hidden import shown_address, shown_faults
 from services.console.listing import Listing
 from services.console.operations import Answer, Answered, Call, Operation
 from services.console.parts import Parts
+from services.console.polled import Polled
 from services.console.rest import writing
 from services.console.rows import Rows
 
@@ -34,7 +36,7 @@ def operations(parts: Parts) -> list[Operation]:
     """Return the operations."""
     configuration = parts.configuration
     none: Rows[Component] = Rows(tuple, lambda _: None)
-    rows = none if parts.supervisor is None else parts.supervisor.components
+    rows = none if parts.supervisor is None else Polled(parts.supervisor.components)
     listing: Listing[Component] = Listing(
         rows=rows,
         shown=lambda caller, row: row if caller.viewer else None,
@@ -46,6 +48,9 @@ def operations(parts: Parts) -> list[Operation]:
     async def overview(call: Call) -> Answer:
         call.parameters()
         caller = call.caller
+        await configuration.addresses.fresh()
+        with contextlib.suppress(RequestError):  # those of before, then
+            await rows.fresh()
         shown = (shown_address(configuration, caller, row) for _, row in configuration.addresses)
         visible = [row for row in shown if row is not None]
         phases: dict[str, int] = dict.fromkeys(configuration.phases, 0)
@@ -73,6 +78,7 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def component(call: Call) -> Answer:
         call.parameters()
+        await rows.fresh()
         row = rows.get(call.name())
         if row is None or not call.caller.viewer:
             raise unknown(f"component {call.name()[:200]!r}")

@@ -15,7 +15,7 @@ from enmasse.model import sessions as wire
 from services.console.access import Caller
 from services.console.errors import RequestError
 from services.console.listing import Listing
-from services.console.operations import Answered, Call, Operation
+from services.console.operations import Answer, Answered, Call, Operation
 from services.console.parts import Parts
 from services.console.polled import Polled
 
@@ -61,12 +61,20 @@ def operations(parts: Parts) -> list[Operation]:
     async def listed(call: Call) -> Answered:
         return await parts.lists.answer(wills, call)
 
+    async def shown(call: Call) -> Answer:
+        call.parameters()
+        return Answer(await wills.one(call.caller, call.name("id"), "will"))
+
     return [
         Operation(
             method="GET", path="/wills", id="listWills", tag="subscriptions",
             text="Wills: messages that are published for clients that are lost. Never their bodies.", handler=listed,
             answer=Page[Will], parameters=wills.parameters, errors=(503,), watched=True,
-        )
+        ),
+        Operation(
+            method="GET", path="/wills/{id}", id="getWill", tag="subscriptions", text="A will, without its body.",
+            handler=shown, answer=Will, errors=(503,),
+        ),
     ]  # fmt: skip
 
 
