@@ -133,7 +133,7 @@ EVENTS = (
     Event("configserv.configuration.changed", "info", "file added changed removed more", "Entries in force changed; names beyond the first are counted in `more`.", NOTHING),
     Event("configserv.configuration.loaded", "info", "addresses flavors", "The first complete configuration is in force.", NOTHING),
     Event("configserv.data.set-aside", "error", "file reason kept lost", "A file or key with damaged state was renamed to `kept`; `lost` states what this means.", "Restore it from a backup if it is needed."),
-    Event("configserv.entries.rejected", "warning", "count", "This many more invalid entries were found than are logged one by one.", "See `enmasse status` or `enmasse validate`."),
+    Event("configserv.entries.rejected", "warning", "count", "This many more invalid entries were found than are logged one by one.", "See `enmasse status` or `enmasse config check`."),
     Event("configserv.entry.rejected", "warning", "file entry field line reason applies", "An entry of the configuration is invalid; its last valid version stays in force.", "Correct the entry."),
     Event("configserv.force.not-saved", "error", "reason", "The list of forced deletions could not be saved; it is in force until configserv restarts.", "Check the disk."),
     Event("configserv.force.ordered", "info", "by addresses", "A ConfigMap orders the deletion of addresses with their messages.", NOTHING),

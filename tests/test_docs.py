@@ -1,4 +1,4 @@
-"""Documentation: links lead to files and headings that exist, and prose is wrapped."""
+"""Documentation: links lead to files and headings that exist, prose is wrapped, commands have these options."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import click
+
+from enmasse.cli.commands import group
 
 ROOT = Path(__file__).parent.parent
 WIDTH = 120
@@ -54,3 +58,50 @@ def test_prose_is_wrapped() -> None:
     pages_by_hand = [page for page in pages() if not page.with_name(page.name + ".gotmpl").exists()]
     lines = [(page, number, line) for page in pages_by_hand for number, line in prose(page)]
     assert [f"{p}:{n}" for p, n, line in lines if len(line) > WIDTH and not line.startswith("|")] == []
+
+
+def code(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield what a file has between backticks, and of a page the lines of its blocks of code, continued ones joined."""
+    fenced, is_page = False, page.suffix == ".md"
+    for number, line in enumerate(page.read_text().replace("\\\n", "  ").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif is_page and (fenced or line.startswith("    ")):
+            yield number, line.strip()
+        else:
+            yield from ((number, span) for span in re.findall("`([^`]+)`", line))
+
+
+def faults(words: list[str]) -> Iterator[str]:
+    """Yield what the program does not have of `enmasse WORD …`, as a page has it: `a|b` stands for two commands."""
+    while words and words[0] == "--context":
+        words = words[2:]
+    if not words or not re.fullmatch("[a-z]+", words[0]):
+        return
+    command = group.get_command(click.Context(group), words[0])
+    if command is None:
+        yield f"no command {words[0]}"
+        return
+    commands, rest = [command], words[1:]
+    if isinstance(command, click.Group) and rest and re.fullmatch(r"[a-z]+(\|[a-z]+)*", rest[0]):
+        there = command.commands
+        yield from (f"no command {words[0]} {name}" for name in rest[0].split("|") if name not in there)
+        commands, rest = [there[name] for name in rest[0].split("|") if name in there], rest[1:]
+    options = {name for each in commands for option in each.params for name in (*option.opts, *option.secondary_opts)}
+    stated = [word.partition("=")[0] for word in rest if re.match("--[a-z]", word)]
+    yield from (f"{words[0]} has no option {name}" for name in stated if name not in options | {"--help"})
+
+
+def test_commands_and_options_that_texts_name_exist() -> None:
+    """Of pages, and of messages and comments of the program."""
+    found: list[str] = []
+    wrong: list[str] = []
+    programs = [file for folder in ("enmasse", "services", "charts") for file in (ROOT / folder).rglob("*.py")]
+    for file in (*(page for page in pages() if page.name != "CHANGELOG.md"), *programs):
+        for number, line in code(file):
+            for stated in re.split(r" #|[|;&)]{1,2} | \|$|\$\(|\bxargs [-\w ]*|\bdo |\)$", line):
+                if call := re.fullmatch(r"(?:\w+=\S+ +|\$ )*(?:\.venv/bin/)?enmasse +(.*)", stated.strip()):
+                    found.append(call[1])
+                    wrong += [f"{file}:{number} {fault}" for fault in faults(call[1].split())]
+    assert len(found) > 500
+    assert wrong == []
