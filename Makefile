@@ -99,7 +99,7 @@ pictures: prepare-test install
 soak: install
 	$(BIN)/python -m tests.soak
 
-# Kills of the Spark source and sink under load: fifteen minutes, or SOAK_SECONDS.
+# Ten kills of each kind (SOAK_KILLS) of the Spark source and sink under load: half an hour, or SOAK_SECONDS.
 soak-spark: prepare-test install
 	$(BIN)/python -m tests.soak.spark
 

@@ -12,12 +12,14 @@ from types import TracebackType
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from enmasse.spark import worker_start
 from enmasse.spark.datasource import SelectingDataSource
 from enmasse.spark.errors import sentence
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Variable of programs that spark-submit has started."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
+WORKER_START = str(Path(worker_start.__file__).parent)
 
 
 def session(app: str = "enmasse") -> SparkSession:
@@ -39,6 +41,7 @@ def session(app: str = "enmasse") -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.adaptive.enabled": "false",  # streaming does without it, and warns if it is on
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.authenticate.socketTimeout": "5m",  # a worker waits for the JVM, by default 15 s
         "spark.sql.python.filterPushdown.enabled": "true",  # off by default in Spark 4.2
     }
     if "SPARK_CONF_DIR" not in os.environ:
@@ -47,10 +50,19 @@ def session(app: str = "enmasse") -> SparkSession:
     for name in settings.keys() - given():
         builder = builder.config(name, settings[name])
     spark = builder.getOrCreate()
+    start_quickly(spark.sparkContext.environment)
     spark.dataSource.register(SelectingDataSource)
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = show
     return spark
+
+
+def start_quickly(environment: dict[str, str]) -> None:
+    """Put `worker_start` first on the Python path in the environment of Spark's Python processes."""
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [WORKER_START, *(path for path in paths if path not in ("", WORKER_START))]
+    )
 
 
 def given() -> set[str]:
