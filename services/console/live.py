@@ -14,7 +14,7 @@ import msgspec
 
 from enmasse import process
 from enmasse.api.types import Connection, Event
-from enmasse.control import ControlConnection, ControlError, Dispatch, connect, keep_connected
+from enmasse.control import Artemis, ControlConnection, ControlError, Dispatch, connect, keep_connected
 from enmasse.control.live import follow
 from enmasse.engines.messages.listings import poll_broker
 from enmasse.engines.messages.product import Product
@@ -26,7 +26,7 @@ from enmasse.model.feeds import BrokerEndpoint
 from enmasse.model.sessions import ByClient, Done
 from enmasse.settings import host_port
 from services.console.configuration import Configuration
-from services.console.errors import RequestError
+from services.console.errors import RequestError, unknown
 from services.console.polling import poll_router
 from services.console.rows import Rows
 from services.console.subscribers import Subscribers
@@ -222,14 +222,18 @@ class Live:
             raise RequestError("console.service.unavailable", text) from None
 
     async def close_connection(self, row: Connection) -> None:
-        """Close a client's connection at the router or gateway. Raises RequestError."""
+        """Close a client's connection at the router, gateway or broker. Raises RequestError."""
         id = row.id.removeprefix(f"{row.component}/")
         connection = self.router.connection
         if any(row.component == node.component for node in self._behind.values()):
             await self._subscribers.ask("disconnect", ByClient(client=id), Done, f"connection {row.id[:200]!r}")
             return
+        broker = next((each for each in self.brokers.values() if each.component == row.component), None)
+        if broker is not None:
+            await self._close_at(broker, id)
+            return
         if connection is None or row.component != self.router.component:
-            raise RequestError("console.change.refused", "a connection to a broker can only be closed there")
+            raise RequestError("console.service.unavailable", f"{row.component} is not reached; try again")
         try:
             async with asyncio.timeout(CLOSING):
                 node = await Dispatch(connection).opened()
@@ -242,6 +246,21 @@ class Live:
                     node.close()
         except (ControlError, TimeoutError) as error:
             raise RequestError("console.service.failed", f"the router has not closed it: {error}") from None
+
+    async def _close_at(self, broker: Node, id: str) -> None:
+        """Close a connection to a broker, by an operation that Artemis has too."""
+        await broker.managed()
+        connection = await broker.reached()
+        try:
+            management = await Artemis(connection, timeout=CLOSING).opened()
+            try:
+                found = await management.invoke("broker", "closeConnectionWithID", id)
+            finally:
+                management.close()
+        except ControlError as error:
+            raise RequestError("console.service.failed", f"{broker.title} has not closed it: {error}") from None
+        if not found:
+            raise unknown(f"connection {id[:200]!r}")
 
     # -- following
 

@@ -671,7 +671,7 @@ def test_what_expires_in_a_session_is_dropped_without_a_dead_letter() -> None:
     assert (queue.count, dead.count) == (1, 0)
 
 
-NOBODY = ConnectionInfo(id="", remote="", container="", user="", created=0, close=lambda: None)
+NOBODY = ConnectionInfo(id="", remote="", container="", user="", created=0, close=lambda _: None)
 
 
 # -- management --------------------------------------------------------------------------------------------------------

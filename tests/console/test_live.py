@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
 from enmasse.testing import Suite
+from tests.broker.harness import BrokerProcess
 from tests.console.client import Client, of
 from tests.kit.waiting import wait_for
 
@@ -79,6 +81,45 @@ def test_a_connection_with_its_links_is_shown_and_closed(client: Client, suite: 
     wait_for(lambda: client("GET", path).status == 404)
     audit = (suite.data / "logs" / "audit.log").read_text().splitlines()
     assert "audit.connection.closed" in [json.loads(line)["event"] for line in audit]
+
+
+@pytest.fixture
+def broker_by_hand(suite: Suite, client: Client, tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker without users, which the suite uses, and its clients reach without a router too."""
+    broker = BrokerProcess(tmp_path, name="by-hand").start()
+    with broker.manage() as management:
+        management.queue("elsewhere")
+    external = {"type": "queue", "templateName": "queue-external"}
+    suite.edit("flavors.json", {"hand": {**external, "templateParameters": {"HOST": "127.0.0.1", "PORT": broker.port}}})
+    suite.edit("addresses.json", {"elsewhere": {"type": "queue", "flavor": "hand"}})
+    wait_for(lambda: client("GET", "addresses/elsewhere").body.get("phase") == "Active")
+    try:
+        yield broker
+    finally:
+        suite.edit("addresses.json", {}, remove={"elsewhere"})
+        wait_for(lambda: client("GET", "addresses/elsewhere").status == 404)
+        suite.edit("flavors.json", {}, remove={"hand"})
+        broker.stop()
+
+
+def test_a_connection_to_a_broker_itself_is_shown_and_closed(
+    client: Client, suite: Suite, broker_by_hand: BrokerProcess
+) -> None:
+    amqp = BlockingConnection(broker_by_hand.url, timeout=60)
+    receiver = amqp.create_receiver("elsewhere", credit=7)
+    name = amqp.container.container_id
+    (found,) = wait_for(lambda: client.items(f"connections?container={name}"))
+    assert (found["component"], found["protocol"]) == ("by-hand", "amqp")
+    done = suite.command("connection", "close", found["id"], "--port-offset", str(suite.offset))
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(ConnectionException, match=r"amqp:connection:forced.*closed by an administrator"):
+        while True:
+            receiver.receive(timeout=60)
+    path = f"connections/{of(found['id'])}"
+    wait_for(lambda: client("GET", path).status == 404)
+    assert client("DELETE", path).status == 404
+    audit = [json.loads(line) for line in (suite.data / "logs" / "audit.log").read_text().splitlines()]
+    assert any(line["event"] == "audit.connection.closed" and found["id"] in line["what"] for line in audit)
 
 
 def test_brokers_and_routers(client: Client) -> None:

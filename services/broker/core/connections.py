@@ -38,14 +38,14 @@ class ConsumerInfo:
 
 @dataclass(eq=False)
 class ConnectionInfo:
-    """One connection. `close()` ends it with `amqp:connection:forced`."""
+    """One connection. `close(description)` ends it with `amqp:connection:forced`."""
 
     id: str
     remote: str  # "host:port"
     container: str
     user: str
     created: int
-    close: Callable[[], None]
+    close: Callable[[str], None]
     router: bool = False
     role: str = ""  # of a process of the suite
     octets: Callable[[], tuple[int, int]] = lambda: (0, 0)  # bytes received and sent
@@ -70,7 +70,7 @@ class ConnectionInfo:
         return len(self.producers) + len(self.consumers), *self.octets()
 
 
-def _nothing() -> None: ...
+def _nothing(_: str) -> None: ...
 
 
 class Connections:

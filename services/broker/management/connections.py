@@ -41,11 +41,11 @@ def list_all_consumers_json(c: Context) -> str:
 
 @broker.add("closeConnectionWithID", "s")
 def close_connection(c: Context, id: str) -> bool:
-    """Close a connection; return False if it does not exist."""
+    """Close a connection with amqp:connection:forced; return False if it does not exist."""
     client = c.clients.all.get(id)
     if client is None:
         return False
-    client.close()
+    client.close("closed by an administrator")
     return True
 
 
