@@ -9,12 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import paho.mqtt.client as mqtt
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 from proton import Condition, ConnectionException, Delivery, Message
 from proton.utils import BlockingConnection, LinkDetached
 
+from enmasse.identity.permissions import Permissions
+from enmasse.identity.principal import Principal
+from enmasse.model.users import Effect, Granted, Permission
 from enmasse.testing import Suite, running
 from tests.console.browser import SECONDS, Console, chromium
 from tests.console.client import Client, of
@@ -29,6 +33,7 @@ PLACES = {
 }  # fmt: skip
 MARKED = ("addresses", "connections", "sessions", "subscriptions", "events", "addresses/plain")
 """Places that show a text that is MARKUP."""
+EFFECTS: tuple[Effect, Effect] = ("allow", "deny")
 QUEUE = {"type": "queue", "flavor": "small-persisted-queue"}
 ADDRESSES: dict[str, Any] = {
     "orders": {**QUEUE, "deadletter": "failed"},
@@ -210,6 +215,60 @@ def test_mqtt_sessions_and_retained_topics_are_shown_and_can_be_cleared(suite: S
         page.get_by_role("button", name="clear sensors/thermometer/temperature").click()
         page.get_by_role("dialog").get_by_role("button", name="Clear").click()
         expect(page.get_by_role("button", name="clear sensors/thermometer/temperature")).to_have_count(0)
+
+
+def test_only_what_a_user_manages_can_be_cleared_or_deleted(suite: Suite, browser: Browser) -> None:
+    """The page gets another answer about its user than that of the suite, which has no users."""
+    mine, of_others = "sensors/mine", "sensors/others"
+    allowed = {"effect": "allow", "operations": ["view", "manage"], "addresses": [f"{mine}/#"], "source": "ann.0"}
+    ann = {"user": "ann", "how": "session", "groups": [], "csrf": "x", "administrator": False, "viewer": True}
+    with device(suite, "mine"), device(suite, "others"), Client(suite) as client:
+
+        def subscribed() -> dict[str, str] | None:
+            found = {next(iter(it["filters"]), ""): it["id"] for it in client.items("subscriptions")}
+            return found if {f"{mine}/#", f"{of_others}/#"} <= found.keys() else None
+
+        found = wait_for(subscribed, "both subscriptions")
+        console = Console(browser, 8080 + suite.offset)
+        console.page.route("**/api/v1/me", lambda route: route.fulfill(json={**ann, "permissions": [allowed]}))
+        for place, heading, shown, hidden in (
+            ("retained", "Retained topics", f"clear {mine}/temperature", f"clear {of_others}/temperature"),
+            ("subscriptions", "Subscriptions", f"Delete {found[f'{mine}/#']}", f"Delete {found[f'{of_others}/#']}"),
+        ):
+            page = console.open(place, heading)
+            expect(page.get_by_role("button", name=shown, exact=True)).to_be_visible()
+            expect(page.get_by_role("button", name=hidden, exact=True)).to_have_count(0)
+        _same_decisions(console.page)
+        console.close()
+
+
+def _same_decisions(page: Page) -> None:
+    """The page decides about names and filters as the suite does."""
+    patterns = ["#", "a/#", "a/*", "a/b", "a/b/#", "c.d", "*"]
+    filters = ["#", "+", "a", "a/#", "a/+", "a/b", "a/b/#", "a/+/c", "+/b", "c/d", "$share/g/a/#", "$share/g/a/b"]
+    cases: list[tuple[str, str | None]] = [(allow, deny) for allow in patterns for deny in (None, *patterns)]
+    rules = [
+        [
+            Permission(effect=effect, operations=("manage",), addresses=(pattern,))
+            for effect, pattern in zip(EFFECTS, (allow, deny), strict=True)
+            if pattern is not None
+        ]
+        for allow, deny in cases
+    ]
+    known = [
+        {"how": "session", "user": "u", "administrator": False, "permissions": [msgspec.to_builtins(it) for it in each]}
+        for each in rules
+    ]
+    script = """async ([known, filters]) => {
+        const { covers } = await import(new URL("parts/rights.js", document.baseURI));
+        return known.map((me) => filters.map((filter) => covers(me, "manage", filter)));
+    }"""
+    for case, each, found in zip(cases, rules, page.evaluate(script, [known, filters]), strict=True):
+        rights = Permissions({"u": Granted(permissions=tuple(each))}).rights(Principal("u"))
+        plain = [filter.removeprefix("$share/g/") for filter in filters]
+        assert dict(zip(filters, found, strict=True)) == {
+            filter: rights.covers("manage", of).allowed for filter, of in zip(filters, plain, strict=True)
+        }, case
 
 
 def test_a_client_that_was_refused_is_an_event_with_the_reason(suite: Suite, console: Console) -> None:

@@ -3,7 +3,7 @@ import { html, useMemo, useState } from "../lib.js";
 import { call, path, useWatch } from "../api.js";
 import { bytes, count, matcher, time } from "../format.js";
 import { Confirm, notice } from "../parts/dialog.js";
-import { manages } from "../parts/rights.js";
+import { may } from "../parts/rights.js";
 import { useQuery } from "../parts/route.js";
 import { Loaded } from "../parts/state.js";
 
@@ -28,7 +28,7 @@ export function RetainedTopics({ me }) {
   }, [watched.version, filter]);
   return html`<h1>Retained topics</h1>
     <div class="tools"><label>Topic <input type="search" value=${filter} placeholder="sensors/*" onInput=${(event) => setFilter(event.currentTarget.value)} /></label></div>
-    <${Loaded} of=${watched}>${tree.below.size === 0 ? html`<p class="empty">No topic has a retained message.</p>` : html`<${Level} of=${tree} open=${Boolean(filter) || watched.items.size <= 50} ask=${manages(me) ? setAsked : null} />`}<//>
+    <${Loaded} of=${watched}>${tree.below.size === 0 ? html`<p class="empty">No topic has a retained message.</p>` : html`<${Level} of=${tree} open=${Boolean(filter) || watched.items.size <= 50} ask=${(it) => may(me, "manage", it.topic) && (() => setAsked(it))} />`}<//>
     ${asked && html`<${Confirm} title="Clear" text=${`Clear the retained message of ${asked.topic}? New subscribers get none from then on.`} onClose=${() => setAsked(null)}
       action=${() => call("DELETE", path("retained", asked.topic))} onDone=${() => { setAsked(null); notice("The retained message is cleared."); }} />`}`;
 }
@@ -48,6 +48,9 @@ function Branch({ of, open, ask }) {
     ${of.message && html`<${Leaf} of=${of} ask=${ask} />`}${isOpen && html`<${Level} of=${of} open=${open && of.below.size < 50} ask=${ask} />`}</details>`;
 }
 
-const Leaf = ({ of, ask }) => html`<span class="leaf"><code>${of.level || "(empty)"}</code>
+function Leaf({ of, ask }) {
+  const clear = ask(of.message);
+  return html`<span class="leaf"><code>${of.level || "(empty)"}</code>
   <span class="soft">${bytes(of.message.size)} · QoS ${of.message.qos} · ${time(of.message.since)}${of.message.user ? ` · ${of.message.user}` : ""}${of.message.withheld ? ` · withheld: ${of.message.withheld}` : ""}</span>
-  ${ask && html`<button type="button" class="small" aria-label=${`clear ${of.message.topic}`} onClick=${() => ask(of.message)}>Clear</button>`}</span>`;
+  ${clear && html`<button type="button" class="small" aria-label=${`clear ${of.message.topic}`} onClick=${clear}>Clear</button>`}</span>`;
+}

@@ -2,11 +2,17 @@
 import { html } from "../lib.js";
 import { call, path } from "../api.js";
 import { ago, count } from "../format.js";
-import { manages, owns } from "../parts/rights.js";
+import { covers, owns } from "../parts/rights.js";
 import { State } from "../parts/state.js";
 import { List } from "./lists.js";
 
 const filters = (it) => Object.keys(it.filters).join(", ");
+
+/** Whether the caller may delete a subscription. A shared one ends with its last member. */
+function mayDelete(me, it) {
+  const of = Object.keys(it.filters);
+  return it.kind !== "share" && (owns(me, it.user) || (of.length ? of : ["#"]).every((filter) => covers(me, "manage", filter)));
+}
 
 export const Subscriptions = ({ me }) => html`<${List} title="Subscriptions" where="subscriptions" empty="There are no subscriptions."
   texts=${(it) => [it.client, it.user, it.id, filters(it)]}
@@ -18,5 +24,5 @@ export const Subscriptions = ({ me }) => html`<${List} title="Subscriptions" whe
     { key: "depth", title: "Waiting", align: "right", down: true, render: (it) => count(it.depth) },
     { key: "user", title: "User", wide: true }, { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
   ]}
-  action=${{ title: "Delete", may: (it) => manages(me) || owns(me, it.user), done: "The subscription is deleted.", run: (it) => call("DELETE", path("subscriptions", it.id)),
+  action=${{ title: "Delete", may: (it) => mayDelete(me, it), done: "The subscription is deleted.", run: (it) => call("DELETE", path("subscriptions", it.id)),
     text: (it) => `Delete this subscription, with the ${count(it.depth)} messages that wait for it?` }} />`;
