@@ -57,7 +57,7 @@ ERRORS = (
     Error("address.name.unknown", "There is no address of this name.", "`enmasse address list` shows the addresses; `enmasse address add` adds one."),
     Error("backup.data.failed", "A part of the data cannot be copied; the backup is incomplete.", "Correct the reason, delete the incomplete backup, and repeat the command."),
     Error("backup.files.damaged", "A file of the backup is missing or has changed, or the backup was interrupted; nothing was restored.", "Use another backup."),
-    Error("backup.folder.in-use", "The folder that the command would write to is not empty; nothing was written.", "Move its content away, or name another folder."),
+    Error("backup.folder.in-use", "The folder that the command would write to is not empty, or part of what is copied; nothing was written.", "Move its content away, or name another folder."),
     Error("backup.restore.failed", "A file cannot be read or written; the data folder was not made.", "Correct the reason and repeat the command."),
     Error("bench.address.failed", "The address cannot be measured: the server refuses it or cannot be reached.", "Correct the address, or start the server."),
     Error("bench.messages.missing", "No message came through in time.", "Check that the address is ready and has no other receivers."),

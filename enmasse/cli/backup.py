@@ -55,18 +55,21 @@ def command(folder: Path, config: Path | None, data: Path | None, as_json: bool,
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         end("backup.folder.in-use", f"{folder}: is not empty; nothing was written. Name a new folder.")
     started = datetime.now(UTC).isoformat(timespec="seconds")
+    running = _running(offset) if config is None and data is None else None
+    config, data = running or (config or config_folder(offset), data or data_folder(offset))
+    if not config.is_dir():
+        end("backup.data.failed", f"{config}: no such configuration folder; name it with --config DIR.")
+    if any(folder.resolve().is_relative_to(each.resolve()) for each in (config, data)):
+        end("backup.folder.in-use", f"{folder}: is inside what is copied; nothing was written. Name another folder.")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         end("backup.data.failed", f"{folder}: cannot be made: {error.strerror}. Name a folder where you may write.")
     try:
-        running = _running(offset) if config is None and data is None else None
         if running is not None:
-            config, data = running
             with _alone(data):
                 _copy_running(data, folder / "data", offset)
         else:
-            config, data = config or config_folder(offset), data or data_folder(offset)
             _copy_stopped(data, folder / "data")
         for path in files_below(config):
             if not path.parts[0].startswith(".") and not (config / path).resolve().is_relative_to(data.resolve()):

@@ -92,19 +92,20 @@ def checked(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         files = manifest["files"]
-        if manifest["schema"] != SCHEMA or not isinstance(files, dict):
+        stated = [(facts["size"], facts["sha256"]) for facts in files.values()]
+        if manifest["schema"] != SCHEMA or not isinstance(manifest["started"], str):
             raise ValueError
     except FileNotFoundError:
         raise Damaged(f"{folder}: has no {MANIFEST}: it is no backup, or one that was interrupted") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise Damaged(f"{folder / MANIFEST}: is damaged, or of a newer version") from None
     there = {path.as_posix() for path in files_below(folder)} - {MANIFEST}
     if missing := sorted(files.keys() - there):
         raise Damaged(f"{folder / missing[0]}: is missing")
     if more := sorted(there - files.keys()):
         raise Damaged(f"{folder / more[0]}: is not in {MANIFEST}")
-    for name, facts in files.items():
+    for name, facts in zip(files, stated, strict=True):
         found = facts_of(folder / name)
-        if (found["size"], found["sha256"]) != (facts.get("size"), facts.get("sha256")):
+        if (found["size"], found["sha256"]) != facts:
             raise Damaged(f"{folder / name}: has another content than when it was made")
     return dict(manifest)

@@ -141,6 +141,7 @@ DAMAGES: list[Callable[[Path], object]] = [
     lambda folder: (folder / "data" / "format.json").unlink(),
     lambda folder: (folder / "data" / "more").touch(),
     lambda folder: (folder / "manifest.json").write_text("{"),
+    lambda folder: (folder / "manifest.json").write_text('{"schema": 1, "started": "", "files": {"a": 1}}'),
 ]
 
 
@@ -165,8 +166,14 @@ def test_folders_that_hold_something_are_left_alone(made: Path, tmp_path: Path) 
 
 def test_a_stopped_suite_is_copied_and_kept_from_starting(config: Path, tmp_path: Path) -> None:
     offset = free_offset()
-    nothing = enmasse("backup", tmp_path / "b", "--data", tmp_path / "data", "--port-offset", offset)
-    assert nothing.returncode == 1 and "is no data folder of EnMasse" in nothing.stderr
+    data, place = tmp_path / "data", ("--port-offset", offset)
+    for folders, reason in (
+        (("--config", config, "--data", data), "is no data folder of EnMasse"),
+        (("--config", tmp_path / "none", "--data", data), "no such configuration folder"),
+        (("--config", config, "--data", tmp_path), "is inside what is copied"),
+    ):
+        nothing = enmasse("backup", tmp_path / "b", *folders, *place)
+        assert nothing.returncode == 1 and reason in nothing.stderr
     with Up(config, tmp_path / "data", fake=True) as up:
         up.feed()
         up.until_ready()
