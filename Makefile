@@ -111,9 +111,9 @@ bench: install
 
 lock: install
 	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra dev --generate-hashes --no-header -o requirements.lock
-	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra redis -c requirements.lock --generate-hashes --no-header -o images/requirements.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra otel --extra redis -c requirements.lock --generate-hashes --no-header -o images/requirements.lock
 	for extra in kubernetes spark; do \
-	  $(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra redis --extra $$extra -c requirements.lock --generate-hashes --no-header \
+	  $(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra otel --extra redis --extra $$extra -c requirements.lock --generate-hashes --no-header \
 	    $$(sed -n 's/^\([^ =]*\)==.*/--no-emit-package \1/p' images/requirements.lock) -o images/requirements-$$extra.lock; \
 	done
 

@@ -36,6 +36,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """File with the line that requests for /metrics must have as a bearer token; None: every peer may read them."""
     metrics_addresses: Annotated[int, msgspec.Meta(ge=0)] = METRICS_ADDRESSES
     """Addresses with metrics of their own; the others are counted together."""
+    traces: dict[str, str] | None = None
+    """None: messages are not traced. Else variables of OpenTelemetry, for those that the environment lacks."""
     audit: str | None = None
     """File to which audit events are appended; None: they are in the log."""
 

@@ -17,9 +17,10 @@ EXTRAS = {
     "enmasse/spark": {"spark", "delta", "models", "charts"},
     "enmasse/kubernetes": {"kubernetes"},
     "enmasse/stores/redis.py": {"redis"},
+    "enmasse/tracing/spans.py": {"otel"},
     "demo": {"dev", "spark", "charts"},
     "benchmarks": {"dev", "spark", "charts"},
-    "tests": {"dev", "spark", "delta", "models", "charts", "kubernetes", "redis"},
+    "tests": {"dev", "spark", "delta", "models", "charts", "kubernetes", "otel", "redis"},
 }
 """Folder or file: extras whose packages it may import, in addition to the dependencies."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -65,4 +66,4 @@ def test_every_declared_dependency_is_imported() -> None:
     files = [file for folder in ("enmasse", "services") for file in (ROOT / folder).rglob("*.py")]
     packages = {name for file in files for name in imported(file)}
     used = {normalized(distribution) for name in packages for distribution in DISTRIBUTIONS.get(name, [])}
-    assert declared("kubernetes", "redis") - used == set()
+    assert declared("kubernetes", "otel", "redis") - used == set()

@@ -98,6 +98,9 @@ class Connection:
         self.state = "start"
         self.user: str | None = None
         self.context: Any = None
+        self.session_type: Callable[[Connection, int], Session] = (
+            Session  # makes sessions; replace it before any begins
+        )
         self.transport_error: AmqpError | None = None
         self.finished = False  # nothing more will come or go: the socket can be closed once the output has left
         self.output = Output(max(max_frame_size, 65536))
@@ -549,7 +552,7 @@ class Connection:
             channel = next((c for c in range(highest + 1) if c not in local), -1)
         if channel < 0:
             raise AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, f"more than {highest + 1} sessions")
-        session = Session(self, channel)
+        session = self.session_type(self, channel)
         local[channel] = session
         return session
 

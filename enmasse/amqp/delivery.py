@@ -106,6 +106,11 @@ class Outgoing:
         self._complete = True
 
     @property
+    def head(self) -> Piece:
+        """The first piece that waits, empty without one."""
+        return self._pieces[0] if self._pieces else b""
+
+    @property
     def waiting(self) -> int:
         """Bytes that were written and have not left."""
         return self._bytes

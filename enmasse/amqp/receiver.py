@@ -450,12 +450,12 @@ class Receiver(Link):
         elif not partial.settled and partial.delivery_id not in self.incoming.unsettled:
             self._discard(partial, more)  # settled by us before it was complete: the rest is of no interest
         elif self.streaming:
-            self._stream(partial, payload, more)
+            self.stream(partial, payload, more)
         else:
             self._assemble(partial, payload, more)
 
-    def _stream(self, partial: Partial, payload: bytes, more: bool) -> None:
-        """A piece for on_partial."""
+    def stream(self, partial: Partial, payload: bytes, more: bool) -> None:
+        """Take a piece for on_partial."""
         if payload:
             self.bytes += len(payload)
             partial.size += len(payload)

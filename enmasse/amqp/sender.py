@@ -414,7 +414,7 @@ class Sender(Link):
                 window = self._window
                 window.unsettled.pop(begun.delivery_id, None)
                 if not (self.over or window.full or window.shut or self.output.blocked):
-                    self._send_frame(begun)
+                    self.send_frame(begun)
             self._limit = self._sent
             if lost:
                 self._handler.on_outcomes(self, lost, None, True)
@@ -441,7 +441,7 @@ class Sender(Link):
             window.pump()
 
     def pump(self) -> bool:
-        """Send what waits, as far as it may leave now. True: more is ready. Raises AmqpError as `_send_frame`."""
+        """Send what waits, as far as it may leave now. True: more is ready. Raises AmqpError as `send_frame`."""
         self._queued_ready = False
         if self.detached:
             return False
@@ -462,7 +462,7 @@ class Sender(Link):
                 queue.popleft()
                 self._sent -= 1
                 self._done -= outgoing.settled
-            elif self._send_frame(outgoing):
+            elif self.send_frame(outgoing):
                 queue.popleft()
                 if outgoing.aborted and window.unsettled.pop(outgoing.delivery_id, None) is not None:
                     self._done += 1
@@ -475,7 +475,7 @@ class Sender(Link):
             window.starved.pop(self, None)
             self._handler.on_flow(self)
 
-    def _send_frame(self, outgoing: Outgoing) -> bool:
+    def send_frame(self, outgoing: Outgoing) -> bool:
         """Send the next frame of a delivery; True: it was the last one. Raises AmqpError if the peer's frames cannot
         hold it."""
         window, output = self._window, self.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from enmasse.amqp import errors
 from enmasse.amqp.endpoint import FIRST, SECOND, Link, SessionFault, from_error
@@ -40,6 +40,10 @@ class Session:
 
     What comes in is `incoming`, what goes out `outgoing`, which links there are its table's; here is what concerns all.
     """
+
+    sender_type: ClassVar[type[Sender]] = Sender
+    receiver_type: ClassVar[type[Receiver]] = Receiver
+    """Classes of its links."""
 
     def __init__(self, connection: Connection, channel: int) -> None:
         limits = connection.limits
@@ -283,11 +287,11 @@ class Session:
 
     def _sender(self, name: str) -> Sender:
         connection = self.connection
-        return Sender(self, name, self._new_handle(), connection.handler, self.outgoing, connection.output)
+        return self.sender_type(self, name, self._new_handle(), connection.handler, self.outgoing, connection.output)
 
     def _receiver(self, name: str) -> Receiver:
         connection = self.connection
-        return Receiver(self, name, self._new_handle(), connection.handler, self.incoming, connection.held)
+        return self.receiver_type(self, name, self._new_handle(), connection.handler, self.incoming, connection.held)
 
     def _attach(self, link: Link, source: Any, target: Any, fields: dict[str, Any]) -> None:
         link.source = source

@@ -160,6 +160,9 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 @click.option("--metrics-addresses", type=click.IntRange(min=0), default=METRICS_ADDRESSES, metavar="NUMBER",
               help="Addresses with series of their own in /metrics; the others are counted together "
                    f"(default: {METRICS_ADDRESSES:,}).")  # fmt: skip
+@click.option("--traces", is_flag=True,
+              help="Trace messages by OpenTelemetry, as OTEL_EXPORTER_OTLP_ENDPOINT and its other variables say "
+                   "(needs enmasse[otel]).")  # fmt: skip
 @click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
@@ -168,7 +171,7 @@ def command(
     allow_anonymous: bool, allow_plaintext: bool,
     without: tuple[str, ...], extras: tuple[tuple[str, str], ...], router: str, broker: str, store: str | None,
     allowed_origins: tuple[str, ...], mqtt_limits: tuple[tuple[str, int], ...],
-    metrics_addresses: int, log_levels: tuple[tuple[str, Any], ...],
+    metrics_addresses: int, traces: bool, log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback and where --listen says.
 
@@ -192,7 +195,7 @@ def command(
          allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without),
          pipeline=_pipeline(config, extras), router=router, broker=broker, store=store,
          allowed_origins=allowed_origins, mqtt_limits=Limits(**dict(mqtt_limits)),
-         metrics_addresses=metrics_addresses, log_levels=dict(log_levels))  # fmt: skip
+         metrics_addresses=metrics_addresses, traces=traces, log_levels=dict(log_levels))  # fmt: skip
 
 
 def _pipeline(config: Path, extras: tuple[tuple[str, str], ...]) -> Path | None:

@@ -122,6 +122,7 @@ class DesiredBrokers(ChildGroup[str]):
                 "audit": str(self._data.audit),
                 "metrics_secret": str(self._data.run / SECRET_FILE),
                 "metrics_addresses": self._options.metrics_addresses,
+                **self._options.traced,
             }
         for key in ("data_dir", "page_dir"):  # if not absolute: below the data directory of the suite
             if isinstance(settings.get(key), str):

@@ -55,6 +55,7 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) ->
             limits=to_builtins(options.mqtt_limits),
             authserv=settings.address(f"{AUTHSERV}/amqp"),
             logins=settings.address(f"{AUTHSERV}/logins"),
+            **options.traced,
         ),
         frozenset(each.at for each in options.at(options.mqtt_ports())),
     )

@@ -105,6 +105,13 @@ class Options:
     """File with the authority of clients' certificates; None: clients are not asked for one."""
     metrics_addresses: int = METRICS_ADDRESSES
     """Addresses with metrics of their own; the others are counted together."""
+    traces: bool = False
+    """Messages are traced, as the variables of OpenTelemetry in the environment say."""
+
+    @property
+    def traced(self) -> dict[str, dict[str, str]]:
+        """Return the setting of a process that carries messages."""
+        return {"traces": {}} if self.traces else {}
 
     def log_level(self, kind: str) -> str:
         """Return the log level of `kind`."""
@@ -346,6 +353,7 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> 
         made["peers"] = settings.peers
         made["configserv"] = settings.configserv
         made["metrics_addresses"] = options.metrics_addresses
+        made |= options.traced
     if asks_for_users(options):
         made["entities"] = [*made["entities"], _auth_service(settings.address(f"{AUTHSERV}/amqp"))]
     return Spec(name, ROUTER_KIND, made, frozenset(listening), options.router)

@@ -38,6 +38,7 @@ from enmasse.supervisor.plan import (
 )
 from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
 from enmasse.supervisor.suite import StatusSource, Supervisor
+from enmasse.tracing.start import EXPORTER, INSTALL, PACKAGE
 
 if TYPE_CHECKING:
     from enmasse.model.configuration import Content
@@ -87,6 +88,7 @@ def run(
     options = replace(options, users=has_users(options.config) or kept_users(options.data))
     check_names(options)
     check_store(options)
+    check_traces(options)
     check_tls(options)
     check_client_ca(options)
     check_exposure(options)
@@ -181,6 +183,16 @@ def check_store(options: Options) -> None:
         raise StartError(
             "start.redis.missing", "--store needs the package `redis`; install it with: pip install 'enmasse[redis]'"
         )
+
+
+def check_traces(options: Options) -> None:
+    """Raise StartError if the packages of traces are not installed."""
+    try:
+        missing = options.traces and importlib.util.find_spec(EXPORTER) is None
+    except ModuleNotFoundError:  # of a package above it
+        missing = True
+    if missing:
+        raise StartError("start.traces.missing", f"--traces needs the package {PACKAGE}; install it with: {INSTALL}")
 
 
 def check_names(options: Options) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from enmasse import log, process, settings
 from enmasse.engines import EMBEDDED, mark
 from enmasse.health import Health
 from enmasse.identity.credentials import Peers, peers_at
+from enmasse.tracing import start as tracing
 from services.broker.core.broker import Broker
 from services.broker.core.settings import check
 from services.broker.metrics import families
@@ -52,6 +54,7 @@ class _Stopped(Exception):
 async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     """Serve until `stop` is set. Raises StoreError if the data directory cannot be used, OSError if a port cannot."""
     loop = asyncio.get_running_loop()
+    traces = tracing.start(config, "broker", "store", "deliver")
     health = Health(config.health, metrics_secret=config.metrics_secret)
     await health.start()
     health.set(False, "recovering")
@@ -77,8 +80,11 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         _log.info("broker.peers.absent")
     peers = peers_at(config.peers)
     following = process.spawn(peers.follow(), "file of peers") if isinstance(peers, Peers) else None
-    server = BrokerServer(broker, loop, peers)
-    health.metrics = lambda: families(broker, server.clients, server.live.oldest, config.metrics_addresses)
+    server = BrokerServer(broker, loop, peers, traces)
+    health.metrics = lambda: chain(
+        families(broker, server.clients, server.live.oldest, config.metrics_addresses),
+        () if traces is None else traces.families(),
+    )
     host, port = settings.host_port(config.listen)
     try:
         port = await server.listen(host, port)
@@ -95,6 +101,8 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         if following is not None:
             following.cancel()
         await server.close()
+        if traces is not None:
+            await traces.close()
         await health.close()
 
 

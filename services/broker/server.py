@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from enmasse import engines, log
 from enmasse.aio.transport import Hub, serve
@@ -23,6 +23,9 @@ from services.broker.core.connections import Connections
 from services.broker.live import LiveBroker
 from services.broker.management.calls import VERSION
 from services.broker.management.node import ManagementNode
+
+if TYPE_CHECKING:
+    from enmasse.tracing.spans import Tracing
 
 _log = log.get()
 LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it is written
@@ -51,10 +54,18 @@ def wall() -> int:
 class BrokerServer:
     """One broker on the loop: its listener, its connections, its timers."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, peers: AnyPeers | None = None) -> None:
-        """`peers`: the processes that may connect; None: every client may do everything."""
+    def __init__(
+        self,
+        broker: Broker,
+        loop: asyncio.AbstractEventLoop,
+        peers: AnyPeers | None = None,
+        traces: Tracing | None = None,
+    ) -> None:
+        """`peers`: the processes that may connect; None: every client may do everything. `traces`: of messages; None:
+        they are not traced."""
         self.broker = broker
         self._peers = peers
+        self._traces = traces
         self.loop = loop
         self.clients = Connections()
         self.management = ManagementNode(broker, self.clients)
@@ -160,6 +171,8 @@ class BrokerServer:
             properties={"product": "apache-activemq-artemis", "version": VERSION, "engine": engines.EMBEDDED},
             offered_capabilities=CAPABILITIES,
         )
+        if self._traces is not None:
+            connection.session_type = self._traces.session
         handler.connection = connection
         self.connections.add(handler)
         return connection

@@ -17,6 +17,7 @@ from enmasse.identity.process_certificates import Certificate
 from enmasse.identity.refused import Refusals
 from enmasse.loopback import is_loopback
 from enmasse.settings import host_port
+from enmasse.tracing import start as tracing
 from services.mqtt_gateway import metrics
 from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.gateway import Gateway
@@ -28,12 +29,15 @@ from services.mqtt_gateway.settings import GatewaySettings
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from enmasse.tracing.spans import Tracing
+
 
 async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     """Run a gateway. Raises process.Fatal."""
     credential = own(settings)
     refusals = Refusals(time.monotonic)
     followers: set[LiveLink] = set()
+    traces = tracing.start(settings, "mqtt-gateway", "deliver", "send")
     backend = AmqpBackend(
         settings.name,
         host_port(settings.router),
@@ -45,9 +49,10 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         drops_unauthorized=settings.unauthorized_publish == "drop",
         refusals=refusals,
         followers=followers,
+        traces=traces,
     )
     backend.start()
-    await run(settings, backend, stop, refusals, followers)
+    await run(settings, backend, stop, refusals, followers, traces)
 
 
 def _tls(settings: GatewaySettings, credential: AnyCredential | None) -> Callable[[], ssl.SSLContext | None]:
@@ -91,6 +96,7 @@ async def run(
     stop: asyncio.Event,
     refusals: Refusals | None = None,
     followers: set[LiveLink] | None = None,
+    traces: Tracing | None = None,
 ) -> None:
     """Run until `stop` is set. The ports are open from the beginning; clients are refused, and try again, until the
     backend is ready. Raises process.Fatal for a port that cannot be opened."""
@@ -99,6 +105,8 @@ async def run(
     def families() -> Iterator[Metric]:
         yield from metrics.families(gateway.front)
         yield from backend.families()
+        if traces is not None:
+            yield from traces.families()
 
     health = Health(
         settings.health,
@@ -128,4 +136,6 @@ async def run(
     health.set(False, "stopping")
     await gateway.close()
     await backend.close()
+    if traces is not None:
+        await traces.close()
     await health.close()

@@ -18,6 +18,7 @@ from enmasse.identity.credentials import Peers
 from enmasse.model import feeds
 from enmasse.settings import host_port
 from enmasse.text import endpoint
+from enmasse.tracing import start as tracing
 from services.router import config, metrics
 from services.router.config import RouterSettings
 from services.router.live import LiveRouter
@@ -81,10 +82,17 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
         following.append(process.spawn(client.run(), "feed of permissions"))
         following.append(process.spawn(users.audit.run(), "audit of logins"))
-    sockets = Sockets(ConnectionMaker(router, hub, peers, settings.credential, users, credentials.relay_key_of(own)))
+    traces = tracing.start(settings, "router", "send", "deliver", begins=True)
+    sockets = Sockets(
+        ConnectionMaker(router, hub, peers, settings.credential, users, credentials.relay_key_of(own), traces)
+    )
     health = Health(
         settings.health,
-        lambda: chain(metrics.families(router, settings.metrics_addresses), router.refusals.families()),
+        lambda: chain(
+            metrics.families(router, settings.metrics_addresses),
+            router.refusals.families(),
+            () if traces is None else traces.families(),
+        ),
         endpoints=lambda: open_listeners(sockets),
         metrics_secret=settings.metrics_secret,
     )
@@ -118,4 +126,6 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     deadline = loop.time() + 2.0
     while router.connections and loop.time() < deadline:
         await asyncio.sleep(0.02)
+    if traces is not None:
+        await traces.close()
     await health.close()

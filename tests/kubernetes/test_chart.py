@@ -72,6 +72,7 @@ EVERYTHING: dict[str, Any] = {
         "metrics": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
         "externalBrokers": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
         "issuers": [{"ipBlock": {"cidr": "198.51.100.0/24"}}],
+        "collectors": [{"ipBlock": {"cidr": "203.0.113.0/24"}}],
     },
     "broker": {
         "storageClass": "fast",
@@ -88,6 +89,7 @@ EVERYTHING: dict[str, Any] = {
     "mqttGateway": {"replicas": None, "limits": {"connections": 5}},
     "users": {"enabled": True},
     "console": {"enabled": True},
+    "traces": {"enabled": True, "environment": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}},
 }
 ANONYMOUS: dict[str, Any] = {
     "users": {"allowAnonymous": True},
@@ -252,6 +254,7 @@ def test_the_storage_controller_accepts_its_templates(cluster: Cluster, values: 
         "/artemis:0.1.0" if values is DISPATCH else "/broker:" + ("1.2.3" if values is EVERYTHING else "0.1.0")
     )
     if values is EVERYTHING:
+        assert found["default"]["traces"] == {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
         assert (found["small"]["storageSize"], found["small"]["storageClass"]) == ("1Gi", "fast")
         assert found["big"]["nodeSelector"] == {"disk": "ssd"}
 

@@ -298,6 +298,29 @@ def test_any_value_has_a_text_and_is_json(value: Any) -> None:
         json.loads(payload)
 
 
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "properties", "expected"),
+    [
+        ({"traceparent": TRACEPARENT, "tracestate": "a=b"}, {}, (("traceparent", TRACEPARENT), ("tracestate", "a=b"))),
+        ({"traceparent": TRACEPARENT}, {"a": "b"}, (("a", "b"), ("traceparent", TRACEPARENT))),
+        ({"traceparent": TRACEPARENT}, {"traceparent": "theirs"}, (("traceparent", "theirs"),)),
+        ({"traceparent": TRACEPARENT, "tracestate": "\0"}, {}, (("traceparent", TRACEPARENT),)),
+        ({"traceparent": "\0"}, {}, ()),
+        ({"traceparent": 5, "tracestate": "a=b"}, {"a": "b"}, (("a", "b"),)),
+    ],
+)
+def test_trace_context_of_annotations_reaches_mqtt_clients(
+    annotations: dict[str, Any], properties: dict[str, Any], expected: tuple[tuple[str, str], ...]
+) -> None:
+    message = Message(body=b"x", application_properties=properties)
+    message.annotations = {Symbol(name): value for name, value in annotations.items()}
+    front, payload = Reader(TOPICS).read(message.encode())
+    assert payload == b"x" and (front.properties.user_properties or ()) == expected
+
+
 def test_ids_and_annotations_of_strangers_are_not_believed() -> None:
     message = Message(
         b"x",

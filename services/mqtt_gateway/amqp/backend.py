@@ -46,6 +46,8 @@ from services.mqtt_gateway.ports import UNKNOWN, Ask, Client, Ending, Refused, R
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from enmasse.tracing.spans import Tracing
+
 OPENING: Final = 8.0
 """Seconds that the subscription service and the last-will service have for a CONNECT."""
 CLOSING: Final = 3.0
@@ -79,6 +81,7 @@ class AmqpBackend:
         drops_unauthorized: bool = False,
         refusals: Refusals | None = None,
         followers: set[LiveLink] | None = None,
+        traces: Tracing | None = None,
     ) -> None:
         self.name = name
         self.sessions: dict[str, MqttSession] = {}
@@ -89,7 +92,7 @@ class AmqpBackend:
         self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized, refusals=refusals)
         self.wills = Wills()
         self._hub = Hub()
-        self._data = Uplink(self._hub, *router, name, self._data_up, credential, followers)
+        self._data = Uplink(self._hub, *router, name, self._data_up, credential, followers, traces)
         self._services = Uplink(self._hub, *router, name, self._services_up, credential, followers)
         passwords = None
         if logins is not None and credential is not None:

@@ -29,6 +29,7 @@ from enmasse.identity.seals import Seal
 from enmasse.model.addresses import AddressType
 from enmasse.model.topics import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
+from enmasse.tracing.wire import TRACEPARENT, context_of
 from services.mqtt_gateway.amqp.identity import MESSAGE_ID
 from services.mqtt_gateway.amqp.values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of
 
@@ -311,6 +312,7 @@ class Reader:
         front.properties = self._properties(found, annotations, sections.application_properties, from_mqtt)
         alike = found.message_id is None and found.correlation_id is None and not front.expires
         alike = alike and MESSAGE_ID not in annotations and RETAINED_BY not in annotations
+        alike = alike and TRACEPARENT not in annotations and TRACEPARENT not in sections.application_properties
         if len(head) <= MAX_FRONT and alike:
             if len(self._fronts) >= MAX_FRONTS:
                 self._fronts.clear()
@@ -339,10 +341,13 @@ class Reader:
             values["content_type"] = str(content_type)
         if annotations.get(PAYLOAD_FORMAT) == 1:
             values["payload_format"] = 1
+        pairs: tuple[tuple[str, str], ...] = ()
         if application:
             pairs = _pairs(annotations.get(USER_PROPERTIES)) or _texts(application)
-            if pairs:
-                values["user_properties"] = pairs
+        if TRACEPARENT in annotations and TRACEPARENT not in application:
+            pairs += _texts(context_of(annotations))
+        if pairs:
+            values["user_properties"] = pairs
         return Properties(**values) if values else NONE
 
     def _with_body(self, front: Front, payload: bytes) -> tuple[Front, bytes]:

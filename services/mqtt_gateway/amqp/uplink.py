@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from enmasse import log
 from enmasse.aio.live import LiveLink
@@ -20,6 +20,9 @@ from enmasse.backoff import ReconnectBackoff
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.scram import of_process
 from enmasse.reconnect import keep_connected
+
+if TYPE_CHECKING:
+    from enmasse.tracing.spans import Tracing
 
 IDLE = 16.0
 """Seconds without a frame after which the router is taken for gone."""
@@ -130,7 +133,7 @@ class Uplink:
     """The connection to the router at host and port, under this container-id. `up` is called with each new one. `hub`
     counts the exceptions of its handlers, over all connections. `credential`: that of this process; None: the router
     takes anonymous peers. `followers`: those of the gateway's live state, whose links come here; None: it offers
-    none."""
+    none. `traces`: of messages; None: they are not traced."""
 
     def __init__(
         self,
@@ -141,6 +144,7 @@ class Uplink:
         up: Callable[[Connection], None],
         credential: AnyCredential | None = None,
         followers: set[LiveLink] | None = None,
+        traces: Tracing | None = None,
     ) -> None:
         self.connected = False
         self._hub = hub
@@ -150,6 +154,7 @@ class Uplink:
         self._up = up
         self._credential = credential
         self.followers = followers
+        self._traces = traces
         self._open: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
         self._log = log.get(peer=f"{host}:{port}")
@@ -181,6 +186,8 @@ class Uplink:
             idle_timeout_ms=int(IDLE * 1000),
             limits=INNER_LIMITS,
         )
+        if self._traces is not None:
+            connection.session_type = self._traces.session
         try:
             async with asyncio.timeout(OPENING):
                 tls = None if own is None else own.tls()

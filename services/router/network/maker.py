@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
@@ -26,6 +26,9 @@ from services.router.routing.handler import RouterHandler
 from services.router.routing.router import Router
 from services.router.routing.users import Users
 
+if TYPE_CHECKING:
+    from enmasse.tracing.spans import Tracing
+
 SESSION_FRAMES, SESSION_BYTES = 512, 8 * 1024 * 1024
 """Frames and bytes that a peer may send in one session before receivers take them: a large message without a receiver
 blocks its session only beyond this, and never the other sessions of the connection."""
@@ -39,7 +42,7 @@ class ConnectionMaker:
     """Connects sockets to the router. `profiles`: SSL profiles by name. `peers`: the processes of the suite;
     `credential`: the file with the router's own credential. `users`: those of listeners with `saslPlugin`. Each may be
     absent. `relay_key`: by which the router proves addresses of clients. `auth_services`: authentication services by
-    name."""
+    name. `traces`: of messages on connections that were accepted; brokers have their own."""
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class ConnectionMaker:
         credential: str | None = None,
         users: Users | None = None,
         relay_key: str = "",
+        traces: Tracing | None = None,
     ) -> None:
         self.router = router
         self.hub = hub
@@ -58,6 +62,7 @@ class ConnectionMaker:
         self.profiles: dict[str, SslProfile] = {}
         self.auth_services: dict[str, AuthService] = {}
         self.logins = Logins(hub, router.id, self.profile, relay_key)
+        self._traces = traces
         self._handler = RouterHandler(router)
 
     def profile(self, name: str) -> SslProfile:
@@ -86,7 +91,10 @@ class ConnectionMaker:
         if config.failover_urls:
             properties["failover-server-list"] = _failover(config.failover_urls)
         limits = _limits(config, own=record.is_container, handshake_timeout=config.handshake_timeout)
-        return self._make(record, config, sasl, properties, limits)
+        connection = self._make(record, config, sasl, properties, limits)
+        if self._traces is not None:
+            connection.session_type = self._traces.session
+        return connection
 
     def dialled(self, record: RouterConnection, config: ConnectorConfig, sasl: SaslClient) -> Connection:
         """Return the engine's connection for a socket that a connector is about to open."""

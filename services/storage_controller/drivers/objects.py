@@ -60,6 +60,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_level: str = "warning"
     metrics_addresses: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Addresses with metrics of their own; absent: as many as without this setting. Not for Artemis."""
+    traces: dict[str, str] | None = None
+    """Variables of OpenTelemetry; absent: messages are not traced. Not for Artemis."""
     termination_grace_period_seconds: int = GRACE
 
 
@@ -147,6 +149,8 @@ def objects(
         settings = {**settings, "peers": IDENTITY}
     if template.metrics_addresses is not None and content["engine"] == EMBEDDED:
         settings = {**settings, "metrics_addresses": template.metrics_addresses}
+    if template.traces is not None and content["engine"] == EMBEDDED:
+        settings = {**settings, "traces": template.traces}
     made = engine.pod(broker, settings, template.log_level)
     return [
         (CONFIG_MAP, {"metadata": _metadata(place, name, broker), "data": made.files}),
