@@ -58,6 +58,7 @@ class LiveBroker:
         self.followers: set[LiveLink] = set()
         self.rows = Rows(broker.name, "broker", self._wall)
         broker.refusals.seen = self.rows.event
+        broker.revision.followed = lambda: len(self.rows) > 0
         self.ages = Ages(broker.next_id(0), self._wall())
         self.publisher = Publisher(self.rows, self.look, lambda: self.followers, clock, flush, self._note)
         self._marks: dict[str, tuple[Any, ...]] = {}
@@ -84,7 +85,7 @@ class LiveBroker:
         else:
             changed = [*ledger.touched, *(queue for queue in self._busy if queue not in ledger.touched)]
         for n, each in enumerate(changed):
-            each.seen()
+            self._broker.revision.seen(each)
             if isinstance(each, Queue):
                 self._queue(each)
             else:

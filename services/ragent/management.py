@@ -60,6 +60,14 @@ class RouterManagement:
             properties |= {"offset": offset, "count": count}
         return await self._node.operation(properties, {"attributeNames": columns(type_, bool(self.extended))})
 
+    async def revision(self) -> str | None:
+        """Return a text that is another one after each change of the router's entities, their states, and the receivers
+        of an address; None if the router does not know that."""
+        if not self.extended:
+            return None
+        reply = await self._node.request({"operation": "GET-REVISION"}, {})
+        return reply.body if isinstance(reply.body, str) and reply.properties.get("statusCode") == 200 else None
+
     async def query_consumers(self, offset: int, count: int) -> Reply:
         """Return a page of the addresses and their subscribers on this router."""
         properties = {"operation": "QUERY", "entityType": ROUTER_ADDRESS, "offset": offset, "count": count}

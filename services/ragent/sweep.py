@@ -11,6 +11,8 @@ SWEEP_PAGE = 250
 SWEEP_EVERY = 2.0
 """Seconds between two sweeps, unless that is more than SWEEP_ROWS rows a second."""
 SWEEP_ROWS = 2500
+SWEEP_ANYWAY = 3600.0
+"""Seconds after which everything is read even if the router states that nothing has changed."""
 
 _CONSUMERS = "consumers"
 
@@ -18,7 +20,8 @@ _CONSUMERS = "consumers"
 class Sweep:
     """Reads type after type, and the counts of consumers last.
 
-    A type without changes in its last scan is only compared page by page: equal bytes are not decoded.
+    A type without changes in its last scan is only compared page by page: equal bytes are not decoded. Nothing is read
+    as long as the router states the revision that a sweep without changes began with.
     """
 
     def __init__(
@@ -40,6 +43,10 @@ class Sweep:
         self._unchanged: dict[str, tuple[int, list[tuple[int, int]]]] = {}
         """Type → version of the table, digest and number of rows of each page, from a scan without changes."""
         self._compared = 0
+        self._revision: str | None = None
+        """Revision of the router as the sweep began; None: not known, or the sweep has found changes."""
+        self._calm: tuple[str, dict[str, int]] | None = None
+        """Revision of the router, and versions of the table, since which there was no change."""
 
     def touch(self, key: EntityKey) -> None:
         """Record an operation on this entity: a scan under way may have read it before or after."""
@@ -51,10 +58,15 @@ class Sweep:
         self._scan = None
         self._compared = 0
         self._unchanged.clear()
+        self._revision = self._calm = None
 
     async def page(self, now: float) -> tuple[float, Scan | None]:
         """Read the next page. Return the seconds until the next one, and the scan of a type if that is complete."""
         if not self._left:
+            self._revision = await self._management.revision()
+            unchanged = self._calm is not None and self._calm == (self._revision, self._table.version)
+            if unchanged and now < self._began + SWEEP_ANYWAY:
+                return SWEEP_EVERY, None
             self._left = [*ALL_TYPES, _CONSUMERS]
             self._began, self._rows = now, 0
         type_ = self._left[0]
@@ -69,6 +81,10 @@ class Sweep:
         self._rows += count
         if done:
             self._left.pop(0)
+        if complete is not None and not (complete.quiet and not complete.missing()):
+            self._revision = None
+        if not self._left:
+            self._calm = None if self._revision is None else (self._revision, dict(self._table.version))
         if self._left:
             return 0.0 if done else SWEEP_PAGE / SWEEP_ROWS, complete
         return max(0.0, self._began + max(SWEEP_EVERY, self._rows / SWEEP_ROWS) - now), complete

@@ -23,6 +23,8 @@ from services.storage_controller.removal import BrokerWork, Removal
 READ_BY_NAME = 64
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
 """Seconds between two listings: COST times the duration of a listing, within these limits."""
+LOOK_ANYWAY = 3600.0
+"""Seconds after which a broker is listed even if it states that nothing has changed."""
 COST = 100
 AUDIT = 100
 """Addresses whose settings are compared at a time."""
@@ -54,6 +56,9 @@ class BrokerConversation:
         """Addresses that existed before and whose settings have not been compared yet."""
         self._seen: tuple[int, int] | None = None
         """Digest of the last listings, while the recorded contents still equal them."""
+        self._revision = ""
+        """Revision that the broker stated before these; empty: not asked."""
+        self._listed = 0.0
         work = BrokerWork(placer, broker, self._management, self._look, self._news, producers_led_away)
         self._removal, self._quiet = Removal(work), Quiet(work)
         self._levels = Levels(broker, self._management)
@@ -205,7 +210,13 @@ class BrokerConversation:
 
     async def _look(self, *, glance: bool = False) -> list[QueueRow]:
         """List the broker's contents. Return the rows of its queues; none for a `glance` that shows no change."""
+        revision = await self._management.revision() if glance else ""
+        now = self._loop.time()
+        same = revision == self._revision and self._seen is not None
+        if revision and same and now < self._listed + LOOK_ANYWAY:
+            return []
         listings = await self._management.listings()
+        self._revision, self._listed = revision, now
         if glance and listings.digest == self._seen:
             return []
         queues, addresses = listings.rows()

@@ -10,6 +10,7 @@ from typing import Any
 from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
 from enmasse.control.listings import EVERYTHING, AddressRow, Listings, address_rows, read_listings
 from enmasse.decoding import decode_any
+from enmasse.engines import EMBEDDED
 from enmasse.model.names import AddressName, WireName, address_name, wire_name
 from services.storage_controller.contents import USER
 
@@ -27,15 +28,25 @@ class BrokerManagement:
 
     def __init__(self) -> None:
         self._node: Artemis
+        self._states_revision = False
 
     async def open(self, connection: ControlConnection) -> None:
         """Attach to the broker's management on a new connection."""
+        self._states_revision = connection.remote_properties.get("engine") == EMBEDDED
         self._node = Artemis(connection)
         await self._node.opened()
 
     def close(self) -> None:
         """Detach the links."""
         self._node.close()
+
+    async def revision(self) -> str:
+        """Return a text that is another one after each change of the listings; empty if the broker does not know it,
+        as Artemis."""
+        if not self._states_revision:
+            return ""
+        found = await self._node.invoke("broker", "getRevision")
+        return found if isinstance(found, str) else ""
 
     async def listings(self) -> Listings:
         """Return all addresses and queues of the broker."""

@@ -49,6 +49,8 @@ class FakeRouter:
         """Description of the 400 that every DELETE gets; empty: none is refused."""
         self.extended = True
         """Whether it knows attributes that Qpid Dispatch does not have."""
+        self.states_revision = False
+        """Whether it states a revision of what it has, which Qpid Dispatch does not."""
         self.listeners = "up"
         """The state that it shows of its listeners."""
         self.connection: ControlConnection | None = None
@@ -122,6 +124,11 @@ class FakeRouter:
             if not self.extended:
                 return 501, "Not Implemented", {}
             return 200, "OK", {LISTENER: ["name", "host", "port", "management"]}
+        if operation == "GET-REVISION":
+            if not self.states_revision:
+                return 501, "Not Implemented", None
+            self.requests.append((operation, "", ""))
+            return 200, "OK", repr((self.tables, self.brokers_down, self.listeners))
         type_: str = properties.get("entityType") or properties["type"]
         name = properties.get("name", "")
         self.requests.append((operation, type_.rpartition(".")[2], name))

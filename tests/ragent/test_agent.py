@@ -31,6 +31,8 @@ PLACED: dict[str, Any] = {
 }
 SWEEPS_END = ("QUERY", "listener", "")
 """One request of each sweep, behind those for entities of addresses."""
+REVISION = ("GET-REVISION", "", "")
+"""The request before a sweep, and the only one of a sweep of a router that states the revision of the last one."""
 
 
 async def begin(world: World) -> None:
@@ -128,20 +130,26 @@ def test_what_is_deleted_by_hand_is_seen_and_healed(play: Play, type_: str, name
     play(scenario)
 
 
+@pytest.mark.parametrize("revisions", [False, True])
 def test_what_was_as_it_should_be_for_a_while_is_still_looked_after(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    play: Play, monkeypatch: pytest.MonkeyPatch, revisions: bool
 ) -> None:
-    """Pages that are what they were are not compared again; anything else is."""
+    """Pages that are what they were are not compared again, and nothing is read of a router whose revision is the same;
+    anything else is."""
 
     monkeypatch.setattr(sweep, "SWEEP_EVERY", 0.02)
 
     async def settled(world: World) -> None:
         """Everything was read twice, and found as it should be the first time."""
         await world.ready(*ALL)
+        if revisions:
+            await until(lambda: world.router.requests[-3:] == [REVISION] * 3)
+            return
         sweeps = world.router.requests.count(SWEEPS_END)
         await until(lambda: world.router.requests.count(SWEEPS_END) > sweeps + 2)
 
     async def scenario(world: World) -> None:
+        world.router.states_revision = revisions
         await begin(world)
         router = world.router
         await settled(world)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from services.storage_controller import levels
+from enmasse.control.listings import Listings
+from services.storage_controller import conversation, levels, management
 from services.storage_controller.policies import MARK, MARK_KEY
 from tests.kit.waiting import DEADLINE
 from tests.ragent.doubles import until
@@ -108,6 +109,39 @@ def test_what_is_deleted_by_hand_is_seen_and_healed(play: Play) -> None:
         await world.manage("topics-0", "deleteAddress", "t", True)
         await until(lambda: world.configserv.was_healed("t"))
         await world.send("disk-0", "q", 1)
+
+    play(scenario)
+
+
+def test_a_broker_is_listed_again_only_after_a_change(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Counting(management.BrokerManagement):
+        """Notes what is asked for: a revision, or a listing."""
+
+        async def revision(self) -> str:
+            found = await super().revision()
+            asked.append("revision")
+            return found
+
+        async def listings(self) -> Listings:
+            asked.append("listings")
+            return await super().listings()
+
+    monkeypatch.setattr(conversation, "BrokerManagement", Counting)
+    monkeypatch.setattr(conversation, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(conversation, "LOOK_LAST", 0.02)
+
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue()})
+        await world.ready("q")
+        for count in range(1, 3):
+            await until(lambda: asked[-10:] == ["revision"] * 10)
+            await world.send("disk-0", "q", 1)
+            await world.holds("q", count)
+        await until(lambda: asked[-10:] == ["revision"] * 10)
+        await world.manage("disk-0", "destroyQueue", "q", True, True)
+        await until(lambda: world.configserv.was_healed("q"))
 
     play(scenario)
 

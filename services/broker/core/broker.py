@@ -28,6 +28,7 @@ from services.broker.core.persistence import MAX_HOLDERS, Committed, MessageStor
 from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
+from services.broker.core.revision import Revision
 from services.broker.core.routes import Route
 from services.broker.core.stalls import Stalls, Standing
 from services.broker.core.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
@@ -90,6 +91,7 @@ class Broker:
         self.on_commit: Callable[[bool], None] = _nothing
         self.on_deadline: Callable[[int], None] = _nothing
         self.stalls = Stalls(self.payloads.load)
+        self.revision = Revision(self.ledger, self.stalls)
         self.unknown: set[int] = set()  # ids of queues whose definitions are damaged
         self._pending: dict[Queue, None] = {}
         self._timers = Timers()
@@ -131,11 +133,13 @@ class Broker:
         self._timers.forget(queue)
         self.stalls.drop(queue)
         queue.retire()
+        self.revision.removed()
         self.history.queue_over(queue)
 
     def forget_address(self, address: BrokerAddress) -> None:
         """Drop the state of an address that was deleted."""
         address.retire()
+        self.revision.removed()
         self.history.address_over(address)
         self.admission.forget(address)
         self.duplicates.forget(address)

@@ -108,6 +108,7 @@ class Catalogue:
 
     def _kinds_changed(self, address: BrokerAddress) -> None:
         """Update routes after an address was made, or its routing types were changed."""
+        address.touch()
         self._table.bindings.kinds_changed(address)
         self._table.changed_below(address.name)
 
@@ -312,6 +313,7 @@ class Catalogue:
             queue.dispatcher.exclusive = changes["exclusive"]
         if "ring_size" in changes:
             queue.disposal.ring_size = changes["ring_size"]
+        queue.touch()
         queue.dispatcher.settle_mode()
         queue.disposal.settle_ring()
         self._table.changed(queue.address.name)
@@ -402,6 +404,7 @@ class Catalogue:
                 continue  # it goes by the settings of another
             for concerned in (address, *self._below(address)):
                 concerned.apply(self.settings.get(name))
+                concerned.touch()
                 for queue in self.queues_of(concerned).values():
                     queue.disposal.settle_ring()
             if address.id and self._store is not None:

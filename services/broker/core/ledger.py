@@ -146,6 +146,7 @@ class QueueTotals(Touched):
 
     def reset_lost(self) -> None:
         """Start counting lost messages from zero."""
+        self.touch()
         self.lost = 0
 
 

@@ -193,6 +193,12 @@ def get_queue_names(c: Context) -> list[str]:
     return list(c.broker.catalogue.queues)
 
 
+@broker.add("getRevision")
+def get_revision(c: Context) -> str:
+    """Return the revision of the listings of queues and addresses (`Revision.text`), which Artemis does not have."""
+    return c.broker.revision.text()
+
+
 @broker.add("listQueues", "Sii")
 def list_queues(c: Context, options: str | None, page: int, page_size: int) -> str:
     """Return a page of queues as JSON, with filter and order as Artemis reads them in `options`."""

@@ -19,8 +19,10 @@ from services.router.management import nodes
 from services.router.management.requests import Request
 from services.router.management.schema import (
     BAD_REQUEST,
+    CONNECTOR,
     CREATED,
     INTERNAL,
+    LISTENER,
     MANAGEMENT,
     NO_CONTENT,
     NOT_FOUND,
@@ -45,6 +47,8 @@ MAX_TEXT = 1000
 CHANGES = ("CREATE", "UPDATE", "DELETE")
 MAX_NAMES = 250
 """Attribute names in one QUERY."""
+_STATES = ("operStatus", "connectionStatus", "connectionMsg")
+"""Attributes that show whether a port works."""
 _VALUE = b"\x00\x53\x77"
 """Descriptor of an amqp-value section."""
 _NO_MAP = _VALUE + b"\xc1\x01\x00"
@@ -81,6 +85,8 @@ class ManagementAgent:
         operation = request.operation
         if operation is None:
             raise ManagementError(BAD_REQUEST, "No 'operation' property")
+        if operation in CHANGES:
+            self.router.changes += 1
         if operation == "QUERY":
             self._query(request)
         elif operation == "CREATE":
@@ -96,6 +102,8 @@ class ManagementAgent:
                 created(table.create(request))
         elif operation in ("READ", "UPDATE", "DELETE"):
             self._on_entity(request, operation)
+        elif operation == "GET-REVISION":
+            self._reply(request, OK, self._revision())
         else:
             self._on_node(request, operation)
 
@@ -213,6 +221,13 @@ class ManagementAgent:
                 NOT_IMPLEMENTED, f"Operation '{request.values.get('operation')}' not implemented for '{MANAGEMENT}'"
             )
         self._reply(request, OK, body)
+
+    def _revision(self) -> str:
+        """Return a text that is another one whenever a QUERY may show another set of entities, or another state of one.
+        Counters of messages do not count."""
+        tables = [self.tables[kind.name] for kind in (LISTENER, CONNECTOR) if kind.name in self.tables]
+        states = [[table.getter(name)(row) for name in _STATES] for table in tables for row in table.rows()]
+        return f"{self.router.changes}:{hash(str(states))}"
 
     # Replies
 

@@ -169,10 +169,13 @@ class RouterCore:
         self.clock = clock
         self.policy = Policy()
         self.refusals = Refusals(clock.time)
+        self.changes = 0
+        """Number of changes of entities, links and connections so far, and of what works and what fails."""
         self._identity = 0
 
     def next_identity(self) -> int:
         """Return a new identity: decimal numbers from one counter; 1 is the router itself."""
+        self.changes += 1
         self._identity += 1
         return self._identity + 1
 

@@ -88,6 +88,7 @@ class RouterHandler(Handler):
             link.refuse(error)
 
     def on_attached(self, link: Link) -> None:
+        self.router.changes += 1
         record: LinkRecord | None = link.context
         if record is not None:
             record.attached()
@@ -136,6 +137,7 @@ class RouterHandler(Handler):
             link.detach(error)
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
+        self.router.changes += 1
         record: LinkRecord | None = link.context
         link.context = None
         if record is not None:

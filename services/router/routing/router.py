@@ -182,6 +182,7 @@ class Router(RouterCore):
 
     def connection_opened(self, connection: RouterConnection) -> None:
         """Handle a connection whose Opens were exchanged."""
+        self.changes += 1
         connection.opened_at = self.now()
         if connection.is_container:
             self.containers.add(connection)
@@ -190,6 +191,7 @@ class Router(RouterCore):
 
     def connection_closed(self, connection: RouterConnection) -> None:
         """Remove a closed connection; most of its links were reported before."""
+        self.changes += 1
         connection.closed = True
         if self.connections.pop(connection.identity, None) is not None and connection.is_client:
             self._clients[connection.known_as] -= 1
@@ -207,6 +209,7 @@ class Router(RouterCore):
 
     def link_over(self, record: LinkRecord) -> None:
         """Remove a link that its connection has dropped, and settle its deliveries."""
+        self.changes += 1
         connection = record.connection
         self._gone.add(record)
         self.traffic.link_over(record)

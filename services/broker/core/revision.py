@@ -1,0 +1,52 @@
+"""The revision of a broker's listings: clients that read these repeatedly ask for it first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.ledger import Ledger
+from services.broker.core.names import ANYCAST
+from services.broker.core.queue import Queue
+from services.broker.core.stalls import Stalls
+
+
+class Revision:
+    """Counts changes of queues and addresses, other than temporary queues, such as those for replies. `followed`:
+    whether the live state looks at what was touched, once a second."""
+
+    def __init__(self, ledger: Ledger, stalls: Stalls) -> None:
+        self.followed: Callable[[], bool] = lambda: False
+        self._ledger = ledger
+        self._stalls = stalls
+        self._changes = 0
+
+    def removed(self) -> None:
+        """Note that a queue or an address is gone."""
+        self._changes += 1
+
+    def seen(self, each: Queue | BrokerAddress) -> None:
+        """Note that a reader of what was touched looks at this one now."""
+        each.seen()
+        self._changes += _lasts(each)
+
+    def text(self) -> str:
+        """Return a text that is another one after each change of messages, consumers, attributes or fullness that
+        listings show; empty while that is not known, because queues stand still."""
+        ledger = self._ledger
+        if self._stalls:
+            return ""
+        if self.followed():  # which is the one to look
+            self._changes += any(map(_lasts, ledger.touched))
+        else:
+            for each in list(ledger.touched):
+                self.seen(each)
+        full = ledger.disk_full, ledger.disk_behind, ledger.size > ledger.capacity, ledger.size >= ledger.size_limit
+        return f"{self._changes}:{''.join(str(int(each)) for each in full)}"
+
+
+def _lasts(each: Queue | BrokerAddress) -> bool:
+    """Return False for a temporary queue, and for the address that exists with it."""
+    if isinstance(each, Queue):
+        return not (each.temporary and each.routing_type == ANYCAST)
+    return each.explicit or ANYCAST not in each.routing_types
