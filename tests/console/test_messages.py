@@ -25,7 +25,8 @@ def queues(suite: Suite) -> Iterator[None]:
         yield
         for name in (DEAD, FROM, TO):
             purge(client, name)
-    suite.edit("addresses.json", {}, remove={DEAD, FROM, TO})
+        suite.edit("addresses.json", {}, remove={DEAD, FROM, TO})
+        wait_for(lambda: not any(client("GET", f"addresses/{of(name)}").status == 200 for name in (DEAD, FROM, TO)))
 
 
 def active(client: Client, name: str) -> bool:

@@ -37,7 +37,8 @@ def queues(suite: Suite) -> Iterator[None]:
         yield
         for name in (DEAD, NEAR, FAR):
             purge(client, name)
-    suite.edit("addresses.json", {}, remove={DEAD, NEAR, FAR})
+        suite.edit("addresses.json", {}, remove={DEAD, NEAR, FAR})
+        wait_for(lambda: not any(client("GET", f"addresses/{of(name)}").status == 200 for name in (DEAD, NEAR, FAR)))
 
 
 @pytest.fixture(autouse=True)
