@@ -71,6 +71,8 @@ RIGHTS = [
     for operation, op in ((SEND, "send"), (RECEIVE, "recv"))
 ]
 PASSWORD = "the-right-one"
+ALIKE = ("rhea", "paho-5", "paho-5-websocket", "mosquitto-3")
+"""Clients for which another one of their protocol or program stands in `make test`."""
 
 
 def address_of(cell: Cell) -> str:
@@ -304,7 +306,10 @@ class Attempts:
         ]
 
 
-@pytest.fixture(scope="module", params=CLIENTS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(each, marks=[pytest.mark.slow] if each in ALIKE else []) for each in CLIENTS],
+)
 def client(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -134,48 +134,79 @@ def documented(cluster: Cluster, program: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
+class Query:
+    """A query of PROGRAM on the cluster, whose driver has a folder of its own, and all that it has sent."""
+
+    def __init__(self, cluster: Cluster, broker: Broker, folder: Path, name: str) -> None:
+        self.cluster, self.broker = cluster, broker
+        self.source, self.target = broker.queue(f"{name}-readings"), broker.queue_without_duplicates(f"{name}-results")
+        self.work = cluster.driver / name
+        self.work.mkdir()
+        self.program = [str(PROGRAM), broker.url, self.source, self.target, str(self.work)]
+        self.settings = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "PATH": path}
+        self.run = partial(subprocess.run, cwd=folder, env=self.environment)
+        self.found: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def submitted(self) -> Iterator[None]:
+        """Run it by `enmasse spark submit`; at the end it is stopped."""
+        master = ["--master", self.cluster.url]
+        try:
+            self.run(["enmasse", "spark", "submit", *master, *self.settings, *self.program], check=True)
+            yield
+        finally:
+            self.run(["enmasse", "spark", "stop", PROGRAM.stem])
+
+    def part(self, number: int, *, killing: subprocess.Popen[bytes] | None = None) -> None:
+        """Send COUNT messages to the query and receive what it sends; the executor of `killing` dies meanwhile."""
+        self.broker.send(self.source, numbered(number * COUNT))
+        self.receive(50)
+        if killing is not None:
+            wait_for("an executor", partial(executor_of, killing), DEADLINE).kill()
+        self.receive(COUNT - 50)
+
+    def receive(self, count: int) -> None:
+        self.found.update(message.id for message in self.broker.receive(self.target, count))
+
+    def check(self, parts: int) -> None:
+        """Each message came once; no executor has seen files of the driver, nor had the packages before."""
+        assert set(self.found) == {f"m{i}" for i in range(parts * COUNT)} and max(self.found.values()) == 1
+        notes = self.cluster.notes.read_text().splitlines()
+        assert f"open {self.work}/spool/id" in notes, "executors looked for the files"
+        assert not any(line.endswith(f"{self.work}/spool/0") for line in notes), "executors looked for a segment"
+        imported = [line for line in notes if not line.startswith(f"open {self.cluster.driver}")]
+        assert imported and all("/enmasse-site/" in line for line in imported), "what executors run is of the archive"
+
+
 def test_executors_without_packages_and_files_get_both_from_the_driver_and_may_die(
     cluster: Cluster, broker: Broker, tmp_path: Path
 ) -> None:
-    """A query of `enmasse spark submit`, which is stopped and continued by the documented spark-submit."""
-    source, target = broker.queue("readings"), broker.queue_without_duplicates("results")
-    program = [str(PROGRAM), broker.url, source, target, str(cluster.driver)]
-    settings = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
-    venv = Path(sys.executable).parent
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PATH": f"{venv}:{os.environ['PATH']}"}
-    run = partial(subprocess.run, cwd=tmp_path, env=environment)
-    found: Counter[str] = Counter()
+    query = Query(cluster, broker, tmp_path, "submitted")
+    with query.submitted():
+        query.part(0, killing=cluster.workers[0])
+    query.check(1)
 
-    def part(number: int) -> None:
-        """Of the messages, one of the executors dies meanwhile."""
-        broker.send(source, numbered(number * COUNT))
-        found.update(message.id for message in broker.receive(target, 50))
-        wait_for("an executor", partial(executor_of, cluster.workers[number]), DEADLINE).kill()
-        found.update(message.id for message in broker.receive(target, COUNT - 50))
 
-    try:
-        run(["enmasse", "spark", "submit", "--master", cluster.url, *settings, *program], check=True)
-        part(0)
-    finally:
-        run(["enmasse", "spark", "stop", PROGRAM.stem])
-    assert f"open {cluster.driver}/spool/id" in cluster.notes.read_text().splitlines(), "executors looked for the files"
-
-    *before, submit = documented(cluster, shlex.join(program))
-    run(["bash", "-euc", "\n".join(before)], check=True)
-    submit = submit.replace("spark-submit", shlex.join(["exec", "spark-submit", *settings]), 1)
+@pytest.mark.slow
+def test_a_query_is_continued_by_the_documented_spark_submit(cluster: Cluster, broker: Broker, tmp_path: Path) -> None:
+    """After `enmasse spark submit` and `stop`."""
+    query = Query(cluster, broker, tmp_path, "continued")
+    with query.submitted():
+        query.part(0)
+    *before, submit = documented(cluster, shlex.join(query.program))
+    query.run(["bash", "-euc", "\n".join(before)], check=True)
+    submit = submit.replace("spark-submit", shlex.join(["exec", "spark-submit", *query.settings]), 1)
     with (tmp_path / "log").open("wb") as log:
         driver = subprocess.Popen(
-            ["bash", "-c", submit], cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True
+            ["bash", "-c", submit], cwd=tmp_path, env=query.environment, stdout=log, stderr=log, start_new_session=True
         )
     try:
-        part(1)
+        query.part(1, killing=cluster.workers[1])
         assert driver.poll() is None
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(driver.pid, 9)
         driver.wait()
-    assert set(found) == {f"m{i}" for i in range(2 * COUNT)} and max(found.values()) == 1
-    notes = cluster.notes.read_text().splitlines()
-    assert not any(line.endswith(f"{cluster.driver}/spool/0") for line in notes), "executors looked for a segment"
-    imported = [line for line in notes if not line.startswith(f"open {cluster.driver}")]
-    assert imported and all("/enmasse-site/" in line for line in imported), "what executors run came with the archive"
+    query.check(2)
