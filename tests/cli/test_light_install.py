@@ -14,6 +14,7 @@ import pytest
 import enmasse
 from tests.cli.running import Up, free_offset
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 UV = str(Path(sys.executable).with_name("uv"))
 IMPORT_ALL = """

@@ -80,6 +80,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         assert suite.down() == 0
 
 
+@pytest.fixture(params=[pytest.param(4, marks=pytest.mark.slow), 5], ids=["v3.1.1", "v5"])
+def version(request: pytest.FixtureRequest) -> int:
+    """In `make test` MQTT 5 stands for both."""
+    return int(request.param)
+
+
 @dataclass
 class Pair:
     sender: Sender
