@@ -18,7 +18,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from enmasse import errors, log, settings
+from enmasse import allocator, errors, log, settings
 from enmasse.startup import die_with_parent
 from enmasse.text import offset_option
 
@@ -82,8 +82,15 @@ def start(
 def main(
     run: Callable[[asyncio.Event], Awaitable[None]], *, use_uvloop: bool = False, guarded: bool = False
 ) -> NoReturn:
-    """Run `run(stop)`; SIGTERM and SIGINT set `stop`. Ends the process: status 0, or 1 after an exception."""
+    """Run `run(stop)`; SIGTERM and SIGINT set `stop`. Ends the process: status 0, or 1 after an exception.
+
+    `use_uvloop`: for a process that carries messages, which also keeps memory that it has freed for the next ones.
+    """
     die_with_parent()
+    if use_uvloop:
+        allocator.share_heap()
+    else:
+        allocator.keep_little()
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     if guarded:
         factory = _guarded_loop

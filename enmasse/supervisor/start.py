@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from enmasse import __version__, log
+from enmasse import __version__, allocator, log
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS, ROUTERS
 from enmasse.engines.engine import BrokerEngine, RouterEngine, Unavailable
@@ -112,6 +112,7 @@ def run(
             ports = InternalPorts(data.run / "ports.json", avoid)
             forks = ForkServer([service_module(kind) for kind in embedded_kinds(options)])
             suite = Supervisor(options, data, ports, programs, forks.launch, make_feed, out, report)
+            allocator.keep_little()
             asyncio.run(_run(suite, forks, http))
     except OSError as error:
         raise StartError("start.file.failed", f"{error.filename or options.data}: {error.strerror or error}") from None
