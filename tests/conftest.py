@@ -37,10 +37,11 @@ settings.load_profile("untimed")
 
 FIRST = (
     "tests/spark/", "tests/system/", "tests/console/", "tests/conformance/", "tests/contract/", "tests/router/test_st",
-    "tests/cli/", "tests/broker/", "tests/subserv/test_killed", "tests/mqtt_lwt/test_killed",
+    "tests/router/test_fairness", "tests/cli/", "tests/broker/", "tests/subserv/test_killed",
+    "tests/subserv/test_brokers", "tests/mqtt_lwt/test_killed",
 )  # fmt: skip
 """What takes longest begins first, so that no worker is left alone with it in the end."""
-LAST = ("tests/interop/test_jms", "tests/interop/")
+LAST = ("tests/interop/test_matrix", "tests/interop/test_jms", "tests/interop/")
 """Their clients are being built meanwhile. What takes longest begins first here, too."""
 ONE_WORKER = ("tests/contract/", "tests/conformance/", "tests/console/", "tests/system/", "tests/spark/test_in_spark")
 """Folders, and beginnings of names, whose files share processes that are slow to start."""

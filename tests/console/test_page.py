@@ -114,35 +114,39 @@ def marked(suite: Suite) -> Iterator[str]:
     amqp.close()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"color_scheme": "light"},
+        pytest.param({"color_scheme": "dark"}, marks=pytest.mark.slow),
+        pytest.param({"viewport": {"width": 390, "height": 800}}, marks=pytest.mark.slow),
+    ],
+    ids=["light", "dark", "phone"],
+)
 def test_each_place_has_its_heading_no_script_error_and_no_finding_of_axe_in_both_themes_and_on_a_phone(
-    suite: Suite, browser: Browser
+    suite: Suite, browser: Browser, options: dict[str, Any]
 ) -> None:
     """Nor is any text of a client taken for HTML."""
+    first = options.get("color_scheme") == "light"
     with marked(suite) as connection:
+        console = Console(browser, 8080 + suite.offset, **options)
         marked_places = {f"addresses/{of(MARKUP)}": MARKUP, f"connections/{of(connection)}": None}
-        for options in (
-            {"color_scheme": "light"},
-            {"color_scheme": "dark"},
-            {"viewport": {"width": 390, "height": 800}},
-        ):
-            console = Console(browser, 8080 + suite.offset, **options)
-            first = options.get("color_scheme") == "light"
-            places = {**PLACES, "addresses/plain": "plain", **(marked_places if first else {})}
-            for place, heading in places.items():
-                page = console.open(place, heading)
-                expect(page.get_by_text("Loading …")).to_have_count(0)
-                if first and (place in MARKED or place in marked_places):
-                    expect(page.get_by_role("main")).to_contain_text(MARKUP)
-                assert page.locator("img[src='x']").count() == 0, f"{place} takes a text for HTML"
-                assert console.findings() == [], (place, options)
-                width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-                assert width[0] <= width[1], f"{place} is wider than the window of {options}"
-                if first and place in ("", "addresses", "network"):
-                    console.picture(f"console-{str(heading).lower()}")
-            if first:
-                open_messages(console, "plain")
-                open_messages(console, "failed")
-            console.close()
+        places = {**PLACES, "addresses/plain": "plain", **(marked_places if first else {})}
+        for place, heading in places.items():
+            page = console.open(place, heading)
+            expect(page.get_by_text("Loading …")).to_have_count(0)
+            if first and (place in MARKED or place in marked_places):
+                expect(page.get_by_role("main")).to_contain_text(MARKUP)
+            assert page.locator("img[src='x']").count() == 0, f"{place} takes a text for HTML"
+            assert console.findings() == [], (place, options)
+            width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+            assert width[0] <= width[1], f"{place} is wider than the window of {options}"
+            if first and place in ("", "addresses", "network"):
+                console.picture(f"console-{str(heading).lower()}")
+        if first:
+            open_messages(console, "plain")
+            open_messages(console, "failed")
+        console.close()
 
 
 def open_messages(console: Console, queue: str) -> None:
@@ -281,6 +285,7 @@ def _names(suite: Suite) -> set[str]:
     return {each["name"] for each in suite.status()["addresses"]}
 
 
+@pytest.mark.slow
 def test_ten_thousand_addresses_are_scrolled_filtered_and_sorted_with_few_rows_drawn(
     browser: Browser, tmp_path: Path
 ) -> None:
