@@ -46,6 +46,11 @@ class LoginAnswer(msgspec.Struct, frozen=True):
     groups: tuple[str, ...] = ()
     credentials: str | None = None
     expires: int | None = None
+    refresh: str | None = None
+    """Refresh token of the issuer, after a code or refresh token of a browser; None: it gave none."""
+
+    def __repr__(self) -> str:
+        return f"LoginAnswer({self.id}, {self.outcome!r}, user={self.user!r})"
 
     @property
     def login(self) -> Login:
@@ -78,6 +83,22 @@ class RedeemCode(msgspec.Struct, frozen=True, tag_field="ask", tag="redeem"):
         return f"RedeemCode({self.id}, issuer={self.issuer!r}, client={self.client!r})"
 
 
+class RefreshLogin(msgspec.Struct, frozen=True, tag_field="ask", tag="refresh"):
+    """A refresh token (RFC 6749, 6), to be exchanged for the present identity of its user. `issuer`: name in
+    issuers.json; `client`: address of the browser."""
+
+    id: int
+    issuer: str
+    token: str
+    client: str
+
+    def __repr__(self) -> str:
+        return f"RefreshLogin({self.id}, issuer={self.issuer!r}, client={self.client!r})"
+
+
+IssuerRequest = ListIssuers | RedeemCode | RefreshLogin
+
+
 class BrowserIssuer(msgspec.Struct, frozen=True):
     """An issuer at which browsers can log in. `endpoint`: URL of its authorization endpoint; empty: not known yet."""
 
@@ -93,7 +114,7 @@ class IssuersAnswer(msgspec.Struct, frozen=True):
     issuers: tuple[BrowserIssuer, ...]
 
 
-def encoded(message: LoginRequest | LoginAnswer | ListIssuers | RedeemCode | IssuersAnswer) -> bytes:
+def encoded(message: LoginRequest | LoginAnswer | IssuerRequest | IssuersAnswer) -> bytes:
     """Return the AMQP message."""
     return b"\x00\x53\x77" + encode_string(msgspec.json.encode(message).decode())
 
@@ -103,9 +124,9 @@ def decoded_request(payload: bytes) -> LoginRequest:
     return decode(_text(payload), LoginRequest)
 
 
-def decoded_issuer_request(payload: bytes) -> ListIssuers | RedeemCode:
+def decoded_issuer_request(payload: bytes) -> IssuerRequest:
     """Return the request at ISSUERS in an AMQP message. Raises ValueError, whose text has nothing of the request."""
-    found: ListIssuers | RedeemCode = decode(_text(payload), ListIssuers | RedeemCode)  # type: ignore[arg-type]  # union
+    found: IssuerRequest = decode(_text(payload), IssuerRequest)  # type: ignore[arg-type]  # union
     return found
 
 

@@ -29,7 +29,7 @@ from enmasse.identity.audit import LoginAudit
 from enmasse.identity.credentials import AnyPeers, Peers, own, peers_at, relay_key_of
 from enmasse.identity.failures import Failures, network_of
 from enmasse.identity.login import may_be_token
-from enmasse.identity.login_requests import RedeemCode
+from enmasse.identity.login_requests import RedeemCode, RefreshLogin
 from enmasse.identity.passwords import PasswordChecks
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
@@ -289,6 +289,10 @@ class AuthService:
     async def redeem(self, login: RedeemCode) -> Proof | None:
         """Return the identity that a code of a browser proves. Raises Busy, Unavailable."""
         return await self.issuers.redeem(login)
+
+    async def refresh(self, login: RefreshLogin) -> Proof | None:
+        """Return the identity that a refresh token proves. Raises Busy, Unavailable."""
+        return await self.issuers.refresh(login)
 
     def principal(self, user: str) -> Principal | None:
         """Return the identity of a user, after the proof by SCRAM."""

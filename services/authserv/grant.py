@@ -1,5 +1,5 @@
 """Grants of OAuth 2.0 by which an issuer proves users: passwords (RFC 6749, 4.3; Keycloak: direct access grant), and
-codes that it gives to browsers (4.1; OpenID Connect Core 1.0, 3.1).
+codes that it gives to browsers (4.1; OpenID Connect Core 1.0, 3.1), with refresh tokens (6; 12).
 
 The issuer exchanges either for a token, which is then checked as one that the client presents. So user and groups are
 those of the claims, and the proof expires with the token.
@@ -18,7 +18,7 @@ from enmasse.model.issuers import Issuer
 from services.authserv.documents import Documents, IssuerError
 from services.authserv.endpoint import TokenEndpoint
 from services.authserv.proof import Proof
-from services.authserv.tokens import TokensOfLogin
+from services.authserv.tokens import MAX_TOKEN, TokensOfLogin
 
 LIFETIME = 60.0
 """Seconds for which a success is remembered, if its token does not expire before: a password that was changed at the
@@ -73,14 +73,15 @@ class PasswordGrant:
 
 
 class CodeGrant:
-    """Codes that one issuer gives to browsers. `check_tokens`: returns what ID token and access token of a login
-    prove."""
+    """Codes that one issuer gives to browsers, and the refresh tokens that come with them. `check_tokens`: returns what
+    ID token and access token of a login prove; `check_token`: what an access token proves."""
 
     def __init__(
         self,
         issuer: Issuer,
         documents: Documents,
         check_tokens: Callable[[str, str], Awaitable[TokensOfLogin | None]],
+        check_token: Callable[[str], Awaitable[Proof | None]],
     ) -> None:
         self.endpoint = TokenEndpoint(
             issuer,
@@ -93,6 +94,7 @@ class CodeGrant:
         """Whether the issuer says who it is when it sends a browser back (RFC 9207)."""
         self._issuer = issuer
         self._check_tokens = check_tokens
+        self._check_token = check_token
 
     async def redeem(self, login: RedeemCode) -> Proof | None:
         """Return what a code proves; None if the issuer refuses it, or it is not that of this login. Raises Busy, and
@@ -104,13 +106,31 @@ class CodeGrant:
             found = await self._check_tokens(_token(answer, "id_token"), _token(answer, "access_token"))
             if found is None:
                 raise IssuerError(NOT_ACCEPTED.format("codes"))
-            return found.proof if found.nonce == login.nonce else None
+            return _refreshable(found.proof, answer) if found.nonce == login.nonce else None
 
         fields = {
             "grant_type": "authorization_code", "code": login.code, "redirect_uri": login.redirect,
             "code_verifier": login.verifier,
         }  # fmt: skip
         return await self.endpoint.exchange(fields, accept)
+
+    async def refresh(self, token: str) -> Proof | None:
+        """Return what a refresh token proves; None if the issuer refuses it. Raises Busy, and Unavailable if the issuer
+        does not answer as it should."""
+
+        async def accept(answer: Mapping[str, Any]) -> Proof | None:
+            found = await self._check_token(_token(answer, "access_token"))
+            if found is None:
+                raise IssuerError(NOT_ACCEPTED.format("refresh tokens"))
+            return _refreshable(found._replace(refresh=token), answer)
+
+        return await self.endpoint.exchange({"grant_type": "refresh_token", "refresh_token": token}, accept)
+
+
+def _refreshable(proof: Proof, answer: Mapping[str, Any]) -> Proof:
+    """Return a proof with the refresh token of an answer, which replaces that before it."""
+    found = answer.get("refresh_token")
+    return proof._replace(refresh=found) if isinstance(found, str) and len(found) <= MAX_TOKEN else proof
 
 
 def _token(answer: Mapping[str, Any], name: str) -> str:

@@ -46,7 +46,7 @@ class TokenSource:
         self._fetching: asyncio.Task[None] | None = None
         if issuer.client_id is not None:
             self.passwords = PasswordGrant(issuer, self._documents, self.check, clock, now)
-            self.codes = CodeGrant(issuer, self._documents, self._check_login)
+            self.codes = CodeGrant(issuer, self._documents, self._check_login, self.check)
 
     @property
     def problem(self) -> str:
@@ -92,6 +92,11 @@ class TokenSource:
     async def redeem(self, login: RedeemCode) -> Proof | None:
         """Return the identity that a code proves, None also if browsers cannot log in. Raises Busy, Unavailable."""
         return None if self.codes is None else await self.codes.redeem(login)
+
+    async def refresh(self, token: str) -> Proof | None:
+        """Return the identity that a refresh token proves, None also if browsers cannot log in. Raises Busy,
+        Unavailable."""
+        return None if self.codes is None else await self.codes.refresh(token)
 
     def for_browsers(self, name: str) -> BrowserIssuer | None:
         """Return this issuer, under its name, as browsers may log in there; None: they may not."""

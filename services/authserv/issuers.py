@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from enmasse import process
 from enmasse.decoding import decode_any
-from enmasse.identity.login_requests import BrowserIssuer, RedeemCode
+from enmasse.identity.login_requests import BrowserIssuer, RedeemCode, RefreshLogin
 from enmasse.model.issuers import Issuer
 from services.authserv.issuer import TokenSource
 from services.authserv.proof import Proof, Unavailable
@@ -78,6 +78,12 @@ class Issuers:
         """Return the identity that a code of a browser proves. Raises Busy, Unavailable."""
         source = self._sources.get(login.issuer)
         found = None if source is None else await source.redeem(login)
+        return found if self._sources.get(login.issuer) is source else None  # it may have been removed meanwhile
+
+    async def refresh(self, login: RefreshLogin) -> Proof | None:
+        """Return the identity that a refresh token proves. Raises Busy, Unavailable."""
+        source = self._sources.get(login.issuer)
+        found = None if source is None else await source.refresh(login.token)
         return found if self._sources.get(login.issuer) is source else None  # it may have been removed meanwhile
 
     async def _first(self, issuer: str | None, ask: Callable[[TokenSource], Awaitable[Proof | None]]) -> Proof | None:

@@ -12,7 +12,7 @@ from enmasse.amqp.performatives import SASL_AUTH
 from enmasse.amqp.sasl import TEMPORARY, Exchange, ServerMechanism, anonymous, plain
 from enmasse.amqp.types import Symbol
 from enmasse.identity.login import Login as Identity
-from enmasse.identity.login_requests import RedeemCode
+from enmasse.identity.login_requests import RedeemCode, RefreshLogin
 from enmasse.identity.passwords import Busy
 from enmasse.identity.principal import Principal
 from enmasse.identity.relays import relayed_client
@@ -43,6 +43,8 @@ class Login(Handler):
         """The name that the client states."""
         self._principal: Principal | None = None
         self._expires: int | None = None
+        self.refresh_token: str | None = None
+        """The issuer gives it with a login of a browser that was accepted."""
         self._credentials: str | None = None
         """Credentials that the user had when the client began to prove them; a change meanwhile makes them differ."""
         self._trying = False
@@ -110,6 +112,12 @@ class Login(Handler):
         self.begun(None)
         self._decide(_Answer(exchange, self), "", self._service.redeem(code))
 
+    def refresh(self, exchange: Exchange, request: RefreshLogin) -> None:
+        """Check a refresh token, and answer as a mechanism does. Failures of others at this address do not count:
+        this client was logged in before."""
+        self.begun(None)
+        self._service.spawn(self._decided(_Answer(exchange, self), "", self._service.refresh(request)))
+
     # --- mechanisms ---------------------------------------------------------------------------------------------------
 
     def _mechanism(self, name: str, unknown: Unknown) -> Callable[[], ServerMechanism]:
@@ -162,7 +170,7 @@ class Login(Handler):
             self._proved(exchange, proof)
 
     def _proved(self, exchange: Exchange, proof: Proof) -> None:
-        self._principal, self._expires = proof
+        self._principal, self._expires, self.refresh_token = proof
         exchange.succeed(proof.principal.name)
 
     def _check_token(self, exchange: Exchange, user: str, token: str) -> None:

@@ -9,10 +9,12 @@ from enmasse.identity.principal import Principal
 
 class Proof(NamedTuple):
     """The user of a login. `expires`: seconds since 1970 from which the proof counts no longer; None: it is a password
-    of users.json, which counts until it is changed."""
+    of users.json, which counts until it is changed. `refresh`: token by which the issuer gives a new proof; None: it
+    gives none, or was not asked for a browser."""
 
     principal: Principal
     expires: int | None = None
+    refresh: str | None = None
 
 
 class Unavailable(Exception):

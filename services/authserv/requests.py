@@ -25,6 +25,7 @@ from enmasse.identity.login_requests import (
     IssuersAnswer,
     ListIssuers,
     LoginAnswer,
+    RefreshLogin,
     decoded_issuer_request,
     decoded_request,
     encoded,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from services.authserv.app import AuthService
 
 LIMITS = Limits(max_sessions=1, max_links=4, max_message_size=MAX_REQUEST)
-CODE = "code"
-"""Logins with codes of issuers, among the mechanisms of SASL in metrics and audit."""
+CODE, REFRESH = "code", "refresh"
+"""Logins with codes and refresh tokens of issuers, among the mechanisms of SASL in metrics and audit."""
 _log = log.get(part="logins")
 
 
@@ -114,8 +115,11 @@ class LoginRequests(Handler):
         request, answer = decoded_issuer_request(payload), self._pairs[ISSUERS].answer
         if isinstance(request, ListIssuers):
             answer(encoded(IssuersAnswer(request.id, self._service.issuers.for_browsers())))
+            return
+        login = Login(self._service, request.client, relayed=False)
+        if isinstance(request, RefreshLogin):
+            login.refresh(_Reply(request.id, REFRESH, login, answer), request)
         else:
-            login = Login(self._service, request.client, relayed=False)
             login.redeem(_Reply(request.id, CODE, login, answer), request)
 
 
@@ -186,7 +190,10 @@ class _Reply(Exchange):
             self._answer(encoded(LoginAnswer(self._id, "refused")))
             return
         principal = found.principal
-        answer = LoginAnswer(self._id, "accepted", principal.name, principal.groups, found.credentials, found.expires)
+        answer = LoginAnswer(
+            self._id, "accepted", principal.name, principal.groups, found.credentials, found.expires,
+            self._login.refresh_token,
+        )  # fmt: skip
         self._answer(encoded(answer))
 
     def fail(self, code: int = SASL_AUTH) -> None:

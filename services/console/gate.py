@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import time
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from enmasse import log
+from enmasse import log, process
 from enmasse.audit import Repeats
 from enmasse.identity.login import Login, may_be_token
 from enmasse.identity.operator import BEARER, read_line
@@ -21,7 +22,7 @@ from enmasse.loopback import is_loopback
 from enmasse.model.feeds import GrantedUser
 from services.console.access import Caller
 from services.console.errors import RequestError
-from services.console.login import Authserv, Session, Sessions
+from services.console.login import EARLY, RETRY, Authserv, Refresh, Session, Sessions
 
 BASIC = "Basic "
 COOKIE = "enmasse-session"
@@ -88,6 +89,7 @@ class Gate:
         key = request.cookies.get(COOKIE)
         session = None if key is None else self.sessions.find(key)
         if session is not None:
+            await self._renewed(session)
             caller = self.of_session(session)
             if caller is not None:
                 return caller
@@ -100,9 +102,9 @@ class Gate:
             return Caller("anonymous", principal, permissions.rights(principal))
         return None
 
-    def begin(self, request: web.Request, login: Login) -> Caller | None:
+    def begin(self, request: web.Request, login: Login, refresh: Refresh | None = None) -> Caller | None:
         """Begin a session of a browser. Returns its caller; None if the user was removed or changed meanwhile."""
-        caller = self.of_session(self.sessions.begin(login))
+        caller = self.of_session(self.sessions.begin(login, refresh))
         if caller is not None:
             host = request.remote or "?"
             log.audit("audit.login.accepted", who=caller.name, from_=host, what="console", outcome="accepted", count=1)
@@ -114,11 +116,54 @@ class Gate:
 
     def holds(self, caller: Caller) -> bool:
         """Return whether nothing has changed that the caller's rights follow from."""
-        if caller.session is not None and not self.sessions.is_open(caller.session):
-            return False
-        if caller.expires is not None and time.time() > caller.expires:
+        expires = caller.expires
+        if caller.session is not None:
+            session = self.sessions.opened(caller.session)
+            if session is None or session.login.principal != caller.principal:
+                return False
+            self._renew(session)
+            expires = session.login.expires
+        if expires is not None and time.time() > expires:
             return False
         return caller.holds(self._permissions())
+
+    def _renew(self, session: Session) -> asyncio.Task[None] | None:
+        """Have the issuer prove a session again, if that is due; return what is under way."""
+        if session.refreshing is None and session.refresh is not None and session.left < EARLY:
+            if time.monotonic() < session.again:
+                return None
+            session.refreshing = process.spawn(self._prove(session, session.refresh), "session")
+        return session.refreshing
+
+    async def _renewed(self, session: Session) -> None:
+        """Have a session proved again, if that is due. Raises RequestError if it has ended by that, or cannot be used
+        until the issuer answers."""
+        refresh, task = session.refresh, self._renew(session)
+        if task is not None:
+            await asyncio.shield(task)
+        if refresh is None:
+            return
+        if self.sessions.opened(session.key) is None:
+            text = f"the issuer {refresh.issuer} has ended the session; log in again"
+            raise RequestError("console.login.needed", text)
+        if session.left <= 0:
+            text = f"the issuer {refresh.issuer} cannot be asked about the session now; try again"
+            raise RequestError("console.login.limited", text)
+
+    async def _prove(self, session: Session, refresh: Refresh) -> None:
+        try:
+            found = await self._authserv.refresh(refresh)
+        except RequestError:
+            return
+        finally:
+            session.refreshing, session.again = None, time.monotonic() + RETRY
+        if found is None or found.login.principal.name != session.login.principal.name:
+            self.sessions.end(session.key)
+            who, what = session.login.principal.name, f"session, by the issuer {refresh.issuer}"
+            log.audit("audit.login.refused", who=who, from_=refresh.client, what=what, outcome="refused", count=1)
+            return
+        session.login = found.login
+        session.refresh = refresh if found.token is None else refresh._replace(token=found.token)
 
     async def _stated(self, request: web.Request, stated: str, *, passwords: bool) -> Caller:
         secret = None if self._secret is None else read_line(self._secret)

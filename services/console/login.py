@@ -7,7 +7,7 @@ import hashlib
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -35,7 +35,28 @@ SESSIONS, SESSIONS_OF_USER = 10_000, 100
 TOKENS, TOKEN_SECONDS = 1000, 30.0
 """Bearer tokens that are remembered, and for how long: a revoked one is accepted until then."""
 
+EARLY = 30.0
+"""Seconds before a token expires from which a session is refreshed."""
+RETRY = 5.0
+"""Seconds between two times that an issuer is asked about a session."""
+
 T = TypeVar("T")
+
+
+class Refresh(NamedTuple):
+    """By which the issuer proves the identity of a session again. `issuer`: name in issuers.json; `token`: secret;
+    `client`: the browser's host."""
+
+    issuer: str
+    token: str
+    client: str
+
+
+class Proved(NamedTuple):
+    """An identity that an issuer has proved; `token`: refresh token, None without one."""
+
+    login: Login
+    token: str | None
 
 
 class Authserv:
@@ -64,12 +85,20 @@ class Authserv:
         """Return the issuers at which browsers can log in. Raises RequestError."""
         return (await self._ask(ISSUERS, {"ask": "list"}, IssuersAnswer)).issuers if self.known else ()
 
-    async def redeem(self, **login: str | None) -> Login | None:
+    async def redeem(self, **login: str | None) -> Proved | None:
         """Return the identity that a code proves, with the fields of `RedeemCode`; None: the issuer refuses it, or it
         is that of another login. Raises RequestError."""
         if sum(len(text or "") for text in login.values()) > MAX_REQUEST // 6:
             return None
-        return _decided(await self._ask(ISSUERS, {"ask": "redeem", **login}, LoginAnswer), "the login at the issuer")
+        answer = await self._ask(ISSUERS, {"ask": "redeem", **login}, LoginAnswer)
+        found = _decided(answer, "the login at the issuer")
+        return None if found is None else Proved(found, answer.refresh)
+
+    async def refresh(self, given: Refresh) -> Proved | None:
+        """Return the identity that a refresh token proves now; None: the issuer refuses it. Raises RequestError."""
+        answer = await self._ask(ISSUERS, {"ask": "refresh", **given._asdict()}, LoginAnswer)
+        found = _decided(answer, "the session at the issuer")
+        return None if found is None else Proved(found, answer.refresh)
 
     async def _ask(self, address: str, request: dict[str, Any], kind: type[T]) -> T:
         if self._under_way >= AT_ONCE:
@@ -114,13 +143,22 @@ def _decided(answer: LoginAnswer, what: str) -> Login | None:
 
 @dataclass(slots=True)
 class Session:
-    """A session of a browser. Times by the monotonic clock; `expires`: by the wall clock, of a token."""
+    """A session of a browser. Times by the monotonic clock. `refresh`: by which its login is proved again before that
+    expires; None: the session ends with the login. `refreshing`: that is under way; `again`: not before."""
 
     key: str
     csrf: str
     login: Login
     ends: float
     used: float
+    refresh: Refresh | None = None
+    refreshing: asyncio.Task[None] | None = None
+    again: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the login expires."""
+        return float("inf") if self.login.expires is None else self.login.expires - time.time()
 
 
 class Sessions:
@@ -130,13 +168,13 @@ class Sessions:
         self._sessions: dict[bytes, Session] = {}
         self._tokens: dict[bytes, tuple[float, Login]] = {}
 
-    def begin(self, login: Login) -> Session:
+    def begin(self, login: Login, refresh: Refresh | None = None) -> Session:
         """Make a session."""
         now = time.monotonic()
         ends = now + LIFETIME
-        if login.expires is not None:
+        if login.expires is not None and refresh is None:
             ends = min(ends, now + login.expires - time.time())
-        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(24), login, ends, now)
+        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(24), login, ends, now, refresh)
         own = [key for key, each in self._sessions.items() if each.login.principal.name == login.principal.name]
         if len(own) >= SESSIONS_OF_USER:
             del self._sessions[own[0]]
@@ -155,10 +193,10 @@ class Sessions:
         self._sessions[hashed] = session
         return session
 
-    def is_open(self, key: str) -> bool:
-        """Return whether a session has not ended, without using it."""
+    def opened(self, key: str) -> Session | None:
+        """Return a session that has not ended, without using it."""
         session = self._sessions.get(digest(key))
-        return session is not None and time.monotonic() <= session.ends
+        return session if session is not None and time.monotonic() <= session.ends else None
 
     def end(self, key: str) -> None:
         """End a session."""

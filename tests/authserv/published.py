@@ -70,6 +70,8 @@ class Published:
         """Claims of tokens for passwords."""
         self.codes: dict[str, Code] = {}
         """Code → login of a browser; each is good for one request."""
+        self.refreshable: dict[str, dict[str, Any]] = {}
+        """Refresh token → claims of the token that it is good for, once."""
         self.override: Callable[[http.server.BaseHTTPRequestHandler], None] | None = None
         """What answers requests to the token endpoint instead."""
         outer = self
@@ -90,6 +92,8 @@ class Published:
                     outer.override(self)
                 elif fields["grant_type"] == "authorization_code":
                     self.answer(*outer.redeemed(fields))
+                elif fields["grant_type"] == "refresh_token":
+                    self.answer(*outer.refreshed(fields["refresh_token"]))
                 else:
                     self.check_password(fields)
 
@@ -120,8 +124,11 @@ class Published:
     def token(self, key: Any = RSA, **more: Any) -> str:
         return signed(key, **{"now": time.time(), "iss": self.url, **more})
 
-    def code(self, challenge: str, redirect: str, nonce: str, *, user: str = "alice", **claims: Any) -> str:
-        """Give a code to a browser. `claims`: of its tokens: those with the prefix `id_` of the ID token only."""
+    def code(
+        self, challenge: str, redirect: str, nonce: str, *, user: str = "alice", refresh: str = "", **claims: Any
+    ) -> str:
+        """Give a code to a browser. `refresh`: refresh token that comes with its tokens. `claims`: of its tokens: those
+        with the prefix `id_` of the ID token only."""
         code = f"code-{len(self.codes)}"
         of_id = {name.removeprefix("id_"): value for name, value in claims.items() if name.startswith("id_")}
         both = {name: value for name, value in claims.items() if not name.startswith("id_")}
@@ -130,6 +137,8 @@ class Published:
             "access_token": self.token(**both),
             "id_token": self.token(**{"aud": CLIENT, "nonce": nonce, **both, **of_id}),
         }
+        if refresh:
+            tokens["refresh_token"] = refresh
         self.codes[code] = Code(challenge, redirect, tokens)
         return code
 
@@ -142,6 +151,19 @@ class Published:
             return 400, {"error": "invalid_grant"}
         found.used = True
         return 200, found.tokens
+
+    def refresh_token(self, **claims: Any) -> str:
+        """Return a refresh token."""
+        token = f"refresh-{len(self.requests)}-{len(self.refreshable)}"
+        self.refreshable[token] = claims
+        return token
+
+    def refreshed(self, token: str) -> tuple[int, dict[str, Any]]:
+        """Return status and answer for a refresh token, which another one replaces."""
+        claims = self.refreshable.pop(token, None)
+        if claims is None:
+            return 400, {"error": "invalid_grant", "error_description": "Session not active"}
+        return 200, {"access_token": self.token(**claims), "refresh_token": self.refresh_token(**claims)}
 
     def close(self) -> None:
         self.server.shutdown()

@@ -22,6 +22,7 @@ from enmasse.identity.login_requests import (
     ListIssuers,
     LoginAnswer,
     RedeemCode,
+    RefreshLogin,
     decoded_answer,
     encoded,
 )
@@ -85,6 +86,11 @@ class Console:
         await self._sender.send(encoded(RedeemCode(**login)), settled=True, timeout=DEADLINE)
         return decoded_answer((await self._receiver.receive(DEADLINE)).payload)
 
+    async def refresh(self, token: str | None, issuer: str = "issuer-0") -> LoginAnswer:
+        request = RefreshLogin(3, issuer, token or "", "192.0.2.7")
+        await self._sender.send(encoded(request), settled=True, timeout=DEADLINE)
+        return decoded_answer((await self._receiver.receive(DEADLINE)).payload)
+
 
 @asynccontextmanager
 async def console(service: Running, suite: Suite) -> AsyncIterator[Console]:
@@ -109,6 +115,30 @@ async def test_a_code_proves_the_user_and_the_groups_of_the_access_token_once(
     _, fields = published.requests[0]
     assert fields["client_id"] == CLIENT and "client_secret" not in fields
     assert service.service.issuers.problems() == []
+
+
+@asyncio_test
+async def test_a_refresh_token_proves_the_user_as_it_is_now_until_the_issuer_refuses_it(
+    service: Running, suite: Suite, published: Published
+) -> None:
+    later = int(time.time()) + 2000
+    token = published.refresh_token(groups=["new"], exp=later)
+    async with console(service, suite) as c:
+        found = await c.redeem(published.code(CHALLENGE, REDIRECT, NONCE, refresh=token))
+        assert (found.outcome, found.refresh) == ("accepted", token)
+        assert token not in repr(found)
+        again = await c.refresh(found.refresh)
+        assert (again.outcome, again.login.principal) == ("accepted", Principal("alice", ("new",)))
+        assert again.expires == later + 30 and again.refresh not in (None, token)
+        assert (await c.refresh(token)).outcome == "refused"  # it was replaced
+        assert (await c.refresh(again.refresh, "issuer-1")).outcome == "refused"
+        assert (await c.refresh("x" * 13_000)).outcome == "refused"
+        without = await c.redeem(published.code(CHALLENGE, REDIRECT, NONCE))
+        assert (without.outcome, without.refresh) == ("accepted", None)
+        published.override = lambda request: request.answer(500, {})  # type: ignore[attr-defined]  # its handler
+        assert (await c.refresh(again.refresh)).outcome == "unavailable"
+        published.override = None
+        assert (await c.refresh(again.refresh)).outcome == "accepted"
 
 
 @asyncio_test

@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
@@ -389,6 +390,40 @@ def test_a_session_ends_with_the_token_of_the_issuer(suite: Suite, issuer: Publi
 
         session = wait_for(logged_in, "the token was in time")
         wait_for(lambda: client("GET", "me", Cookie=session).status == 401, "the session has ended")
+
+
+def test_a_session_lasts_as_long_as_the_issuer_gives_it_new_tokens(suite: Suite, issuer: Published) -> None:
+    """The browser gets nothing of them. The refusal of one ends the session, with the reason."""
+    with Client(suite) as client:
+
+        def soon() -> int:
+            return int(time.time()) - 20  # and 30 s by which clocks may differ
+
+        def logged_in(**claims: Any) -> str | None:
+            started = begin(client)
+            refresh = issuer.refresh_token(preferred_username="alice", groups=["ops"], **claims)
+            code = started.code(issuer, refresh=refresh, exp=soon())
+            reply = come_back(client, started.cookie, code=code, state=started.query["state"])
+            assert refresh not in str(reply.headers)
+            return session_of(reply)
+
+        lasting = wait_for(logged_in, "the token was in time")
+        me = client("GET", "me", Cookie=lasting)
+        assert me.status == 200 and "refresh" not in str(me)
+        assert me.body["groups"] == ["ops"]
+        assert datetime.fromisoformat(me.body["expires"]).timestamp() > time.time() + 30
+        session = wait_for(lambda: logged_in(exp=soon()), "the token was in time")
+        issuer.refreshable.clear()  # an administrator has ended the sessions there
+
+        def ended() -> Reply | None:
+            reply = client("GET", "me", Cookie=session)
+            return reply if reply.status == 401 else None
+
+        assert "the issuer sso has ended the session" in wait_for(ended, "the session has ended").body["detail"]
+        assert client("GET", "me", Cookie=lasting).status == 200  # its token is good for longer
+        audit = [json.loads(line) for line in (suite.data / "logs" / "audit.log").read_text().splitlines()]
+        refused = [line for line in audit if line["event"] == "audit.login.refused"]
+        assert any("by the issuer sso" in line["what"] for line in refused)
 
 
 def test_an_issuer_that_is_away_lets_nobody_in_and_passwords_still_count(

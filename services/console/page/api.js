@@ -14,7 +14,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Call `action` when the server no longer knows this browser's session. */
+/** Call `action`, with the reason, when the server no longer knows this browser's session. */
 export function onLogout(action) { loggedOut = action; }
 
 /** Keep the token that requests with the session's cookie have to repeat. */
@@ -41,7 +41,7 @@ export async function call(method, where, { body, etag, quiet = false } = {}) {
   let content = null;
   try { content = text ? JSON.parse(text) : null; } catch { content = { detail: text.slice(0, 300) }; }
   if (!answer.ok) {
-    if (answer.status === 401 && !quiet) loggedOut();
+    if (answer.status === 401 && !quiet) loggedOut(content?.detail || "");
     throw new ApiError(answer.status, content || {});
   }
   return { body: content, etag: answer.headers.get("ETag") };

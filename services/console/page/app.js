@@ -83,8 +83,8 @@ function App() {
     }
   };
   useEffect(() => {
-    onLogout(() => setMe((before) => {
-      if (before && before.how !== "none") notice("Your session has ended. Log in again.", true);
+    onLogout((reason) => setMe((before) => {
+      if (before && before.how !== "none") notice(reason.startsWith("the issuer") ? `Your session has ended: ${reason}.` : "Your session has ended. Log in again.", true);
       return { how: "none" };
     }));
     ask();

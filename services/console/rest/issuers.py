@@ -11,6 +11,7 @@ from enmasse.api.types import LoginAtIssuer
 from services.console.access import Caller
 from services.console.browsers import SECONDS, BrowserLogins
 from services.console.errors import RequestError, unknown
+from services.console.login import Refresh
 from services.console.operations import PREFIX, Answer, Call, Operation, Parameter
 from services.console.parts import Parts
 
@@ -73,7 +74,10 @@ def operations(parts: Parts) -> list[Operation]:
             )  # fmt: skip
         except RequestError:
             return "unavailable"
-        caller = None if found is None else gate.begin(call.request, found)
+        caller = None
+        if found is not None:
+            refresh = None if found.token is None else Refresh(login.issuer, found.token, call.host)
+            caller = gate.begin(call.request, found.login, refresh)
         return refused(call, "refused") if caller is None else (caller, login.redirect.removesuffix(CALLBACK))
 
     def refused(call: Call, failure: Failure) -> Failure:
