@@ -71,6 +71,7 @@ DISPATCH_DIFFERS: Final = {
     "test_presettled_deliveries_that_are_dropped_are_counted_as_presettled": COUNTED,
     "test_a_delay_is_not_ignored": DELAY,
     "test_a_broker_is_lost_before_it_settled_what_a_receiver_accepted": UNTOLD,
+    "test_a_broker_is_lost_before_a_receiver_that_settles_second_has_accepted": UNTOLD,
     "test_a_refused_autolink_says_why_and_is_tried_again": KEPT,
     "test_transactions_are_refused": COORDINATOR,
     "test_a_link_of_the_same_name_takes_the_place_of_an_older_one": TWICE,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from proton import Condition, Delivery, Message, Terminus, symbol
+from proton import Condition, Delivery, Link, Message, Terminus, symbol
 from proton.reactor import Container, DurableSubscription, ReceiverOption, Selector
 from proton.utils import BlockingConnection, LinkDetached
 
@@ -22,6 +22,13 @@ from tests.router.harness import (
     pump_until,
     wait_for,
 )
+
+
+class Second(ReceiverOption):
+    """A receiver that settles when the sender has settled."""
+
+    def apply(self, link: Link) -> None:
+        link.rcv_settle_mode = Link.RCV_SECOND
 
 
 @pytest.fixture
@@ -180,6 +187,33 @@ def test_a_broker_is_lost_before_it_settled_what_a_receiver_accepted(
     pump(other)
     dialled.put("q5", Message(body=3))
     assert settling.receive().body == 3
+    connection.close()
+    other.close()
+
+
+def test_a_broker_is_lost_before_a_receiver_that_settles_second_has_accepted(
+    router: RouterProcess, management: Management, dialled: Broker
+) -> None:
+    """The link of this receiver ends before the broker sends the message again. Others keep their links."""
+    queue(management, "q9")
+    active(management, "q9")
+    connection, other = router.connect(), router.connect()
+    receiver = connection.create_receiver("q9", credit=1, name="r", options=Second())
+    plain = other.create_receiver("q9", credit=1, name="r")
+    wait_for(lambda: dialled.credit("q9") > 1)
+    dialled.put("q9", Message(body=1), Message(body=2))
+    for each, fetcher in ((connection, receiver.fetcher), (other, plain.fetcher)):
+        each.wait(lambda fetcher=fetcher: bool(fetcher.incoming))
+    dialled.drop_connections()
+    with pytest.raises(LinkDetached, match="before it had settled"):
+        connection.wait(lambda: False)
+    active(management, "q9")
+    plain.receive()
+    plain.accept()
+    plain.link.flow(1)
+    pump(other)
+    dialled.put("q9", Message(body=3))
+    assert plain.receive().body == 3
     connection.close()
     other.close()
 

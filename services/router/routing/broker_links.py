@@ -160,13 +160,25 @@ class BrokerFeed(InLink):
         """Add a link because a delivery takes long on this one; `stuck`: all such links."""
         self._maker.widen(stuck)
 
+    def gone(self) -> None:
+        """As for other links. Receivers that settle in a second step lose their links if they have a delivery of the
+        broker, also one without an outcome: over the same link its copy would be a message of its own for them."""
+        outs = [] if self.address is None else list(self.address.outs)
+        super().gone()
+        for out in outs:
+            if isinstance(out, OutLink) and out.is_in_doubt(self):
+                self._end(out)
+
     def _end_second(self, sender: Sender, token: Token) -> None:
         """End a receiver's link whose delivery the broker can no longer settle and may deliver again: the receiver
         learns this from the end of its link with the delivery unsettled."""
         out: LinkRecord | None = sender.context
         if out is not None:
-            what = "the broker of this address was lost before it had settled what this receiver accepted"
-            out.connection.detach(out, AmqpError(DETACH_FORCED, what))
+            self._end(out)
+
+    def _end(self, out: LinkRecord) -> None:
+        what = "the broker of this address was lost before it had settled what this receiver has"
+        out.connection.detach(out, AmqpError(DETACH_FORCED, what))
 
 
 class BrokerOut(OutLink):

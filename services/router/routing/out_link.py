@@ -16,7 +16,7 @@ from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import CONSUMER
 from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Held, Token, count_outcomes, for_another, is_whole
+from services.router.routing.deliveries import Held, Source, Token, count_outcomes, for_another, is_whole
 from services.router.routing.destination import Destination, StreamDestination
 from services.router.routing.streaming import AddressStream
 
@@ -349,6 +349,17 @@ class OutLink(LinkRecord):
             return Rejected(error=Error(condition=error.condition, description=error.description, info=info))
         others = len(self.address.outs) > 1 and self.address.feeds
         return for_another(state) if others and type(state) is Modified and state.undeliverable_here else state
+
+    def is_in_doubt(self, source: Source) -> bool:
+        """Return True if the receiver settles in a second step and a delivery of this source waits for it, or was sent
+        and is not settled."""
+        sender = self.sender
+        if sender.rcv_settle_mode != SECOND or sender.detached:
+            return False
+        _, unsettled = sender.session.unsettled_out()
+        tokens = [token for one, token in unsettled.values() if one is sender]
+        tokens += [token for _, token, _ in self.queue]
+        return any(token is not None and token[0] is source for token in tokens)
 
     @property
     def sent(self) -> int:
