@@ -134,21 +134,6 @@ def _emit(level: str, event: str, ids: dict[str, Any], facts: dict[str, Any]) ->
     getattr(_logger(), level)(event, **{**_common, **ids, **facts})
 
 
-def _structlog() -> Any:
-    """Import structlog without rich, which it would load for coloured tracebacks: two thirds of the time and memory of
-    the import, in each process, and all write JSON. rich itself can still be imported.
-    """
-    hidden = "rich" not in sys.modules
-    if hidden:
-        sys.modules["rich"] = None  # type: ignore[assignment]  # an import of rich fails
-    try:
-        import structlog
-    finally:
-        if hidden:
-            del sys.modules["rich"]
-    return structlog
-
-
 @cache
 def _logger() -> Any:
     return _wrapped(_Lines())
@@ -160,7 +145,8 @@ def _audit_logger() -> Any:
 
 
 def _wrapped(lines: _Lines) -> Any:
-    structlog = _structlog()
+    from enmasse.structured import structlog
+
     return structlog.wrap_logger(
         lines,
         processors=[

@@ -27,7 +27,7 @@ from enmasse import startup
 LONGEST = 65_536
 """Bytes of a request at most."""
 
-IMPORTED_LATER = ("structlog", "uvloop", "enmasse.stores.sqlite")
+IMPORTED_LATER = ("enmasse.structured", "uvloop", "enmasse.stores.sqlite")
 """Modules that services import after their start."""
 
 

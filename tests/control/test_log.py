@@ -47,6 +47,19 @@ def test_a_command_imports_structlog_with_its_first_event() -> None:
     assert line["event"] == "loud"
 
 
+def test_the_process_that_forks_services_imports_structlog_without_rich() -> None:
+    (line,) = run(
+        "import importlib, sys\n"
+        "from enmasse import log\n"
+        "from enmasse.supervisor.forkserver import IMPORTED_LATER\n"
+        "for module in IMPORTED_LATER: importlib.import_module(module)\n"
+        "assert 'structlog' in sys.modules and 'rich' not in sys.modules\n"
+        "import rich\n"
+        "log.get().warning('loud')\n"
+    )
+    assert line["event"] == "loud"
+
+
 def test_a_service_imports_nothing_in_trouble() -> None:
     (line,) = run(
         "import sys\n"
