@@ -94,7 +94,8 @@ test-images: prepare-node install
 
 # Pictures of the console and the terminal in docs, made by their tests.
 pictures: prepare-test install
-	ENMASSE_PICTURES=1 $(BIN)/pytest tests/console/test_page.py tests/console/test_top.py
+	$(BIN)/python -m tests.console.pictures
+	ENMASSE_PICTURES=1 $(BIN)/pytest tests/console/test_top.py
 
 soak: install
 	$(BIN)/python -m tests.soak

@@ -1,18 +1,15 @@
-"""Headless Chromium for the tests of the page, and pictures of it for the docs."""
+"""Headless Chromium for the tests and pictures of the page."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 SECONDS = 60
 """For a condition of the page: test machines are busy."""
 PERMITTED = ("Failed to load resource", "net::ERR_")
@@ -64,12 +61,6 @@ class Console:
         results = Axe().run(self.page).response
         assert len(results["passes"]) > 5, "axe has not looked at the page"
         return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in results["violations"]]
-
-    def picture(self, name: str) -> None:
-        """Take a picture for the docs, if `make pictures` runs the tests."""
-        if "ENMASSE_PICTURES" in os.environ:
-            PICTURES.mkdir(exist_ok=True)
-            self.page.screenshot(path=PICTURES / f"{name}.png")
 
     def _said(self, kind: str, text: str) -> None:
         if kind == "error" and not text.startswith(PERMITTED):

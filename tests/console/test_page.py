@@ -141,8 +141,6 @@ def test_each_place_has_its_heading_no_script_error_and_no_finding_of_axe_in_bot
             assert console.findings() == [], (place, options)
             width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
             assert width[0] <= width[1], f"{place} is wider than the window of {options}"
-            if first and place in ("", "addresses", "network"):
-                console.picture(f"console-{str(heading).lower()}")
         if first:
             open_messages(console, "plain")
             open_messages(console, "failed")
@@ -351,7 +349,6 @@ def test_from_the_wizard_to_a_message_that_is_sent_looked_at_moved_and_removed(s
     page.get_by_role("radio", name=re.compile("^queue")).check()
     page.get_by_label("Name").last.fill("made/by/the.page")
     assert console.findings() == []
-    console.picture("console-wizard")
     page.get_by_role("button", name="Make it").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Active")
 
@@ -390,7 +387,6 @@ def test_dead_letters_show_their_reason_and_go_back_to_where_they_came_from(suit
     rows = page.get_by_role("region", name="Messages").locator("tbody tr")
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text("rejected")
-    console.picture("console-dead-letters")
     page.get_by_role("button", name="Redrive all").click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("Redriven: 2 messages.")).to_be_visible()

@@ -41,7 +41,7 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
     ${!address && known?.has(name) && html`<p class="failure">There is an address of this name.</p>`}
     ${STORED.has(type) && html`<label>Flavor: what carries it
       <select value=${chosen} onChange=${(event) => setFlavor(event.currentTarget.value)}>${flavors.map((it) => html`<option key=${it.name} value=${it.name}>${it.name} (${it.entry.templateName})</option>`)}</select></label>`}
-    <label>Further properties, as JSON (<code>{"ttl": 60000}</code>)
+    <label>Further properties, as JSON (<code>{"maxSize": "10Mi"}</code>)
       <textarea rows="3" spellcheck="false" value=${more} onInput=${(event) => setMore(event.currentTarget.value)}></textarea></label>
     ${wrong && html`<p class="failure" role="alert">Not JSON: ${wrong}</p>`}
     ${type && name && html`<p class="soft">Entry in addresses.json</p><pre>${`${JSON.stringify(name)}: ${JSON.stringify(entry, null, 2)}`}</pre>`}
