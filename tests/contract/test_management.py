@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from proton import Message
+from proton import ConnectionException, Message
 from proton.utils import BlockingConnection
 
 from enmasse.control import connect
@@ -287,3 +287,21 @@ def test_a_consumer_is_ended_with_its_queue(m: Management, c: BlockingConnection
     m("destroyQueue", "ended", True, True)
     with pytest.raises(Exception, match="resource-deleted"):
         receiver.receive(DEADLINE)
+
+
+def test_a_client_whose_connection_an_administrator_closes_is_told(
+    broker: Broker, m: Management, q: str, expected: Expected
+) -> None:
+    def connections() -> set[str]:
+        return {row["connectionID"] for row in json.loads(m("listConnectionsAsJSON"))}
+
+    before = connections()
+    with broker.connect() as c:
+        attach(c, q, 1)
+        (mine,) = connections() - before
+        assert m("closeConnectionWithID", mine) is True
+        with pytest.raises(ConnectionException) as told:
+            c.wait(lambda: False, timeout=DEADLINE)
+    reason = "Condition('amqp:connection:forced', 'closed by an administrator')"
+    assert (reason in str(told.value)) is expected(embedded=True, artemis=False)
+    assert m("closeConnectionWithID", mine) is False

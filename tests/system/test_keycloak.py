@@ -178,6 +178,32 @@ def test_a_browser_logs_in_at_keycloak_and_returns_to_its_place(suite: Suite) ->
         console.close()
 
 
+def test_a_session_of_a_browser_outlives_its_tokens_until_keycloak_ends_it(suite: Suite, keycloak: Keycloak) -> None:
+    def refreshed() -> bool:
+        audit = [json.loads(line) for line in (suite.data / "logs" / "audit.log").read_text().splitlines()]
+        return any(line["event"] == "audit.login.accepted" and "refresh" in line["what"] for line in audit)
+
+    before = keycloak.administrate("GET", "")["accessTokenLifespan"]
+    keycloak.administrate("PUT", "", {"accessTokenLifespan": 2})
+    try:
+        with chromium() as browser:
+            console = Console(browser, 8080 + suite.offset)
+            page = console.open("", "EnMasse")
+            page.get_by_role("button", name="Log in with sso").click()
+            page.locator("#username").fill("ada")
+            page.locator("#password").fill(PASSWORDS["ada"])
+            page.locator("#kc-login").click()
+            expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()
+            wait_for("a new token", refreshed)
+            (user,) = keycloak.administrate("GET", "users?exact=true&username=ada")
+            keycloak.administrate("POST", f"users/{user['id']}/logout")
+            expect(page.get_by_text("the issuer sso has ended the session")).to_be_visible()
+            expect(page.get_by_role("button", name="Log in with sso")).to_be_visible()
+            console.close()
+    finally:
+        keycloak.administrate("PUT", "", {"accessTokenLifespan": before})
+
+
 @asyncio_test
 async def test_wrong_passwords_disabled_users_and_names_of_users_json_are_refused(
     suite: Suite, keycloak: Keycloak
