@@ -401,7 +401,8 @@ def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir)
         "engine": engine,
     }
     name = "storage_controller"
-    return Spec(name, name, settings(name, configserv=configserv, driver=driver))
+    most = settings.options.metrics_addresses
+    return Spec(name, name, settings(name, configserv=configserv, driver=driver, metrics_addresses=most))
 
 
 def _console(settings: SettingsMaker) -> Spec:

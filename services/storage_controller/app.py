@@ -21,7 +21,7 @@ async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
         return
     credential = own(config)
     state = health.Health(config.health, metrics_secret=config.metrics_secret)
-    controller = StorageController(config.name, LocalDriver(config.driver), credential)
+    controller = StorageController(config.name, LocalDriver(config.driver), credential, config.metrics_addresses)
     await controller.start()
     await state.start()
     await _serve(config, controller, state, stop, credential)
@@ -70,7 +70,7 @@ async def _in_cluster(config: ControllerSettings, place: KubernetesSettings, sto
         driver = KubernetesDriver(place, member.api, member.events)
         state.set(False, "reads what there is")
         if await _until(driver.start(), stop):
-            controller = StorageController(config.name, driver, credential)
+            controller = StorageController(config.name, driver, credential, config.metrics_addresses)
             await controller.start()
             await _serve(config, controller, state, stop, credential)
         driver.close()

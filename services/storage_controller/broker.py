@@ -6,6 +6,7 @@ from enmasse.engines.engine import BrokerEngine
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from services.storage_controller.contents import Contents, Holding
+from services.storage_controller.traffic import Traffic
 
 
 class ManagedBroker:
@@ -29,6 +30,7 @@ class ManagedBroker:
         "notice",
         "refused",
         "settled",
+        "traffic",
     )
 
     def __init__(self, name: str, flavor: str, engine: BrokerEngine, fresh: bool) -> None:
@@ -39,6 +41,8 @@ class ManagedBroker:
         """Requested during this controller's life, so it cannot hold earlier messages."""
         self.contents: Contents | None = None
         """None until the broker has delivered a complete listing during this controller's life."""
+        self.traffic: dict[str, Traffic] = {}
+        """Counters by address as last listed, of a broker that has no metrics of its own."""
         self.connected = False
         self.cut = False
         """Producers are kept away because the broker is about to end or to be restarted."""

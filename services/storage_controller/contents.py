@@ -57,16 +57,9 @@ _SHARED: dict[Holding, Holding] = {}
 
 def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Contents:
     """Sum the rows up. Raises ValueError if a count is not a number."""
+    addresses = list(addresses)
     held: dict[AddressName, Holding] = {}
-    topics = {
-        address_name(WireName(row.name))
-        for row in addresses
-        if "MULTICAST" in row.routingTypes
-        and row.autoCreated != "true"
-        and row.temporary != "true"
-        and row.internal != "true"
-        and not _internal(row.name)
-    }
+    topics = topics_of(addresses)
     full = {address_name(WireName(row.name)): row.full for row in addresses if row.full}
     sums: dict[AddressName, list[int]] = {}
     lost: dict[AddressName, int] = {}
@@ -105,6 +98,19 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
             of = (full.get(name, ""), lost.get(name, 0), name in stalled)
             held[name] = share(Holding("topic", None, messages, consumers, durable, *of))
     return Contents(held, stored, subscriptions)
+
+
+def topics_of(addresses: Iterable[AddressRow]) -> set[AddressName]:
+    """Return the topics that someone has made."""
+    return {
+        address_name(WireName(row.name))
+        for row in addresses
+        if "MULTICAST" in row.routingTypes
+        and row.autoCreated != "true"
+        and row.temporary != "true"
+        and row.internal != "true"
+        and not _internal(row.name)
+    }
 
 
 def root_of(address: str, topics: Collection[AddressName]) -> AddressName | None:

@@ -16,7 +16,7 @@ from enmasse.model import feeds
 from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
-from services.storage_controller import naming, texts
+from services.storage_controller import naming, texts, traffic
 from services.storage_controller.conversation import BrokerConversation
 from services.storage_controller.drivers import (
     BrokerDriver,
@@ -49,7 +49,15 @@ class ControllerSettings(settings.ServiceSettings, frozen=True, kw_only=True, fo
 class StorageController:
     """The controller's state, and its conversations with the brokers."""
 
-    def __init__(self, name: str, driver: BrokerDriver, credential: AnyCredential | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        driver: BrokerDriver,
+        credential: AnyCredential | None = None,
+        most: int = settings.METRICS_ADDRESSES,
+    ) -> None:
+        """`most`: addresses of a broker with metrics of their own."""
+        self._most = most
         self.placer = Placer(driver.engine)
         self.book = ReadinessBook("it was gone from its broker and has been made again")
         self.readiness = ReadinessReporter(
@@ -389,3 +397,5 @@ class StorageController:
         yield gauge("storage_addresses", "Addresses that are desired or still being removed.", single(known))
         yield gauge("storage_addresses_not_ready", "Those of them that are not ready.", single(self.book.not_ready))
         yield gauge("storage_broker_addresses", "Addresses placed on each broker.", load)
+        listed = {name: broker.traffic for name, broker in inventory.brokers.items() if broker.connected}
+        yield from traffic.families({name: each for name, each in listed.items() if each}, self._most)

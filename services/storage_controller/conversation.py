@@ -19,6 +19,7 @@ from services.storage_controller.management import ERRORS, EXISTS, BrokerManagem
 from services.storage_controller.placement import Placer
 from services.storage_controller.quiet import Quiet
 from services.storage_controller.removal import BrokerWork, Removal
+from services.storage_controller.traffic import by_address
 
 READ_BY_NAME = 64
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
@@ -222,6 +223,8 @@ class BrokerConversation:
         queues, addresses = listings.rows()
         before = self._broker.contents
         changed = self._placer.set_contents(self._broker, contents(queues, addresses))
+        if not self._broker.engine.serves_http:
+            self._broker.traffic = by_address(queues, addresses)
         self._seen = listings.digest
         if before is not None and self._broker.connected:
             self._reconciler.missing(name for name in changed if name in before.held and self._is_lost(name))

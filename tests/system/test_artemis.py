@@ -155,11 +155,21 @@ def test_messages_of_artemis_in_the_console(suite: Suite) -> None:
         done = command(suite, "address", "purge", "in/to", "--force")
         assert done.returncode == 0 and bodies(client, "in/to") == [], done
         wait_for(lambda: stats(client, "in/to")["messages"] == stats(client, "in/from")["messages"] == 0)
+        wait_for(lambda: counted(suite, client, "messages_in_total", "in/from") == 9)
+        assert counted(suite, client, "dead_lettered_total", "in/from") == 4
     suite.edit("addresses.json", {}, remove=["in/from", "in/to", "in/dead"])
 
 
 def command(suite: Suite, *words: str) -> CompletedProcess[str]:
     return suite.command(*words, "--port-offset", str(suite.offset))
+
+
+def counted(suite: Suite, client: Client, metric: str, address: str) -> float | None:
+    """Return a number of a broker's address from the metrics of the suite."""
+    for line in client.at("GET", "/metrics", **suite.operator_headers).body.splitlines():
+        if line.startswith(f"enmasse_broker_{metric}{{") and f'address="{address}"' in line:
+            return float(line.rpartition(" ")[2])
+    return None
 
 
 def stats(client: Client, name: str) -> dict[str, Any]:
