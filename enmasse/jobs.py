@@ -17,6 +17,8 @@ from typing import TypeVar
 
 import msgspec
 
+from enmasse.api.types import Window
+
 T = TypeVar("T")
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -32,16 +34,22 @@ class Query(msgspec.Struct, frozen=True):
 
     batch, at (RFC 3339, empty before the first): of the last batch that had rows. rows: of all batches since the job
     started. rows_per_second: what comes in now. behind: messages that are spooled and not processed, oldest_seconds:
-    since the oldest of them arrived; None if no amqp source has stated it.
+    since the oldest of them arrived; None if no amqp source has stated it. No field has a default: a report that lacks
+    one is not read.
     """
 
     name: str
-    batch: int = -1
-    rows: int = 0
-    rows_per_second: float = 0.0
-    behind: int | None = None
-    oldest_seconds: float | None = None
-    at: str = ""
+    batch: int
+    rows: int
+    rows_per_second: float
+    behind: int | None
+    oldest_seconds: float | None
+    at: str
+
+    @classmethod
+    def begun(cls, name: str) -> Query:
+        """Return a query that has not reported yet."""
+        return cls(name, batch=-1, rows=0, rows_per_second=0.0, behind=None, oldest_seconds=None, at="")
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -54,18 +62,6 @@ class Job(msgspec.Struct, frozen=True):
     since: str
     queries: list[Query] = []
     ended: str | None = None
-
-
-class Window(msgspec.Struct, frozen=True):
-    """A window of a device's readings. start, end: RFC 3339."""
-
-    device: str
-    start: str
-    end: str
-    minimum: float
-    maximum: float
-    mean: float
-    readings: int
 
 
 class Windows(msgspec.Struct, frozen=True):

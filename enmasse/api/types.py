@@ -330,7 +330,7 @@ class Query(Resource, frozen=True, kw_only=True):
 
 
 class Window(Resource, frozen=True, kw_only=True):
-    """Readings of a device between `start` and `end`: their number, minimum, maximum and mean."""
+    """Readings of a device between `start` and `end` (RFC 3339): their number, minimum, maximum and mean."""
 
     device: str
     start: str

@@ -85,7 +85,7 @@ class Report:
 
     def _query(self, query: Any) -> jobs.Query:
         name, last = query.name or str(query.id), query.lastProgress
-        known = self._queries.get(name, jobs.Query(name))
+        known = self._queries.get(name, jobs.Query.begun(name))
         if last is None:
             return known
         new = [last] if last["batchId"] <= known.batch + 1 else query.recentProgress

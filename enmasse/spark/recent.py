@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from enmasse import jobs
+from enmasse.api.types import Window
 
 DEVICES = 5
 """Devices whose windows are kept: the first ones that have any."""
@@ -39,7 +40,7 @@ class RecentWindows:
             if row["device"] in devices or len(devices) < DEVICES:
                 devices.add(row["device"])
                 start, end = (row[name].isoformat().replace("+00:00", "Z") for name in ("start", "end"))
-                known[row["device"], start] = jobs.Window(**{**row, "start": start, "end": end})
+                known[row["device"], start] = Window(**{**row, "start": start, "end": end})
         kept = [
             each
             for device in sorted(devices)

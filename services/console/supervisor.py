@@ -8,8 +8,9 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from enmasse.api.types import Component, Query, Window
+from enmasse.api.types import Component, Window
 from enmasse.identity.operator import BEARER, read_line
+from enmasse.jobs import Query
 from services.console.errors import RequestError
 
 SECONDS = 60.0
@@ -19,28 +20,10 @@ class _Components(msgspec.Struct):
     components: list[Component] = []
 
 
-class _Query(msgspec.Struct):
-    """A query as enmasse.jobs has it."""
-
-    name: str
-    batch: int
-    rows: int
-    rows_per_second: float
-    behind: int | None
-    oldest_seconds: float | None
-    at: str
-
-    def row(self) -> Query:
-        return Query(
-            name=self.name, batch=self.batch if self.batch >= 0 else None, at=self.at or None, rows=self.rows,
-            rows_per_second=self.rows_per_second, behind=self.behind, oldest=self.oldest_seconds,
-        )  # fmt: skip
-
-
 class Pipeline(msgspec.Struct):
     """The Spark pipeline beside the suite: its queries, and its newest windows."""
 
-    queries: list[_Query] = []
+    queries: list[Query] = []
     windows: list[Window] = []
 
 

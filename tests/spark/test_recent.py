@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from enmasse import jobs
+from enmasse.api.types import Window
 from enmasse.spark.recent import DEVICES, EACH, RecentWindows
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -30,10 +31,10 @@ def add(recent: RecentWindows, *rows: list[dict[str, object]]) -> None:
     recent.add(pa.Table.from_pylist(every))
 
 
-def kept(file: Path) -> dict[str, list[jobs.Window]]:
+def kept(file: Path) -> dict[str, list[Window]]:
     found = jobs.read_windows(file)
     assert found is not None
-    devices: dict[str, list[jobs.Window]] = {}
+    devices: dict[str, list[Window]] = {}
     for each in found.windows:
         devices.setdefault(each.device, []).append(each)
     return devices

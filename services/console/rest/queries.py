@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enmasse import jobs
 from enmasse.api.types import Page, Query, QueryWindows
 from services.console.errors import unknown
 from services.console.listing import Listing
@@ -18,7 +19,7 @@ def operations(parts: Parts) -> list[Operation]:
         return Pipeline() if parts.supervisor is None else await parts.supervisor.pipeline()
 
     async def queries() -> dict[str, Query]:
-        return {each.name: each.row() for each in (await pipeline()).queries}
+        return {each.name: _row(each) for each in (await pipeline()).queries}
 
     listing: Listing[Query] = Listing(
         rows=Polled(queries),
@@ -58,3 +59,10 @@ def operations(parts: Parts) -> list[Operation]:
             text="The newest windows of a query.", handler=windows, answer=QueryWindows, errors=(404,),
         ),
     ]  # fmt: skip
+
+
+def _row(query: jobs.Query) -> Query:
+    return Query(
+        name=query.name, batch=query.batch if query.batch >= 0 else None, at=query.at or None, rows=query.rows,
+        rows_per_second=query.rows_per_second, behind=query.behind, oldest=query.oldest_seconds,
+    )  # fmt: skip
