@@ -90,7 +90,7 @@ class Rates(Resource, frozen=True, kw_only=True):
 
 class Stats(Resource, frozen=True, kw_only=True):
     """Traffic of an address. `messages`: queue depth; `size`: bytes of these; `oldest`: seconds since the oldest one
-    arrived."""
+    arrived, up to a fifth too low while nothing else changes."""
 
     messages: int | None = None
     size: int | None = None

@@ -6,6 +6,7 @@ changes; that of a row that is gone stays in the counters, so that they never fa
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -29,6 +30,8 @@ STORED_AT_ROUTER = (None, None, None, "bytesOut", None, None, "outReleased", "ou
 AT_ROUTER = ("in", "out", "bytesIn", "bytesOut", "accepted", "rejected", "released", "modified", None, None, None)
 OF_CONNECTION = ("in", "out", "bytesIn", "bytesOut")
 _OF_LINK = ("count", "bytes", "accepted", "rejected", "released", "modified")
+AGES, SHORTEST = 1.2, 2.0
+"""An age that was stated is stated again when it is this many times higher, after this many seconds at least."""
 INSIDE = frozenset({"inter-router", "route-container", "edge"})
 """Kinds of connections that are not clients'."""
 
@@ -77,6 +80,10 @@ class Traffic:
         self._links: dict[str, tuple[str, Row]] = {}
         self._meter = Meter(len(FIELDS))
         self._moved: set[str] = set()
+        self._aging: list[tuple[float, str]] = []
+        """When the age of the oldest message has to be stated again, and of which address; a heap."""
+        self._aged: set[str] = set()
+        """The addresses in it."""
         self._connection_meter = Meter(len(OF_CONNECTION))
         self._link_meter = Meter(len(_OF_LINK))
         self._component_meter = Meter(len(FIELDS))
@@ -137,6 +144,11 @@ class Traffic:
         for name in self._moved:
             self._meter.note(name, tuple(self._sums[name].counters))
         changed = self._moved | self._meter.look(now)
+        while self._aging and self._aging[0][0] <= self._now():
+            _, name = heapq.heappop(self._aging)
+            self._aged.discard(name)
+            if name in self._sums and self._sums[name].oldest:
+                changed.add(name)
         self._moved = set()
         moving = self._connection_meter.look(now)
         if moving:
@@ -164,10 +176,14 @@ class Traffic:
             return Stats()
         gauges = total.gauges
         oldest = min(total.oldest.values(), default=None)
+        age = None if oldest is None else round(max(0.0, self._now() - oldest), 1)
+        if age is not None and name not in self._aged:
+            self._aged.add(name)
+            heapq.heappush(self._aging, (self._now() + max(SHORTEST, age * (AGES - 1)), name))
         return Stats(
             messages=gauges.get("messages"),
             size=gauges.get("bytes"),
-            oldest=None if oldest is None else round(max(0.0, self._now() - oldest), 1),
+            oldest=age,
             consumers=gauges.get("consumers"),
             producers=gauges.get("producers"),
             rates=_rates(self._meter.rates(name)),

@@ -35,6 +35,24 @@ def test_the_queues_and_levels_of_a_topic_are_one_address() -> None:
     assert (stats.totals.in_, stats.totals.out, stats.messages, stats.consumers, stats.oldest) == (7, 3, 3, 2, 99.0)
 
 
+def test_the_age_of_a_message_that_waits_is_stated_again_while_nothing_else_changes() -> None:
+    now = [1000.0]
+    found = Traffic(OWNERS.get, lambda: now[0])
+    found.take("b", "broker", body(queues={"q": {"address": "q", "messages": 1, "oldest": 990.0}}), full=True)
+    found.look(0)
+    shown, stated = found.stats("q").oldest, 1
+    while now[0] < 4600:
+        now[0] += 1
+        if "q" in found.look(0):
+            shown, stated = found.stats("q").oldest, stated + 1
+        assert shown is not None and shown <= now[0] - 990 <= 1.2 * shown + 2
+    assert stated < 60
+    found.take("b", "broker", body(queues={"q": {"address": "q", "messages": 0, "oldest": None}}), full=False)
+    found.look(0)
+    now[0] += 10_000
+    assert found.look(0) == set()
+
+
 def test_routers_and_brokers_together_count_a_message_once() -> None:
     found = traffic()
     found.take("b", "broker", body(queues={"q": {"address": "q", "in": 5, "out": 5}}), full=True)
