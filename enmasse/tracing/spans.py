@@ -104,11 +104,15 @@ class Processor(BatchSpanProcessor):
         self._taken = 0
         self.dropped = 0
 
+    def has_room(self) -> bool:
+        """Return whether a further span has room; otherwise count it as dropped."""
+        room = self._taken - self._exporter.exported - self._exporter.failed < self._most
+        self.dropped += not room
+        return room
+
     def on_end(self, span: ReadableSpan) -> None:
         """As SpanProcessor.on_end."""
-        if self._taken - self._exporter.exported - self._exporter.failed >= self._most:
-            self.dropped += 1
-        else:
+        if self.has_room():
             self._taken += 1
             super().on_end(span)
 
@@ -169,7 +173,9 @@ class Tracing:
         return 1 + int(math.log(1 - random.random()) / math.log(1 - self._ratio))
 
     def begin(self, operation: str, link: Link, payload: bytes) -> Span | None:
-        """As links.Traces."""
+        """As links.Traces. While there is no room, a span is not begun: it would cost its time for nothing."""
+        if not self._processor.has_room():
+            return None
         sections = Sections(payload)
         try:
             parent = self._propagator.extract(carrier(sections))
@@ -181,6 +187,8 @@ class Tracing:
 
     def begin_trace(self, link: Link, payload: bytes) -> tuple[Span | None, bytes]:
         """As links.Traces. No trace begins with messages between services."""
+        if not self._processor.has_room():
+            return None, payload
         sections = Sections(payload)
         try:
             address = _address(self.arriving, link)
