@@ -98,6 +98,8 @@ class Traffic:
             self._drop_all(component, body)
         for group, ids in body.get("removed", {}).items():
             for id in ids:
+                if group == "connections":
+                    self._counted.pop(f"{component}/{id}", None)
                 self._drop(component, group, id)
         for group in ("queues", "addresses"):
             for id, row in body.get(group, {}).items():
@@ -130,8 +132,12 @@ class Traffic:
             self.links.changed(linked, other_keys=more)
 
     def gone(self, component: str) -> None:
-        """Forget the connections and gauges of a process that is not reached."""
-        self._drop_all(component, {})
+        """Forget the connections and gauges of a process that is not reached. Its counters are kept: if it comes back
+        without a new start, only their growth counts."""
+        self._drop_clients(component, {})
+        for key, row in list(self._rows.items()):
+            if key[0] == component:
+                self._set(key, _Of(row.address, row.counters, dict.fromkeys(row.gauges, 0), None), of_broker=False)
 
     def rest(self) -> None:
         """Forget the rates: nothing is followed. Counters and samples stay."""
@@ -270,8 +276,6 @@ class Traffic:
 
     def _drop(self, component: str, group: str, id: str) -> None:
         key = f"{component}/{id}"
-        if group == "connections":
-            self._counted.pop(key, None)
         if group == "connections" and self._connections.pop(key, None) is not None:
             self.addresses_of.pop(key, None)
             self.users.pop(key, None)
@@ -292,12 +296,17 @@ class Traffic:
         for key in [key for key in self._counted if key.startswith(prefix)]:
             if key[len(prefix) :] not in body.get("connections", {}):
                 del self._counted[key]
+        self._drop_clients(component, body)
+        for row in [each for each in self._rows if each[0] == component and each[2] not in body.get(each[1], {})]:
+            self._forget(row)
+
+    def _drop_clients(self, component: str, body: Row) -> None:
+        """Drop the connections and links of a process that `body` does not have."""
+        prefix = f"{component}/"
         for group, keys in (("connections", self._connections), ("links", self._links)):
             present = body.get(group, {})
             for key in [key for key in keys if key.startswith(prefix) and key[len(prefix) :] not in present]:
                 self._drop(component, group, key[len(prefix) :])
-        for row in [each for each in self._rows if each[0] == component and each[2] not in body.get(each[1], {})]:
-            self._forget(row)
 
     # -- rows
 

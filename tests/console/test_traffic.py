@@ -73,6 +73,22 @@ def test_what_a_lost_process_had_is_no_longer_shown() -> None:
     assert found.connections.keys() == found.links.keys() == [] and found.stats("m").consumers == 0
 
 
+def test_a_process_that_is_followed_again_counts_only_what_was_added() -> None:
+    found = traffic()
+    queue = {"address": "q", "in": 10, "out": 4, "messages": 6, "oldest": 990.0}
+    connection = {"user": "u", "in": 10, "out": 4}
+    found.take("b", "broker", body(queues={"q": queue}), full=True)
+    found.take("r", "router", body(connections={"1": connection}), full=True)
+    for component in ("b", "r"):
+        found.gone(component)
+    assert (found.stats("q").messages, found.stats("q").oldest, found.stats("q").totals.in_) == (0, None, 10)
+    found.take("b", "broker", body(queues={"q": queue | {"in": 12}}), full=True)
+    found.take("r", "router", body(connections={"1": connection | {"in": 12}}), full=True)
+    stats = found.stats("q")
+    assert (stats.totals.in_, stats.totals.out, stats.messages, stats.oldest) == (12, 4, 6, 10.0)
+    assert found.of_component("b")[1].in_ == found.of_component("r")[1].in_ == 12
+
+
 def test_rates_follow_counters_and_end() -> None:
     meter = Meter(1)
     for second in range(5):
