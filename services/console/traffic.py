@@ -132,8 +132,8 @@ class Traffic:
             self.links.changed(linked, other_keys=more)
 
     def gone(self, component: str) -> None:
-        """Forget the connections and gauges of a process that is not reached. Its counters are kept: if it comes back
-        without a new start, only their growth counts."""
+        """Forget the connections and gauges of a process that is not reached. Its counters are kept: if it is
+        followed again without a new start, only their growth counts."""
         self._drop_clients(component, {})
         for key, row in list(self._rows.items()):
             if key[0] == component:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,11 +15,11 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.amqp.message import Message as Decoded
-from enmasse.control import Artemis, RequestFailed, connect
+from enmasse.control import Artemis, ControlError, RequestFailed, connect
 from enmasse.engines.messages.product import Order, Product, Waiting
 from enmasse.engines.messages.products import product_at
 from enmasse.settings import host_port
-from tests.broker.harness import Management, flush
+from tests.broker.harness import Management, attach, bodies, flush
 from tests.contract.conftest import Expected
 from tests.contract.engines import Broker
 from tests.kit.running import asyncio_test
@@ -194,3 +197,30 @@ async def test_names_of_selectors_that_choose_nothing_are_refused(broker: Broker
         except RequestFailed as error:
             done = "AMQUserID" in str(error)
         assert done == expected(embedded=0, artemis=True)
+
+
+@asyncio_test
+async def test_a_move_that_a_kill_interrupts_loses_nothing(broker: Broker, expected: Expected) -> None:
+    q, count = f"q-{uuid.uuid4()}", 4000
+    to = f"{q}-to"
+    with broker.manage() as m, broker.connect() as c:
+        for name in (q, to):
+            m.queue(name)
+        sender = c.create_sender(q)
+        for number in range(count):
+            sender.link.send(Message(number, durable=True))
+        c.wait(lambda: m.count(q) == count)
+    async with managed(broker) as managing:
+        moving = asyncio.ensure_future(managing.work(Order(q, "move", to=to)))
+        while await managing.node.attribute(f"queue.{to}", "messageCount") == 0:
+            assert not moving.done()
+        await asyncio.to_thread(broker.kill)
+        with contextlib.suppress(ControlError):
+            await moving
+    await asyncio.to_thread(broker.start)
+    with broker.manage() as m, broker.connect() as c:
+        found = [each for name in (q, to) for each in bodies(attach(c, name, 100), m.count(name))]
+        assert set(found) == set(range(count))
+        assert len(found) == count or expected(embedded=True, artemis=False), "some are in both queues"
+        for name in (q, to):
+            m("destroyQueue", name, True, True)
