@@ -68,9 +68,10 @@ def windows(data: DataFrame, window: str, watermark: str) -> DataFrame:
 def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     """Start the query: address → spool → windows → results address."""
     work = Path(args.work).absolute()
+    login = {"url": args.url, "user": args.user, "passwordFile": args.password_file}
     source: Any = (
         spark.readStream.format("amqp")
-        .option("url", args.url)
+        .options(**login)
         .option("address", args.address)
         .option("subscription", args.subscription)
         .option("spool", str(work / "spool"))
@@ -79,7 +80,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     results = windows(readings(source.load()), args.window, args.watermark)
     return (
         results.writeStream.format("amqp")
-        .option("url", args.url)
+        .options(**login)
         .option("address", args.results)
         .option("checkpointLocation", str(work / "checkpoint"))
         .outputMode("append")
@@ -187,6 +188,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     """Return the arguments of the command line, or of `given`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="amqp://127.0.0.1:5672")
+    parser.add_argument("--user", default="", help="the user, with --password-file")
+    parser.add_argument("--password-file", default="", help="file with the user's password")
     parser.add_argument("--address", default="telemetry", help="where readings come from: a topic or a queue")
     parser.add_argument("--subscription", default="", help="name of a durable subscription, for a topic")
     parser.add_argument("--results", default="results", help="where results go")

@@ -21,6 +21,7 @@ from enmasse.identity.process_certificates import Certificate, CertifiedPeers, p
 from enmasse.identity.roles import Peer, Role
 from enmasse.settings import ServiceSettings
 from enmasse.spark import pods as spark_pods
+from enmasse.spark.pipeline import arguments as pipeline_arguments
 from enmasse.testing import wait_for
 from services.authserv.app import AuthservSettings
 from services.configserv.service import ConfigservSettings
@@ -442,6 +443,32 @@ def test_network_policies_name_pods_and_ports_that_there_are(cluster: Cluster, v
     assert (("spark-executor", "spark-pipeline", 7080) in inside) is (values is SPARK)
 
 
+def test_the_pipeline_is_a_user_where_clients_are(cluster: Cluster) -> None:
+    """Its driver, and its executors, which send results, have the password as a file, and nothing else has it."""
+    release = {**SPARK, "users": {"enabled": True}}
+    for own, name, secret in (
+        ({}, "spark-pipeline", "enmasse-spark-pipeline-user"),
+        ({"user": {"name": "meter", "secret": "ours"}}, "meter", "ours"),
+    ):
+        found = rendered(cluster, {**release, "sparkPipeline": {**SPARK["sparkPipeline"], **own}})
+        (driver,) = pods(found)["spark-pipeline"]["spec"]["containers"]
+        given = pipeline_arguments(driver["args"])
+        assert given.user == name
+        have = {}
+        for component, pod in all_pods(found, release).items():
+            for volume in pod["spec"]["volumes"]:
+                if volume.get("secret", {}).get("secretName") == secret:
+                    (container,) = pod["spec"]["containers"]
+                    (place,) = [
+                        each["mountPath"] for each in container["volumeMounts"] if each["name"] == volume["name"]
+                    ]
+                    have[component] = [f"{place}/{item['path']}" for item in volume["secret"]["items"]]
+        assert have == {each: [given.password_file] for each in ("spark-pipeline", "spark-executor")}
+        assert secret not in objects(found, "Secret"), "it is made by the commands in docs/kubernetes.md"
+    (driver,) = pods(rendered(cluster, SPARK))["spark-pipeline"]["spec"]["containers"]
+    assert pipeline_arguments(driver["args"]).user == ""
+
+
 @values
 def test_metrics_are_read_where_pods_have_them(cluster: Cluster, values: Object) -> None:
     """The PodMonitor, and the policy that lets Prometheus in, select each pod with a port `health`, and no others."""
@@ -568,7 +595,7 @@ def test_only_ports_with_tls_lead_outside(cluster: Cluster, values: Object) -> N
         ({"router": {"replicsa": 1}}, "replicsa"),
         ({"users": {"enabled": True}, "identity": {"enabled": False}}, "/identity/enabled"),
         ({"users": {"enabled": True}, "router": {"engine": "qdrouterd", "image": "i"}}, "/router/engine"),
-        ({"users": {"enabled": True}, "sparkPipeline": {"enabled": True}}, "/sparkPipeline/enabled"),
+        ({"sparkPipeline": {"user": {"name": ""}}}, "/sparkPipeline/user/name"),
         ({"identity": {"issuer": {"kind": "Secret"}}}, "/identity/issuer/kind"),
         ({"sparkPipeline": {"executors": {"replicas": -1}}}, "/sparkPipeline/executors/replicas"),
         ({"sparkPipeline": {"executors": {"memory": "1Gi"}}}, "/sparkPipeline/executors/memory"),
