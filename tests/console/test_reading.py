@@ -21,13 +21,29 @@ def test_an_address_has_entry_status_and_etag(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["addresses/none", "flavors/none", "users/none", "components/none", "nothing", "x/y/z"]
+    "path",
+    [
+        *(f"{each}/none" for each in ("addresses", "flavors", "users", "components", "connections", "links", "events")),
+        *(f"{each}/none" for each in ("brokers", "routers", "queries")),
+        "nothing",
+        "x/y/z",
+    ],
 )
 def test_what_does_not_exist_is_a_problem(path: str, client: Client) -> None:
     reply = client("GET", path)
     assert (reply.status, reply.headers.get_content_type()) == (404, "application/problem+json")
     assert reply.body["type"] == "/api/v1/problems/console.resource.unknown"
     assert "console.resource.unknown" in client.at("GET", reply.body["type"]).body
+
+
+def test_each_list_has_a_get_of_one(client: Client) -> None:
+    paths = client("GET", "openapi.json").body["paths"]
+    lists = [path for path, each in paths.items() if "watch" in str(each.get("get", {}).get("parameters"))]
+    single = {path.rpartition("/{")[0] for path, each in paths.items() if path.endswith("}") and "get" in each}
+    assert len(lists) >= 14 and set(lists) <= single
+    for path in ("routers", "links", "brokers"):
+        for row in client.items(path)[:1]:
+            assert client("GET", f"{path}/{of(row.get('id') or row['name'])}").status == 200
 
 
 def test_pages_by_cursor_give_every_address_once_in_order(client: Client) -> None:

@@ -18,7 +18,7 @@ CHART = Path(__file__).parents[2] / "charts" / "enmasse"
 NAME = "enmasse"
 PATIENCE = 240.0
 """Seconds for whatever a loaded machine takes long for: ten services start on two cores."""
-SERVICES = ("router", "broker", "storageController", "configserv", "ragent", "authserv")
+SERVICES = ("router", "broker", "storageController", "configserv", "ragent", "authserv", "console")
 
 
 class Release:

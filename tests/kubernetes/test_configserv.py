@@ -292,7 +292,7 @@ def test_a_change_of_an_entry_leaves_all_other_bytes_of_the_configmaps(cluster: 
         assert not refused["accepted"] and "configmap/a-team cannot be written" in refused["errors"][0]["reason"]
         assert data("a-team")["team.json"] == BY_HAND
         refused = configured(one, kind="users", set={"alice": {}})
-        assert refused["errors"][0]["reason"].startswith("users are in a Secret: change them with `enmasse user`")
+        assert refused["errors"][0]["reason"].startswith("users are in a Secret: change users.json with `enmasse user`")
         assert configured(one, remove=["new", "other"])["accepted"]
         assert json.loads(data("enmasse-addresses")["addresses.json"]) == {}
         wait_for("both are removed", lambda: addresses(one) == {"a", "b"})

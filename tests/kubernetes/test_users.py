@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import json
@@ -20,7 +21,7 @@ from enmasse.amqp.performatives import ACCEPTED
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.release import Release, installed
+from tests.kubernetes.release import PATIENCE, Release, installed
 from tests.kubernetes.running import status
 
 pytestmark = pytest.mark.xdist_group("users")
@@ -32,7 +33,8 @@ SECRET = "enmasse-users"
 @pytest.fixture(scope="module")
 def release(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     """Installed before there is any user."""
-    with installed(cluster, tmp_path_factory.mktemp("release"), "--set=users.enabled=true") as made:
+    options = ("--set=users.enabled=true", "--set=console.enabled=true")
+    with installed(cluster, tmp_path_factory.mktemp("release"), *options) as made:
         made.configure("flavors", {"orders": {"type": "queue", "templateName": "queue-inmemory"}})
         made.configure("addresses", {"orders": {"type": "queue", "flavor": "orders"}, "a": {"type": "anycast"}})
         made.wait_active(2)
@@ -86,7 +88,7 @@ async def test_users_are_in_a_secret(release: Release, tmp_path: Path) -> None:
 
     enmasse(tmp_path, "add", "alice", "--password-file", "-")
     enmasse(tmp_path, "allow", "alice", "send,recv", "orders")
-    write(release, tmp_path / "users.json")
+    await asyncio.to_thread(write, release, tmp_path / "users.json")
     await until(lambda: let_in(release), "alice is let in")
     assert await refused(release, None) and await refused(release, "alice", "wrong") and await refused(release, "bob")
     host, _, port = release.router.rpartition(":")
@@ -101,15 +103,16 @@ async def test_users_are_in_a_secret(release: Release, tmp_path: Path) -> None:
         # A file that is no JSON changes nothing, for another leader either.
         good = (tmp_path / "users.json").read_text()
         (tmp_path / "users.json").write_text("{")
-        write(release, tmp_path / "users.json")
+        await asyncio.to_thread(write, release, tmp_path / "users.json")
 
         def reported() -> bool:
             errors = status(release.cluster, release.namespace, "enmasse-addresses").get("errors", ())
             return any("users.json" in str(each) for each in errors)
 
         await until(reported, "the status shows it")
-        release.kubectl("delete", "pods", "--selector=app.kubernetes.io/component=configserv")
-        release.wait("another configserv leads", lambda: any(pod.ready for pod in release.pods("configserv")))
+        selector = "--selector=app.kubernetes.io/component=configserv"
+        await asyncio.to_thread(release.kubectl, "delete", "pods", selector)  # the client has heartbeats
+        await until(lambda: any(pod.ready for pod in release.pods("configserv")), "another configserv leads", PATIENCE)
         await until(reported, "the status shows it again")
         await until(lambda: let_in(release), "alice is let in")
         assert client.error is None
@@ -117,7 +120,7 @@ async def test_users_are_in_a_secret(release: Release, tmp_path: Path) -> None:
         enmasse_users = json.loads(good)
         del enmasse_users["alice"]
         (tmp_path / "users.json").write_text(json.dumps(enmasse_users))
-        write(release, tmp_path / "users.json")
+        await asyncio.to_thread(write, release, tmp_path / "users.json")
         await until(lambda: client.error is not None, "her connection is closed")
     await until(lambda: refused(release), "she is gone")
 
@@ -136,3 +139,47 @@ def test_no_config_map_has_hashes_of_passwords(release: Release, tmp_path: Path)
         text = json.dumps(each.get("data", {}))
         text += "".join(gzip.decompress(base64.b64decode(v)).decode() for v in each.get("binaryData", {}).values())
         assert "argon2" not in text and "stored_key" not in text, each["metadata"]["name"]
+
+
+def test_a_context_works_on_the_console_of_a_cluster(release: Release, tmp_path: Path) -> None:
+    """By HTTP, as through `kubectl port-forward`: this chart has no TLS."""
+    for user in ("root", "ann"):
+        enmasse(tmp_path, "add", user, "--password-file", "-")
+    enmasse(tmp_path, "allow", "root", "send,recv,view,manage", "#")
+    enmasse(tmp_path, "allow", "ann", "view", "orders")
+    write(release, tmp_path / "users.json")
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    password.chmod(0o600)
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "ENMASSE_PASSWORD_FILE": str(password)}
+    program = str(Path(sys.executable).with_name("enmasse"))
+
+    def run(*words: str, status: int = 0) -> str:
+        done = subprocess.run([program, *words], capture_output=True, text=True, env=environment)
+        assert done.returncode == status, (words, done, release.kubelet.logs())
+        return done.stdout + done.stderr
+
+    url = f"http://{release.pods('console')[-1].address}:8081"
+    for user in ("root", "ann"):
+        run("context", "add", f"as-{user}", url, "--user", user)
+    run("context", "use", "as-root")
+
+    def logged_in() -> bool:
+        return subprocess.run([program, "status"], env=environment, capture_output=True).returncode == 0
+
+    release.wait("root may log in", logged_in)
+    assert run("address", "add", "made", "--type", "multicast") == "added made to context as-root\n"
+    made = json.loads(run("address", "show", "made", "--json"))
+    assert made["status"]["type"] == "multicast"
+    found = release.cluster.get("configmap", "enmasse-addresses", namespace=release.namespace)
+    assert json.loads(found["data"]["addresses.json"])["made"] == {"type": "multicast"}
+    assert run("address", "remove", "made") == "removed made from context as-root\n"
+    assert {each["name"] for each in json.loads(run("user", "list", "--json"))["users"]} == {"root", "ann"}
+    assert "Secret" in run("user", "allow", "ann", "recv", "orders", status=1)
+    assert run("config", "check").endswith("0 errors\n")
+    assert json.loads(run("connection", "list", "--json")) == {"items": []}
+    seen = json.loads(run("address", "list", "--json", "--context", "as-ann"))["addresses"]
+    assert [each["name"] for each in seen] == ["orders"]
+    assert "[console.permission.denied]" in run(
+        "address", "set", "orders", "maxSize=1Mi", "--context", "as-ann", status=1
+    )

@@ -81,7 +81,8 @@ class KubernetesDriver:
 
     async def edit(self, file: str, edit: Edit) -> None:
         if file not in FILES.values():
-            raise NotWritable("users are in a Secret: change them with `enmasse user` (docs/kubernetes.md, Users)")
+            text = "users are in a Secret: change users.json with `enmasse user`, and put it there"
+            raise NotWritable(f"{text} (docs/kubernetes.md, Users)")
         for _ in range(ATTEMPTS):
             if await asyncio.to_thread(self._edit, file, edit):
                 return
