@@ -122,3 +122,18 @@ def test_who_asks_for_more_while_it_is_sent_to_gets_each_message_once() -> None:
     got += taken(consumer)
     assert got == list(range(201))
     assert len(consumer.unsettled) == 201 and q.count == 201
+
+
+def test_a_message_that_waits_is_in_its_queue_only() -> None:
+    core = Core()
+    queues = [core.queue(name) for name in ("normal", "urgent", "returned", "many", "empty")]
+    core.send("n", "normal")
+    core.send("u", "urgent", priority=9)
+    core.send("u", "urgent")
+    consumer = core.consumer(queues[2], 1)
+    core.send("r", "returned")
+    queues[2].detach(consumer)
+    for n in range(3000):  # more than are kept beside each other in memory
+        core.send(n, "many")
+    assert [len(list(queue.order.messages())) for queue in queues] == [1, 2, 1, 3000, 0]
+    assert [queue.count for queue in queues] == [1, 2, 1, 3000, 0]

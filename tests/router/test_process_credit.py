@@ -100,3 +100,20 @@ def test_presettled_messages_of_a_process_come_within_one_window() -> None:
     world.send_while_credit(WINDOW // 2)  # some without an outcome among them
     assert world.send_while_credit(MOST, settled=True) == MOST
     assert world.sender.credit <= WINDOW
+
+
+def test_messages_wait_for_their_receiver_only() -> None:
+    world = Sending(0)
+    session = world.client.begin()
+    other = session.attach_receiver("other", Source(address="b"), Target())
+    world.pump()
+    sender = session.attach_sender("to-other", Source(), Target(address="b"))
+    world.pump()
+    got: list[bytes] = []
+    other.on_delivery = lambda link, delivery_id, settled, payload, *_: got.append(payload)
+    sender.send(Message(b"other").encode(), object())
+    world.send_while_credit(3)
+    other.grant(10)
+    world.pump()
+    assert len(got) == 1
+    assert not world.arrived

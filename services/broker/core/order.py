@@ -17,6 +17,8 @@ NORMAL = 4  # the priority of most messages
 HIGHEST = 9
 PORTION_BYTES = 1 << 20  # of messages that a cursor passes at a time
 _by_id = attrgetter("id")
+_NONE: deque[StoredMessage] = deque()
+"""`ready` of the queues at which nothing has ever waited, of which there are thousands: it stays empty."""
 
 
 def anyone(_: StoredMessage | Slice) -> bool:
@@ -49,7 +51,7 @@ class MessageOrder:
         """`durable`: the queue is."""
         self._payloads = payloads
         self._durable = durable
-        self.ready: deque[StoredMessage] = deque()
+        self.ready = _NONE
         self.backlog: Backlog | None = None
         self.levels: list[deque[StoredMessage]] | None = None
 
@@ -60,15 +62,24 @@ class MessageOrder:
         if priority != NORMAL:
             self._by_priority()[priority].append(message)
         elif self.backlog is None and len(self.ready) < backlog.HEAD:
+            if self.ready is _NONE:
+                self.ready = deque()
             self.ready.append(message)
         else:
             self.extend([message])
 
+    def _own(self) -> deque[StoredMessage]:
+        """Return `ready` to be changed."""
+        if self.ready is _NONE:
+            self.ready = deque()
+        return self.ready
+
     def extend(self, messages: Sequence[StoredMessage]) -> None:
         """Messages of normal priority."""
         if self.backlog is None:
-            if len(self.ready) + len(messages) <= backlog.HEAD:
-                self.ready.extend(messages)
+            ready = self._own()
+            if len(ready) + len(messages) <= backlog.HEAD:
+                ready.extend(messages)
                 return
             self.backlog = Backlog(self._payloads, self._durable)
         self.backlog.extend(messages)
@@ -76,6 +87,7 @@ class MessageOrder:
     def restore(self, some: Slice) -> None:
         """Usual messages found at the start, behind all others."""
         if self.backlog is None:
+            self._own()
             self.backlog = Backlog(self._payloads, self._durable)
         self.backlog.restore(some)
 
@@ -89,7 +101,7 @@ class MessageOrder:
             return 0
         lowest = messages[0].id
         if self.levels is None and all(m.flags >> PRIORITY_SHIFT == NORMAL for m in messages):
-            _merge(self.ready, messages)
+            _merge(self._own(), messages)
             return lowest
         levels = self._by_priority()
         for priority in range(10):
@@ -101,7 +113,7 @@ class MessageOrder:
     def _by_priority(self) -> list[deque[StoredMessage]]:
         if self.levels is None:
             self.levels = [deque() for _ in range(10)]
-            self.levels[NORMAL] = self.ready
+            self.levels[NORMAL] = self._own()
         return self.levels
 
     # -- contents ------------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ MAX_REPLY_BYTES = 32 * 1024 * 1024
 MOST_WINDOWS = 4
 """Most windows of a receiver that settles in a second step (AMQP 1.0, 2.8.3)."""
 _SOURCE = itemgetter(0)
+_NONE: deque[Held] = deque()
+"""`queue` of the links at which nothing has ever waited, of which there are thousands: it stays empty."""
 
 
 class OutLink(LinkRecord):
@@ -84,7 +86,7 @@ class OutLink(LinkRecord):
         self.limit = 0  # largest message for the receiver, in bytes; 0: no limit
         self.plain = True  # no checks are needed before a delivery is sent
         self.direct = True
-        self.queue: deque[Held] = deque()
+        self.queue = _NONE
         self.stream: AddressStream | None = None
         self.two_phase = False  # this receiver sends states before it settles
         self.accepted = self.rejected = self.released = self.modified = self.presettled = self.dropped = 0
@@ -154,10 +156,16 @@ class OutLink(LinkRecord):
             return
         if token is None and len(self.queue) >= self.capacity:
             self._drop_settled()
-        self.queue.append((payload, token, message_format))
+        self._keep((payload, token, message_format))
         self.direct = False
         self.connection.waiting.add(self)
         self.hold()
+
+    def _keep(self, held: Held) -> None:
+        """Have a delivery wait for credit."""
+        if self.queue is _NONE:
+            self.queue = deque()
+        self.queue.append(held)
 
     def hold(self) -> None:
         """Offer waiting deliveries to other destinations of the address."""
@@ -227,7 +235,7 @@ class OutLink(LinkRecord):
             self.presettled += 1
             self.dropped += 1
             return False
-        self.queue.append((payload, None, 0))
+        self._keep((payload, None, 0))
         self.hold()
         self.flow()
         self.connection.amqp.wake()
@@ -240,12 +248,12 @@ class OutLink(LinkRecord):
         """Send waiting deliveries after new credit or the end of a stream; answer a drain when the credit is used up,
         or no message is left for the rest of it."""
         sender = self.sender
-        queue = self.queue
         self.zero_since = None
         if sender.rcv_settle_mode == SECOND:
             self._ask_more()
         if self.stream is not None:
             self.stream.resume(self)
+        queue = self.queue
         while queue and self.stream is None and sender.credit > 0:
             payload, token, message_format = queue.popleft()
             self._put(payload, token, message_format)
@@ -375,7 +383,7 @@ class OutLink(LinkRecord):
             self.stream.lost(self)
             self.stream = None
         waiting = self.queue
-        self.queue = deque()
+        self.queue = _NONE
         for payload, held, _ in waiting:
             if held is None:
                 self.presettled += 1

@@ -61,7 +61,7 @@ class RelayOut(OutLink):
         if token is None and not self._stalled and len(self.queue) >= self.capacity:
             self._relays.hold_for(self)
             if len(self.queue) < 2 * self.capacity:  # credit that was granted before
-                self.queue.append((payload, token, message_format))
+                self._keep((payload, token, message_format))
                 return
         super().offer(payload, token, message_format)
 
