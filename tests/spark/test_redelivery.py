@@ -249,8 +249,15 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         yield found
 
 
-@pytest.mark.parametrize("receivers", [1, 2])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "receivers"),
+    [
+        ("queue", 1),
+        ("topic", 2),
+        pytest.param("queue", 2, marks=pytest.mark.slow),
+        pytest.param("topic", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_a_broker_and_a_router_killed_behind_the_entry_port(
     kind: str, receivers: int, suite: Suite, tmp_path: Path
 ) -> None:
