@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 UV = str(Path(sys.executable).with_name("uv"))
 IMPORT_ALL = """
-NEED_EXTRAS = ("enmasse.stores.redis", "enmasse.spark")
+NEED_EXTRAS = ("enmasse.stores.redis", "enmasse.spark", "enmasse.tracing.spans")
 import importlib, os, pkgutil, sys, enmasse
 sys.path.insert(0, os.path.join(enmasse.__path__[0], "_installed"))
 import services
