@@ -98,16 +98,16 @@ def add(
         _absent(path, name, text)
         is_first = not path.exists()
         _write(path, text, edits.add(text, name, entry))
-    _added(name, str(path), shown, groups)
-    if is_first and name != ANONYMOUS:
-        report("It is the first entry: clients without a user are refused from now on.")
+    _added(name, str(path), shown, groups, is_first=is_first and name != ANONYMOUS)
 
 
-def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...]) -> None:
-    """Report a new user. `shown`: the password, if it was generated."""
+def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...], *, is_first: bool = False) -> None:
+    """Report a new user. `shown`: the password, if it was generated. `is_first`: there was no user before."""
     from enmasse.model.users import GROUP
 
     _done(f"added {name} to {where}", shown)
+    if is_first:
+        report("It is the first entry: clients without a user are refused from now on.")
     if "/" in name and not name.startswith(GROUP):
         report("warning: with / in its name the user cannot reach topics of ${user} over MQTT, only over AMQP.")
     if not groups:

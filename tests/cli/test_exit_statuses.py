@@ -31,10 +31,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "scale": ("router=1", "--port-offset", "{offset}"),
     "address": ("list", "--config", "{config}", "--json"),
     "down": ("--port-offset", "{offset}"),
-    "logs": ("--data", "{folder}", "--port-offset", "{offset}"),
+    "logs": ("--data", "{folder}/stored", "--port-offset", "{offset}"),
     "flavor": ("list", "--config", "{config}", "--json"),
     "config": ("check", "{config}", "--port-offset", "{offset}"),
-    "backup": ("{folder}/made", "--config", "{config}", "--data", "{folder}", "--port-offset", "{offset}"),
+    "backup": ("{folder}/made", "--config", "{config}", "--data", "{folder}/stored", "--port-offset", "{offset}"),
     "restore": ("{folder}/made", "--config", "{folder}/c", "--data", "{folder}/d", "--port-offset", "{offset}"),
     "version": ("--port-offset", "{offset}"),
     "help": ("send",),
@@ -99,9 +99,9 @@ def configuration(folder: Path) -> Path:
     (config / "addresses.json").write_text('{"a": {"type": "anycast"}}')
     (config / "flavors.json").write_text("{}")
     (config / "users.json").write_text('{"alice": {}}')
-    (folder / "logs").mkdir()
-    (folder / "logs" / "a.log").write_text("line\n")
-    (folder / "format.json").write_text('{"format": 1}')
+    (folder / "stored" / "logs").mkdir(parents=True)
+    (folder / "stored" / "logs" / "a.log").write_text("line\n")
+    (folder / "stored" / "format.json").write_text('{"format": 1}')
     return config
 
 
@@ -250,13 +250,13 @@ def end_of_nothing(folder: Path) -> int:
 @case("logs", 0)
 def logs_shown(folder: Path) -> int:
     configuration(folder)
-    return of("logs", "--data", folder)
+    return of("logs", "--data", folder / "stored")
 
 
 @case("logs", 1)
 def no_such_log(folder: Path) -> int:
     configuration(folder)
-    return of("logs", "none", "--data", folder)
+    return of("logs", "none", "--data", folder / "stored")
 
 
 @case("flavor", 0)
@@ -284,7 +284,7 @@ def invalid_configuration(folder: Path) -> int:
 @case("backup", 0)
 def backed_up(folder: Path) -> int:
     config = configuration(folder)
-    return of("backup", folder / "made", "--config", config, "--data", folder)
+    return of("backup", folder / "made", "--config", config, "--data", folder / "stored")
 
 
 @case("backup", 1)
@@ -724,7 +724,7 @@ def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess
             return run(port=port)
     config = configuration(folder)
     if command == "restore":
-        assert of("backup", folder / "made", "--config", config, "--data", folder) == 0
+        assert of("backup", folder / "made", "--config", config, "--data", folder / "stored") == 0
     return run(offset=free_offset(), config=config)
 
 

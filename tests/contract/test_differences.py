@@ -14,8 +14,8 @@ def differing() -> set[str]:
     found = set()
     for path in HERE.glob("test_*.py"):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef) and "expected" in {argument.arg for argument in node.args.args}:
-                found.add(node.name)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found |= {node.name for argument in node.args.args if argument.arg == "expected"}
     return found
 
 
