@@ -230,13 +230,17 @@ class Front:
     def apply(self, entries: dict[str, Any]) -> None:
         """Replace users.json, and wait until it is in force: a user that was added with it logs in, which shows that
         the authentication service has it, and may subscribe, which shows it of each gateway."""
-        name = f"marker-{next(_numbers)}"
+        number = next(_numbers)
+        name, source = f"marker-{number}", f"127.0.2.{1 + number % 250}"
         write_users(self._suite, {**entries, name: entry("marker", allow("#", operations=["recv"]))})
         for port in gateway_ports(self._suite):
-            wait_for(f"users.json is in force at port {port}", functools.partial(self._may_subscribe, port, name))
+            wait_for(
+                f"users.json is in force at port {port}", functools.partial(self._may_subscribe, port, name, source)
+            )
 
-    def _may_subscribe(self, port: int, name: str) -> bool:
-        with Device(port, name, name, "marker", expiry=0) as device:
+    def _may_subscribe(self, port: int, name: str, source: str) -> bool:
+        """Return whether the user is there. From an address of its own: with 50 failures at one, users wait there."""
+        with Device(port, name, name, "marker", expiry=0, source=source) as device:
             return not device.connected().answer.reason and device.subscribe(name) != [reasons.NOT_AUTHORIZED]
 
     def wait_code(self, wanted: int, user: str | None, password: str | None, **more: Any) -> None:
