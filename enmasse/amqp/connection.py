@@ -98,9 +98,8 @@ class Connection:
         self.state = "start"
         self.user: str | None = None
         self.context: Any = None
-        self.session_type: Callable[[Connection, int], Session] = (
-            Session  # makes sessions; replace it before any begins
-        )
+        # Makes sessions; replace it before any begins.
+        self.session_type: Callable[[Connection, int], Session] = Session
         self.transport_error: AmqpError | None = None
         self.finished = False  # nothing more will come or go: the socket can be closed once the output has left
         self.output = Output(max(max_frame_size, 65536))

@@ -11,7 +11,9 @@ from enmasse.control.management import Artemis, Reply
 from enmasse.decoding import decode
 
 _ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
-EVERYTHING = (_ALL, 1, 2147483647)
+PAGE = (1, 2147483647)
+"""Number and size of the one page that has all rows."""
+EVERYTHING = (_ALL, *PAGE)
 """Filter, page and page size of a listing that leaves nothing out."""
 
 
@@ -27,10 +29,13 @@ class QueueRow(msgspec.Struct):
     internalQueue: str = "false"
     messageCount: str = "0"
     consumerCount: str = "0"
+    deliveringCount: str = "0"
+    scheduledCount: str = "0"
     messagesAdded: str = "0"
     messagesAcked: str = "0"
     messagesExpired: str = "0"
     messagesKilled: str = "0"
+    """Dead letters, and messages that management has removed."""
     messagesLost: str = "0"
     """Lost by damage to the broker's files. Stock brokers do not have it, nor the next."""
     stalled: str = "false"

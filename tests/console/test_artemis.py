@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from enmasse.control import RequestFailed
+from enmasse.control.listings import AddressRow, QueueRow
 from enmasse.engines.messages.artemis import Content, Row, distinct
-from enmasse.engines.messages.listings import Address, Queue, State
+from enmasse.engines.messages.listings import State
 from enmasse.engines.messages.selector import both, origin_is, translated
 from enmasse.live import Merged
 
@@ -27,13 +28,13 @@ def test_messages_that_are_alike_get_no_content_in_a_queue_that_changes() -> Non
 
 def test_only_what_has_changed_is_told_after_the_first_look() -> None:
     state, merged = State("b0"), Merged()
-    queues = {"q": Queue("q", "q", messageCount="2", messagesAdded="2"), "r": Queue("r", "r", messagesAdded="1")}
-    first = state.news(queues, {"t": Address("t", routedMessageCount="7")})
+    queues = {"q": QueueRow("q", "q", messageCount="2", messagesAdded="2"), "r": QueueRow("r", "r", messagesAdded="1")}
+    first = state.news(queues, {"t": AddressRow("t", routedMessageCount="7")})
     merged.apply(first)
     assert first["full"] and merged.component == "b0"
     assert {id: each["messages"] for id, each in merged.kinds["queues"].items()} == {"q": 2, "r": 0}
     assert merged.kinds["addresses"] == {"t": {"in": 7}}
-    later = state.news({"q": Queue("q", "q", messageCount="1", messagesAdded="2", messagesAcked="1")}, {})
+    later = state.news({"q": QueueRow("q", "q", messageCount="1", messagesAdded="2", messagesAcked="1")}, {})
     assert (later["full"], list(later["queues"]), later["addresses"]) == (False, ["q"], {})
     assert later["removed"] == {"queues": ["r"], "addresses": ["t"]}
     merged.apply(later)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from proton import ConnectionException, Message
 from proton.utils import LinkDetached
 
@@ -160,14 +160,19 @@ def test_mqtt_clients_log_in_with_password_or_token(version: int, suite: Suite, 
         assert connack(suite, user, password, version) == CODES[version]["bad"]
 
 
+def log_in_as_ada(page: Page) -> None:
+    """From the console's page by way of Keycloak's."""
+    page.get_by_role("button", name="Log in with sso").click()
+    page.locator("#username").fill("ada")
+    page.locator("#password").fill(PASSWORDS["ada"])
+    page.locator("#kc-login").click()
+
+
 def test_a_browser_logs_in_at_keycloak_and_returns_to_its_place(suite: Suite) -> None:
     with chromium() as browser:
         console = Console(browser, 8080 + suite.offset)
         page = console.open("addresses?type=queue", "EnMasse")
-        page.get_by_role("button", name="Log in with sso").click()
-        page.locator("#username").fill("ada")
-        page.locator("#password").fill(PASSWORDS["ada"])
-        page.locator("#kc-login").click()
+        log_in_as_ada(page)
         body = page.get_by_role("region", name="Addresses").locator("tbody")
         expect(body).to_contain_text("orders")
         expect(body).not_to_contain_text("secret")
@@ -189,10 +194,7 @@ def test_a_session_of_a_browser_outlives_its_tokens_until_keycloak_ends_it(suite
         with chromium() as browser:
             console = Console(browser, 8080 + suite.offset)
             page = console.open("", "EnMasse")
-            page.get_by_role("button", name="Log in with sso").click()
-            page.locator("#username").fill("ada")
-            page.locator("#password").fill(PASSWORDS["ada"])
-            page.locator("#kc-login").click()
+            log_in_as_ada(page)
             expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()
             wait_for("a new token", refreshed)
             (user,) = keycloak.administrate("GET", "users?exact=true&username=ada")

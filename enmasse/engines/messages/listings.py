@@ -11,9 +11,8 @@ import secrets
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from enmasse.control import Artemis, ControlConnection, RequestFailed
+from enmasse.control.listings import PAGE, AddressRow, QueueRow, address_rows, queue_rows
 from enmasse.live import Row
 
 POLL = 3.0
@@ -21,41 +20,6 @@ SHARE = 20
 """A look takes at most a twentieth of the time: with very many addresses there are fewer looks."""
 ASKED = 100
 """Queues that are asked in a look for their oldest message, those that have changed first."""
-ALL = 2**31 - 1
-
-
-class Queue(msgspec.Struct, frozen=True):
-    """Columns of listQueues; Artemis gives every value as a string. `messagesKilled`: dead letters, and messages that
-    management has removed."""
-
-    name: str
-    address: str = ""
-    routingType: str = ""
-    temporary: str = "false"
-    internalQueue: str = "false"
-    messageCount: str = "0"
-    consumerCount: str = "0"
-    deliveringCount: str = "0"
-    scheduledCount: str = "0"
-    messagesAdded: str = "0"
-    messagesAcked: str = "0"
-    messagesExpired: str = "0"
-    messagesKilled: str = "0"
-
-
-class Address(msgspec.Struct, frozen=True):
-    name: str
-    temporary: str = "false"
-    internal: str = "false"
-    routedMessageCount: str = "0"
-
-
-class _Queues(msgspec.Struct):
-    data: list[Queue]
-
-
-class _Addresses(msgspec.Struct):
-    data: list[Address]
 
 
 async def poll_broker(connection: ControlConnection, name: str, take: Callable[[Row], None]) -> None:
@@ -75,21 +39,17 @@ async def poll_broker(connection: ControlConnection, name: str, take: Callable[[
         node.close()
 
 
-async def _listed(node: Artemis) -> tuple[dict[str, Queue], dict[str, Address]]:
+async def _listed(node: Artemis) -> tuple[dict[str, QueueRow], dict[str, AddressRow]]:
     """Return the queues that have been used, and the addresses. Raises ControlError."""
     columns = ("messagesAdded", "messageCount", "consumerCount")
     *queues, addresses = await asyncio.gather(
-        *(node.invoke("broker", "listQueues", _above_0(column), 1, ALL) for column in columns),
-        node.invoke("broker", "listAddresses", _above_0("routedMessageCount"), 1, ALL),
+        *(node.invoke("broker", "listQueues", _above_0(column), *PAGE) for column in columns),
+        node.invoke("broker", "listAddresses", _above_0("routedMessageCount"), *PAGE),
     )
-    found = [each for text in queues for each in msgspec.json.decode(text, type=_Queues).data]
+    found = [each for text in queues for each in queue_rows(text)]
     return (
         {each.name: each for each in found if each.temporary != "true" and each.internalQueue != "true"},
-        {
-            each.name: each
-            for each in msgspec.json.decode(addresses, type=_Addresses).data
-            if each.temporary != "true" and each.internal != "true"
-        },
+        {each.name: each for each in address_rows(addresses) if each.temporary != "true" and each.internal != "true"},
     )
 
 
@@ -107,11 +67,11 @@ class State:
         self._run = secrets.token_hex(8)
         self._started = time.time()
         self._reported: dict[str, dict[str, Row]] | None = None
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[str, QueueRow] = {}
         self._due: dict[str, None] = {}
         self._oldest: dict[str, tuple[float | None, int]] = {}
 
-    async def ask(self, node: Artemis, queues: dict[str, Queue]) -> None:
+    async def ask(self, node: Artemis, queues: dict[str, QueueRow]) -> None:
         """Ask queues that have changed for their oldest message and their bytes, some of them in each look. Raises
         ControlError."""
         for name, queue in queues.items():
@@ -130,7 +90,7 @@ class State:
             self._oldest[name] = answer
             del self._due[name]
 
-    def news(self, queues: dict[str, Queue], addresses: dict[str, Address]) -> Row:
+    def news(self, queues: dict[str, QueueRow], addresses: dict[str, AddressRow]) -> Row:
         """Return what has changed as a message of live state."""
         now = {
             "queues": {name: self._queue(each) for name, each in queues.items()},
@@ -148,7 +108,7 @@ class State:
             },
         }  # fmt: skip
 
-    def _queue(self, queue: Queue) -> Row:
+    def _queue(self, queue: QueueRow) -> Row:
         oldest, size = self._oldest.get(queue.name, (None, None))
         row: Row = {
             "address": queue.address, "routingType": queue.routingType,
