@@ -32,7 +32,8 @@ class Revision:
 
     def text(self) -> str:
         """Return a text that is another one after each change of messages, consumers, attributes or fullness that
-        listings show; empty while that is not known, because queues stand still."""
+        listings show; empty while that is not known, because queues stand still. Of a queue's messages, how many are
+        with consumers does not count: that changes with each credit and release, and controllers do not read it."""
         ledger = self._ledger
         if self._stalls:
             return ""
