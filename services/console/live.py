@@ -16,7 +16,7 @@ from enmasse import process
 from enmasse.api.types import Connection, Event
 from enmasse.control import Artemis, ControlConnection, ControlError, Dispatch, connect, keep_connected
 from enmasse.control.live import follow
-from enmasse.engines.messages.listings import poll_broker
+from enmasse.engines.artemis.live import poll_broker
 from enmasse.engines.messages.product import Product
 from enmasse.engines.messages.products import ARTEMIS, EMBEDDED, product_at
 from enmasse.identity.credentials import AnyCredential

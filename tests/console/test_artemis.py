@@ -6,8 +6,8 @@ import pytest
 
 from enmasse.control import RequestFailed
 from enmasse.control.listings import AddressRow, QueueRow
+from enmasse.engines.artemis.live import State
 from enmasse.engines.messages.artemis import Content, Row, distinct
-from enmasse.engines.messages.listings import State
 from enmasse.engines.messages.selector import both, origin_is, translated
 from enmasse.live import Merged
 
