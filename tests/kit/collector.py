@@ -28,10 +28,12 @@ class Received:
 
 
 class Collector:
-    """Listens on loopback. While `hanging` is set, requests get no answer."""
+    """Listens on loopback. While `hanging` is set, requests get no answer. `authorizations`: values of that header of
+    the requests; None: without it."""
 
     def __init__(self) -> None:
         self.spans: list[Received] = []
+        self.authorizations: set[str | None] = set()
         self.requests = 0
         self.hanging = False
         self._go_on = threading.Event()
@@ -41,6 +43,7 @@ class Collector:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 collector.requests += 1
+                collector.authorizations.add(self.headers["Authorization"])
                 if collector.hanging:
                     collector._go_on.wait()
                     return

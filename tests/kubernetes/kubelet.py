@@ -262,6 +262,9 @@ class Kubelet(threading.Thread):
         made.environment = {**os.environ, "ENMASSE_PARENT": str(os.getpid())}
         if any(each.get("name") == "ENMASSE_NAME" for each in container.get("env", ())):
             made.environment["ENMASSE_NAME"] = made.name
+        for each in container.get("envFrom", ()):
+            secret = self._api.read_namespaced_secret(each["secretRef"]["name"], self._namespace).data or {}
+            made.environment |= {key: base64.b64decode(value).decode() for key, value in secret.items()}
         if spec.get("automountServiceAccountToken"):
             user = f"{self._namespace}/{spec['serviceAccountName']}"
             made.environment["KUBECONFIG"] = str(self._cluster.kubeconfig_of(user))

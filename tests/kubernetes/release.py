@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from enmasse.testing import wait_for
@@ -90,11 +91,16 @@ class Release:
 
 
 @contextlib.contextmanager
-def installed(cluster: Cluster, folder: Path, *options: str) -> Iterator[Release]:
-    """A release whose pods are ready."""
+def installed(
+    cluster: Cluster, folder: Path, *options: str, secrets: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> Iterator[Release]:
+    """A release whose pods are ready. `secrets`: name → content of Secrets that are there before it."""
     made = Release(cluster, folder)
     made.kubelet.begin()
     try:
+        for name, content in secrets.items():
+            literals = (f"--from-literal={key}={value}" for key, value in content.items())
+            made.kubectl("create", "secret", "generic", name, *literals)
         made.helm("install", *options)
         yield made
     finally:

@@ -90,7 +90,11 @@ EVERYTHING: dict[str, Any] = {
     "mqttGateway": {"replicas": None, "limits": {"connections": 5}},
     "users": {"enabled": True},
     "console": {"enabled": True},
-    "traces": {"enabled": True, "environment": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}},
+    "traces": {
+        "enabled": True,
+        "environment": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"},
+        "existingSecret": "collector",
+    },
 }
 ANONYMOUS: dict[str, Any] = {
     "users": {"allowAnonymous": True},
@@ -358,6 +362,21 @@ def test_the_password_of_redis_is_in_no_config_map(cluster: Cluster) -> None:
     found = rendered(cluster, DISPATCH)
     with_password = [each for each in found if "secret@redis" in json.dumps(each)]
     assert {each["kind"] for each in with_password} == {"Secret"} and len(with_password) == 2
+
+
+@values
+def test_secret_variables_of_traces_are_in_the_pods_that_trace(cluster: Cluster, values: Object) -> None:
+    """Router, gateway and embedded brokers; Dispatch and Artemis make no spans."""
+    traces = EVERYTHING["traces"] if values is DISPATCH else values.get("traces", {})
+    made = all_pods(rendered(cluster, {**values, "traces": traces}), values)
+    found = {
+        component: container["envFrom"]
+        for component, pod in made.items()
+        for container in pod["spec"]["containers"] + pod["spec"].get("initContainers", [])
+        if "envFrom" in container
+    }
+    tracing = ["mqtt-gateway"] if values is DISPATCH else ["router", "broker", "mqtt-gateway"]
+    assert found == {each: [{"secretRef": {"name": "collector"}}] for each in tracing if traces}
 
 
 def test_redis_wants_a_password_that_its_clients_have(cluster: Cluster) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from proton import Delivery, Message, ProtonException
 from proton.utils import BlockingConnection
 
 from enmasse.testing import wait_for
+from tests.kit.collector import Collector
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.release import Release, installed
@@ -36,9 +39,31 @@ KINDS = [
 ]
 
 
+SPANS = (("router", "send"), ("broker", "store"), ("broker", "deliver"), ("router", "deliver"))
+"""Of a message to a queue and from it."""
+TOKEN = "Bearer of-the-collector"
+
+
 @pytest.fixture(scope="module")
-def release(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
-    with installed(cluster, tmp_path_factory.mktemp("release"), "--set=configuration.addresses={enmasse-team}") as made:
+def collector() -> Iterator[Collector]:
+    found = Collector()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def release(cluster: Cluster, collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """With traces, whose collector wants a token."""
+    traces = {
+        "enabled": True,
+        "environment": {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_HEADERS": "a=b"},
+        "existingSecret": "collector",
+    }
+    with installed(
+        cluster, tmp_path_factory.mktemp("release"),
+        "--set=configuration.addresses={enmasse-team}", f"--set-json=traces={json.dumps(traces)}",
+        secrets={"collector": {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization={quote(TOKEN)}"}},
+    ) as made:  # fmt: skip
         made.configure("flavors", FLAVORS)
         yield made
 
@@ -63,6 +88,26 @@ def test_a_thousand_addresses_from_two_configmaps(release: Release) -> None:
     release.wait_active(1000, *MAPS)
     for n in range(8):
         exchange(release, f"a{990 + n}")
+
+
+def test_a_trace_goes_to_a_collector_that_wants_a_token(release: Release, collector: Collector) -> None:
+    """With the addresses of the test before. The token is nowhere but in its Secret."""
+    trace = secrets.token_hex(16)
+    connection = BlockingConnection(release.router, timeout=60)
+    try:
+        receiver = connection.create_receiver("a0", credit=1)
+        properties = {"traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"}
+        connection.create_sender("a0").send(Message(body="x", durable=True, properties=properties))
+        assert receiver.receive().properties == properties
+        receiver.accept()
+        receiver.close()  # which sends the last disposition
+        spans = [f"{service}: {operation} a0" for service, operation in SPANS]
+        assert len(collector.wait(trace, *spans)) == len(spans)
+    finally:
+        connection.close()
+    assert collector.authorizations == {TOKEN}
+    for kind in ("configmaps", "statefulsets", "deployments", "pods"):
+        assert "of-the-collector" not in release.kubectl("get", kind, "--output=json")
 
 
 class Traffic(threading.Thread):

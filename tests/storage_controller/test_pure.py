@@ -379,6 +379,20 @@ def test_an_address_that_no_broker_can_have_is_failed_and_placed_nowhere() -> No
 
 
 @pytest.mark.parametrize("engine", ["embedded", "artemis"])
+def test_only_embedded_brokers_have_the_variables_of_traces(engine: str) -> None:
+    template = {"image": "i", "traces": {"OTEL_A": "b"}, "tracesSecret": "collector"}
+    settings = {"persisted": True, "global_max_size": 1, "capacity": 0, "settings": {}}
+    content = {"engine": engine, "settings": settings, "template": template}
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "o", "uid": "u"}}
+    made = objects(Place("enmasse", "messaging", owner), "b", Manifest("f", "data-b-0", content), None)
+    found = {kind.name: body for kind, body in made}
+    (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    embedded = engine == "embedded"
+    assert container.get("envFrom") == ([{"secretRef": {"name": "collector"}}] if embedded else None)
+    assert ("OTEL_A" in str(found["ConfigMap"]["data"])) is embedded
+
+
+@pytest.mark.parametrize("engine", ["embedded", "artemis"])
 def test_a_broker_in_a_pod_has_the_certificate_of_its_template(engine: str) -> None:
     settings = {"persisted": True, "global_max_size": 1, "capacity": 0, "settings": {}}
 

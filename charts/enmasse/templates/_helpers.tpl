@@ -96,7 +96,8 @@ readinessProbe:
 
 {{/* The pod of a service. Arguments: root, component (with hyphens), values, settings (JSON text); optional: image (default:
 component), token (it may use the API), tls (it has the certificate), ports (name → port), secret (its settings are in a
-Secret), users (it has users.json), redis (it has the password of Redis), drain (seconds between its removal from Services and its end), files (name → text, beside the settings),
+Secret), users (it has users.json), redis (it has the password of Redis), environmentSecret (Secret whose keys are
+variables of its environment), drain (seconds between its removal from Services and its end), files (name → text, beside the settings),
 initContainers, command, probes (default: those of a service). */}}
 {{- define "enmasse.pod" -}}
 {{- $name := include "enmasse.name" . -}}
@@ -133,6 +134,10 @@ spec:
       env:
         - name: ENMASSE_NAME
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
+      {{- with .environmentSecret }}
+      envFrom:
+        - secretRef: {name: {{ . }}}
+      {{- end }}
       ports:
         - {name: health, containerPort: 8080}
         {{- range $port, $number := .ports }}

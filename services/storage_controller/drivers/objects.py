@@ -62,6 +62,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Addresses with metrics of their own; absent: as many as without this setting. Not for Artemis."""
     traces: dict[str, str] | None = None
     """Variables of OpenTelemetry; absent: messages are not traced. Not for Artemis."""
+    traces_secret: str = ""
+    """Secret whose keys are further variables, which win; absent: none. Not for Artemis."""
     termination_grace_period_seconds: int = GRACE
 
 
@@ -228,6 +230,7 @@ def _stateful_set(
 ) -> Object:
     persisted = manifest.storage is not None
     certified = bool(template.identity_secret)
+    variables = template.traces_secret if manifest.content["engine"] == EMBEDDED else ""
     own = {**_labels(place), BROKER: name, FLAVOR: _flavor_label(manifest.flavor)}
     volumes: list[dict[str, Any]] = [
         {"name": "etc", "configMap": {"name": name}},
@@ -244,7 +247,7 @@ def _stateful_set(
             "seccompProfile": {"type": "RuntimeDefault"},
             **({} if template.fs_group is None else {"fsGroup": template.fs_group}),
         },
-        "containers": [_container(template, made, certified=certified)],
+        "containers": [_container(template, made, variables, certified=certified)],
         "volumes": volumes,
     }
     optional = {
@@ -278,7 +281,8 @@ def _stateful_set(
     return {"metadata": metadata, "spec": spec}
 
 
-def _container(template: Template, made: Pod, *, certified: bool) -> dict[str, Any]:
+def _container(template: Template, made: Pod, variables: str, *, certified: bool) -> dict[str, Any]:
+    """Build the container. `variables`: Secret whose keys are variables of its environment; empty: none."""
     identity = {"name": IDENTITY_VOLUME, "mountPath": IDENTITY, "readOnly": True}
     memory = f"{-(-made.memory // MIB)}Mi"
     found: dict[str, Any] = {
@@ -298,6 +302,8 @@ def _container(template: Template, made: Pod, *, certified: bool) -> dict[str, A
         ],
         **made.container,
     }
+    if variables:
+        found["envFrom"] = [{"secretRef": {"name": variables}}]
     if template.image_pull_policy:
         found["imagePullPolicy"] = template.image_pull_policy
     return found
