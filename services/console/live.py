@@ -4,113 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from enmasse import process
-from enmasse.api.types import Connection, Event
-from enmasse.control import Artemis, ControlConnection, ControlError, Dispatch, connect, keep_connected
+from enmasse.control import ControlConnection, ControlError, connect, keep_connected
 from enmasse.control.live import follow
 from enmasse.engines.artemis.live import poll_broker
-from enmasse.engines.messages.product import Product
 from enmasse.engines.messages.products import ARTEMIS, EMBEDDED, product_at
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.roles import Role
 from enmasse.live import NODE, Merged, Row
 from enmasse.model.feeds import BrokerEndpoint
-from enmasse.model.sessions import ByClient, Done
 from enmasse.settings import host_port
 from services.console.configuration import Configuration
-from services.console.errors import RequestError, unknown
+from services.console.errors import RequestError
+from services.console.events import Events
+from services.console.node import DIALLING, Node
 from services.console.polling import poll_router
-from services.console.rows import Rows
-from services.console.subscribers import Subscribers
-from services.console.traffic import Traffic, moment
+from services.console.traffic import Traffic
 
 LOOK, SAMPLE = 1.0, 5.0
 AGAIN = 5.0
 """Seconds until a node that was refused is asked again: an older process, or a gateway that has not started."""
-EVENTS = 5000
 MAX_MESSAGE = 16 << 20
-CLOSING = 10.0
-DIALLING = 5.0
-"""Seconds for a process that begins to be followed to be reached: the console dials with its first request."""
 FIRST = 3.0
 """Seconds from the beginning in which requests wait for the first state of every process."""
 LINGER = 30.0
 """Seconds that following continues after the last request, stream and job."""
 
 
-class _Latest(NamedTuple):
-    """The newest event of a process: its run, and the time; `events`: those of this time, as JSON."""
-
-    run: str
-    at: float
-    events: frozenset[bytes]
-
-
-class Node:
-    """A process that is followed. `connection` None: it is not reached. `title`: of it in texts."""
-
-    def __init__(self, name: str, title: str) -> None:
-        self.name = name
-        self.title = title
-        self.component = ""
-        self.merged = Merged()
-        self.task: asyncio.Task[Any] | None = None
-        self.product: Product | None = None
-        """The product of a broker; None: one that the console does not manage."""
-        self.complete = asyncio.Event()
-        """Set when its state is complete."""
-        self.told = asyncio.Event()
-        """Set with its first state, of a router when its gateways are known, too; or if it has none."""
-        self.known: _Latest | None = None
-        """The newest event before this state, which repeats that one and those before."""
-        self.ended = False
-        """Whether it is no longer followed."""
-        self._connection: ControlConnection | None = None
-        self._connected = asyncio.Event()
-
-    @property
-    def connection(self) -> ControlConnection | None:
-        """Return the connection; None: it is not reached."""
-        return self._connection
-
-    @connection.setter
-    def connection(self, connection: ControlConnection | None) -> None:
-        self._connection = connection
-        if connection is None:
-            self._connected.clear()
-        else:
-            self._connected.set()
-
-    async def managed(self) -> Product:
-        """Return the product of a broker. Raises RequestError."""
-        await self.reached()
-        if self.product is None:
-            text = f"{self.title} has no management by which messages can be looked at: it is another product"
-            raise RequestError("console.change.refused", text)
-        return self.product
-
-    async def reached(self) -> ControlConnection:
-        """Return the connection, waiting for it at most DIALLING seconds. Raises RequestError."""
-        if self.task is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DIALLING):
-                    await self._connected.wait()
-        if self._connection is None:
-            raise RequestError("console.service.unavailable", f"{self.title} is not reached; try again")
-        return self._connection
-
-
 class Live:
-    """Live state. `router`: host:port of a router's listener for operators; None: without. `subscribers` has MQTT
-    clients disconnected."""
+    """Live state. `router`: host:port of a router's listener for operators; None: without."""
 
     def __init__(
         self,
@@ -118,27 +44,22 @@ class Live:
         router: str | None,
         name: str,
         credential: AnyCredential | None,
-        subscribers: Subscribers,
     ) -> None:
         self.traffic = Traffic(configuration.owner_of, time.time)
         self.router = _router()
         self.brokers: dict[str, Node] = {}
-        self.events: Rows[Event] = Rows(lambda: self._events, self._event)
-        self._events: dict[str, Event] = {}
-        self._order: deque[str] = deque()
-        self._latest: dict[str, _Latest] = {}
+        self.gateways: dict[str, Node] = {}
+        self.events = Events()
         self._configuration = configuration
         self._router = router
         self._name = name
         self._credential = credential
-        self._subscribers = subscribers
-        self._behind: dict[str, Node] = {}
         self._endpoints: dict[str, BrokerEndpoint] = {}
         self._looking: asyncio.Task[None] | None = None
         self._began = 0.0
         self._users = 0
         self._ending: asyncio.TimerHandle | None = None
-        for rows in (self.traffic.connections, self.traffic.links, self.events, configuration.addresses):
+        for rows in (self.traffic.connections, self.traffic.links, self.events.rows, configuration.addresses):
             rows.first = self.first_state
         configuration.stats = self.traffic.stats
         configuration.on_brokers.append(self._follow_brokers)
@@ -168,7 +89,7 @@ class Live:
             async with asyncio.timeout(left):
                 if self._router is not None:
                     await self.router.told.wait()
-                for node in (*self.brokers.values(), *self._behind.values()):
+                for node in (*self.brokers.values(), *self.gateways.values()):
                     await node.told.wait()
 
     async def close(self) -> None:
@@ -187,7 +108,7 @@ class Live:
 
     def _stop(self) -> list[asyncio.Task[Any]]:
         """Stop following; return the tasks that end."""
-        nodes = [self.router, *self.brokers.values(), *self._behind.values()]
+        nodes = [self.router, *self.brokers.values(), *self.gateways.values()]
         tasks = [task for task in (self._looking, *(node.task for node in nodes)) if task is not None]
         for task in tasks:
             task.cancel()
@@ -195,7 +116,7 @@ class Live:
             node.ended = True
             self.traffic.gone(node.component)
         self._looking, self._ending, self.router = None, None, _router()
-        self.brokers, self._endpoints, self._behind = {}, {}, {}
+        self.brokers, self._endpoints, self.gateways = {}, {}, {}
         self.traffic.rest()
         self._configuration.addresses.changed(None, other_keys=False)
         return tasks
@@ -220,49 +141,6 @@ class Live:
         except ControlError:
             text = f"the broker {broker} is not reached; try again"
             raise RequestError("console.service.unavailable", text) from None
-
-    async def close_connection(self, row: Connection) -> None:
-        """Close a client's connection at the router, gateway or broker. Raises RequestError."""
-        id = row.id.removeprefix(f"{row.component}/")
-        connection = self.router.connection
-        if any(row.component == node.component for node in self._behind.values()):
-            await self._subscribers.ask("disconnect", ByClient(client=id), Done, f"connection {row.id[:200]!r}")
-            return
-        broker = next((each for each in self.brokers.values() if each.component == row.component), None)
-        if broker is not None:
-            await self._close_at(broker, id)
-            return
-        if connection is None or row.component != self.router.component:
-            raise RequestError("console.service.unavailable", f"{row.component} is not reached; try again")
-        try:
-            async with asyncio.timeout(CLOSING):
-                node = await Dispatch(connection).opened()
-                try:
-                    await node.operation(
-                        {"operation": "UPDATE", "type": "org.apache.qpid.dispatch.connection", "identity": id},
-                        {"adminStatus": "deleted"},
-                    )
-                finally:
-                    node.close()
-        except (ControlError, TimeoutError) as error:
-            raise RequestError("console.service.failed", f"the router has not closed it: {error}") from None
-
-    async def _close_at(self, broker: Node, id: str) -> None:
-        """Close a connection to a broker, by an operation that Artemis has too."""
-        await broker.managed()
-        connection = await broker.reached()
-        try:
-            management = await Artemis(connection, timeout=CLOSING).opened()
-            try:
-                found = await management.invoke("broker", "closeConnectionWithID", id)
-            finally:
-                management.close()
-        except ControlError as error:
-            raise RequestError("console.service.failed", f"{broker.title} has not closed it: {error}") from None
-        if not found:
-            raise unknown(f"connection {id[:200]!r}")
-
-    # -- following
 
     async def _keep(self, node: Node, host: str, port: int, credential: AnyCredential | None) -> None:
         async def session(connection: ControlConnection) -> None:
@@ -332,11 +210,11 @@ class Live:
             while True:
                 wanted = self._gateways()
                 for name in wanted - tasks.keys():
-                    gateway = self._behind[name] = Node(name, name)
+                    gateway = self.gateways[name] = Node(name, name)
                     tasks[name] = asyncio.create_task(self._follow(gateway, connection, f"{NODE}/{name}"))
                 for name in tasks.keys() - wanted:
                     tasks.pop(name).cancel()
-                    self.traffic.gone(self._behind.pop(name).component)
+                    self.traffic.gone(self.gateways.pop(name).component)
                 node.told.set()
                 await asyncio.sleep(AGAIN)
         finally:
@@ -370,59 +248,13 @@ class Live:
         return self._credential if endpoint.scram or not endpoint.by_hand else None
 
     def _take(self, node: Node, body: Row) -> None:
-        component, run = body["component"], body["run"]
-        node.component = component
-        self.traffic.take(component, body["kind"], body, full=body["full"])
-        if body["full"]:
-            node.known = self._latest.get(component)
-        for event in body.get("events", ()):
-            if node.complete.is_set() or not _is_known(node.known, run, event):
-                self._latest[component] = _newer(self._latest.get(component), run, event)
-                self._add_event(component, event)
+        node.component = body["component"]
+        self.traffic.take(node.component, body["kind"], body, full=body["full"])
+        self.events.take(body, first=not node.complete.is_set())
         if node.merged.complete:
             node.complete.set()
             if node is not self.router:
                 node.told.set()
-
-    def _add_event(self, component: str, row: Row) -> None:
-        # Not counted: ids of the events that a caller may view must not reveal how many others there are.
-        id = f"{int(1000 * float(row.get('at') or time.time())):013d}-{secrets.token_hex(4)}"
-        known = (
-            "at",
-            "id",
-            "condition",
-            "description",
-            "reason",
-            "address",
-            "user",
-            "client",
-            "container",
-            "peer",
-            "count",
-        )
-        self._events[id] = Event(
-            id=id,
-            time=moment(row.get("at")) or "",
-            component=component,
-            kind=str(row.get("id", "")),
-            condition=str(row.get("condition") or ""),
-            description=str(row.get("description") or row.get("reason") or ""),
-            address=None if row.get("address") is None else str(row["address"]),
-            user=None if row.get("user") is None else str(row["user"]),
-            client=str(row.get("client") or row.get("container") or ""),
-            peer=str(row.get("peer") or ""),
-            count=int(row.get("count") or 1),
-            more={key: value for key, value in row.items() if key not in known},
-        )
-        self._order.append(id)
-        if len(self._order) > EVENTS:
-            oldest = self._order.popleft()
-            del self._events[oldest]
-            self.events.changed({oldest})
-        self.events.changed({id})
-
-    def _event(self, id: str) -> Event | None:
-        return self._events.get(id)
 
     async def _look(self) -> None:
         sampled = 0.0
@@ -439,17 +271,3 @@ class Live:
 
 def _router() -> Node:
     return Node("router", "the router")
-
-
-def _is_known(known: _Latest | None, run: str, event: Row) -> bool:
-    """Return whether an event came before, or is the newest one: a new follower gets those that the process keeps."""
-    if known is None or known.run != run:
-        return False
-    return event["at"] < known.at or (event["at"] == known.at and msgspec.json.encode(event) in known.events)
-
-
-def _newer(known: _Latest | None, run: str, event: Row) -> _Latest:
-    encoded = frozenset([msgspec.json.encode(event)])
-    if known is None or known.run != run or event["at"] > known.at:
-        return _Latest(run, event["at"], encoded)
-    return known._replace(events=known.events | encoded) if event["at"] == known.at else known

@@ -48,8 +48,8 @@ class Web:
             is_tls=is_tls,
         )  # fmt: skip
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
+        live = Live(configuration, config.router, config.name, credential)
         subscribers = Subscribers(lambda: live.router.reached())
-        live = Live(configuration, config.router, config.name, credential, subscribers)
         self._parts = Parts(configuration, gate, authserv, Lists(gate.holds), live, subscribers, supervisor, Jobs())
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()

@@ -9,6 +9,7 @@ import msgspec
 from enmasse import log
 from enmasse.api.types import Connection, Event, History, Link, Page, Sample
 from services.console.access import Caller
+from services.console.closing import close_connection
 from services.console.errors import unknown
 from services.console.listing import Listing
 from services.console.live import SAMPLE
@@ -70,7 +71,7 @@ def operations(parts: Parts) -> list[Operation]:
         kinds={},
     )
     events: Listing[Event] = Listing(
-        rows=live.events,
+        rows=live.events.rows,
         shown=shown_event,
         filters={
             "kind": lambda row: row.kind,
@@ -111,7 +112,7 @@ def operations(parts: Parts) -> list[Operation]:
         row = await seen(call)
         if not call.caller.owns(row.user):
             writing.administers(call.caller)
-        await live.close_connection(row)
+        await close_connection(live, parts.subscribers, row)
         log.audit(
             "audit.connection.closed",
             who=call.caller.title, from_=call.host, what=f"connection {row.id} of {row.user} at {row.peer}",

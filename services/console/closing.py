@@ -1,0 +1,63 @@
+"""Closing a client's connection, at the router, gateway or broker that has it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from enmasse.api.types import Connection
+from enmasse.control import Artemis, ControlError, Dispatch
+from enmasse.model.sessions import ByClient, Done
+from services.console.errors import RequestError, unknown
+from services.console.live import Live
+from services.console.node import Node
+from services.console.subscribers import Subscribers
+
+CLOSING = 10.0
+
+
+async def close_connection(live: Live, subscribers: Subscribers, row: Connection) -> None:
+    """Close a client's connection. Raises RequestError."""
+    id = row.id.removeprefix(f"{row.component}/")
+    if any(row.component == gateway.component for gateway in live.gateways.values()):
+        await subscribers.ask("disconnect", ByClient(client=id), Done, f"connection {row.id[:200]!r}")
+        return
+    broker = next((each for each in live.brokers.values() if each.component == row.component), None)
+    if broker is not None:
+        await _close_at_broker(broker, id)
+    elif row.component == live.router.component:
+        await _close_at_router(live.router, id)
+    else:
+        raise RequestError("console.service.unavailable", f"{row.component} is not reached; try again")
+
+
+async def _close_at_router(router: Node, id: str) -> None:
+    if router.connection is None:
+        raise RequestError("console.service.unavailable", f"{router.component} is not reached; try again")
+    try:
+        async with asyncio.timeout(CLOSING):
+            node = await Dispatch(router.connection).opened()
+            try:
+                await node.operation(
+                    {"operation": "UPDATE", "type": "org.apache.qpid.dispatch.connection", "identity": id},
+                    {"adminStatus": "deleted"},
+                )
+            finally:
+                node.close()
+    except (ControlError, TimeoutError) as error:
+        raise RequestError("console.service.failed", f"the router has not closed it: {error}") from None
+
+
+async def _close_at_broker(broker: Node, id: str) -> None:
+    """Close a connection to a broker, by an operation that Artemis has too."""
+    await broker.managed()
+    connection = await broker.reached()
+    try:
+        management = await Artemis(connection, timeout=CLOSING).opened()
+        try:
+            found = await management.invoke("broker", "closeConnectionWithID", id)
+        finally:
+            management.close()
+    except ControlError as error:
+        raise RequestError("console.service.failed", f"{broker.title} has not closed it: {error}") from None
+    if not found:
+        raise unknown(f"connection {id[:200]!r}")

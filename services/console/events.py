@@ -1,0 +1,84 @@
+"""Events of the processes that are followed: refusals and closed connections."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import NamedTuple
+
+import msgspec
+
+from enmasse.api.types import Event
+from enmasse.live import Row
+from services.console.rows import Rows
+from services.console.traffic import moment
+
+EVENTS = 5000
+"""Newest events that are kept."""
+_KNOWN = ("at", "id", "condition", "description", "reason", "address", "user", "client", "container", "peer", "count")
+
+
+class _Latest(NamedTuple):
+    """The newest event of a process: its run, and the time; `events`: those of this time, as JSON."""
+
+    run: str
+    at: float
+    events: frozenset[bytes]
+
+
+class Events:
+    """The newest events of all processes."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, Event] = {}
+        self.rows: Rows[Event] = Rows(lambda: self._events, self._events.get)
+        self._latest: dict[str, _Latest] = {}
+        self._before: dict[str, _Latest | None] = {}
+        """The newest event before the present state of a process, which repeats that one and those before."""
+
+    def take(self, body: Row, *, first: bool) -> None:
+        """Add events of a message of live state. `first`: it belongs to a first state, which may repeat some."""
+        component, run = body["component"], body["run"]
+        if body["full"]:
+            self._before[component] = self._latest.get(component)
+        for event in body.get("events", ()):
+            if not first or not _is_known(self._before.get(component), run, event):
+                self._latest[component] = _newer(self._latest.get(component), run, event)
+                self._add(component, event)
+
+    def _add(self, component: str, row: Row) -> None:
+        # Not counted: ids of the events that a caller may view must not reveal how many others there are.
+        id = f"{int(1000 * float(row.get('at') or time.time())):013d}-{secrets.token_hex(4)}"
+        self._events[id] = Event(
+            id=id,
+            time=moment(row.get("at")) or "",
+            component=component,
+            kind=str(row.get("id", "")),
+            condition=str(row.get("condition") or ""),
+            description=str(row.get("description") or row.get("reason") or ""),
+            address=None if row.get("address") is None else str(row["address"]),
+            user=None if row.get("user") is None else str(row["user"]),
+            client=str(row.get("client") or row.get("container") or ""),
+            peer=str(row.get("peer") or ""),
+            count=int(row.get("count") or 1),
+            more={key: value for key, value in row.items() if key not in _KNOWN},
+        )
+        if len(self._events) > EVENTS:
+            oldest = next(iter(self._events))
+            del self._events[oldest]
+            self.rows.changed({oldest})
+        self.rows.changed({id})
+
+
+def _is_known(known: _Latest | None, run: str, event: Row) -> bool:
+    """Return whether an event came before, or is the newest one: a new follower gets those that the process keeps."""
+    if known is None or known.run != run:
+        return False
+    return event["at"] < known.at or (event["at"] == known.at and msgspec.json.encode(event) in known.events)
+
+
+def _newer(known: _Latest | None, run: str, event: Row) -> _Latest:
+    encoded = frozenset([msgspec.json.encode(event)])
+    if known is None or known.run != run or event["at"] > known.at:
+        return _Latest(run, event["at"], encoded)
+    return known._replace(events=known.events | encoded) if event["at"] == known.at else known

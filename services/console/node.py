@@ -1,0 +1,67 @@
+"""A router, broker or gateway whose live state the console follows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from enmasse.control import ControlConnection
+from enmasse.engines.messages.product import Product
+from enmasse.live import Merged
+from services.console.errors import RequestError
+
+DIALLING = 5.0
+"""Seconds for a process that begins to be followed to be reached: the console dials with its first request."""
+
+
+class Node:
+    """A process that is followed. `connection` None: it is not reached. `title`: of it in texts."""
+
+    def __init__(self, name: str, title: str) -> None:
+        self.name = name
+        self.title = title
+        self.component = ""
+        self.merged = Merged()
+        self.task: asyncio.Task[Any] | None = None
+        self.product: Product | None = None
+        """The product of a broker; None: one that the console does not manage."""
+        self.complete = asyncio.Event()
+        """Set when its state is complete."""
+        self.told = asyncio.Event()
+        """Set with its first state, of a router when its gateways are known, too; or if it has none."""
+        self.ended = False
+        """Whether it is no longer followed."""
+        self._connection: ControlConnection | None = None
+        self._connected = asyncio.Event()
+
+    @property
+    def connection(self) -> ControlConnection | None:
+        """Return the connection; None: it is not reached."""
+        return self._connection
+
+    @connection.setter
+    def connection(self, connection: ControlConnection | None) -> None:
+        self._connection = connection
+        if connection is None:
+            self._connected.clear()
+        else:
+            self._connected.set()
+
+    async def managed(self) -> Product:
+        """Return the product of a broker. Raises RequestError."""
+        await self.reached()
+        if self.product is None:
+            text = f"{self.title} has no management by which messages can be looked at: it is another product"
+            raise RequestError("console.change.refused", text)
+        return self.product
+
+    async def reached(self) -> ControlConnection:
+        """Return the connection, waiting for it at most DIALLING seconds. Raises RequestError."""
+        if self.task is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DIALLING):
+                    await self._connected.wait()
+        if self._connection is None:
+            raise RequestError("console.service.unavailable", f"{self.title} is not reached; try again")
+        return self._connection
