@@ -42,4 +42,7 @@ def owner(name: str) -> Owner:
     user, slash, client = name[1:].partition("/")
     if not name.startswith(MARK) or not slash:
         return Owner(ANONYMOUS, name)
-    return Owner(unquote(user, errors="surrogatepass") if user else ANONYMOUS, client)
+    try:
+        return Owner(unquote(user, errors="surrogatepass") if user else ANONYMOUS, client)
+    except UnicodeDecodeError:  # escapes of a part of a character
+        return Owner(ANONYMOUS, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from enmasse.amqp.termini import passed_on_name, passed_on_parts
@@ -70,6 +70,7 @@ def test_names_of_passed_on_links_keep_link_and_container_apart(a: str, b: str, 
 
 @settings(max_examples=500)
 @given(IDENTITIES, IDENTITIES, st.booleans(), st.booleans())
+@example(Identity("~a/", "0"), Identity("~%E0/", "0"), False, False)
 def test_subscriptions_of_two_identities_have_two_queues(
     one: Identity, other: Identity, shared: bool, durable: bool
 ) -> None:

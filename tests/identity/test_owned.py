@@ -29,7 +29,8 @@ def test_the_owner_can_be_read_from_the_name(pair: tuple[str, str]) -> None:
     assert owner(owned(Principal(user), client)) == Owner(user, client)
 
 
-@given(_TEXTS)
+@given(st.one_of(_TEXTS, st.builds("~{}/{}".format, _TEXTS, _TEXTS)))
+@example("~%E0/a")
 def test_any_text_has_an_owner(text: str) -> None:
     found = owner(text)
     assert found.user
