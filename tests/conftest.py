@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.kit.containers import share_tls
@@ -28,12 +30,18 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # No test asserts a duration: an example that takes long was one on a loaded machine. Without `explain`: what that does
 # to an example that fails took minutes there, and the limit of the test ended the whole run before it was shown.
 settings.register_profile(
-    "untimed",
+    "exploring",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[phase for phase in Phase if phase is not Phase.explain],
 )
-settings.load_profile("untimed")
+# The same examples in every run: they follow from the test's source alone.
+settings.register_profile("repeating", settings.get_profile("exploring"), derandomize=True, database=None)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "exploring")
+settings.load_profile(PROFILE)
+if settings.get_profile(PROFILE).derandomize:
+    # Examples contain constants of our modules that are imported: with `-n`, those of the tests that ran before.
+    providers._get_local_constants = Constants
 
 FIRST = (
     "tests/spark/", "tests/system/", "tests/console/", "tests/conformance/", "tests/contract/", "tests/router/test_st",
