@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,6 +87,14 @@ def answers(port: int, path: str) -> bool:
         return False
 
 
+def compiled(container: Container, *modules: str) -> set[str]:
+    """Which files Python compiles, because the image lacks their bytecode, to import these modules."""
+    said = container.execute("python3", "-v", "-c", f"import {', '.join(modules)}")
+    sources = set(re.findall(r"^# code object from '?(/[^'\n]+)", said, re.MULTILINE))
+    assert any(source.endswith(".pyc") for source in sources) and "Traceback" not in said, said[-1000:]
+    return {source for source in sources if not source.endswith(".pyc")}
+
+
 @pytest.mark.parametrize("image", IMAGES)
 def test_a_service(image: str, tmp_path: Path) -> None:
     with service(image, tmp_path) as (container, health):
@@ -99,6 +108,7 @@ def test_a_service(image: str, tmp_path: Path) -> None:
         assert "Read-only file system" in written
         who = container.execute("python3", "-c", "import os; print(os.getuid(), os.getgid())")
         assert who.split() == [str(UID), "0"]
+        assert compiled(container, f"services.{image.replace('-', '_')}.__main__", "enmasse.tracing.spans") == set()
         if image == "authserv":
             assert container.execute("python3", "-c", "import argon2, cryptography, joserfc, scramp") == ""
         if image == "console":  # its web server is imported with the first connection only
