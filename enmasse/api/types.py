@@ -187,13 +187,15 @@ class Decision(Resource, frozen=True, kw_only=True):
 
 class Change(Resource, frozen=True, kw_only=True):
     """Body of `POST config`, and of the request to configserv's target `configure`. `set`: name → entry; `remove`:
-    names; `if`: name → etag that the entry must have, or null if it must not exist; `check`: nothing is written."""
+    names; `if`: name → etag that the entry must have, or null if it must not exist; `check`: nothing is written;
+    `with`: entries of other kinds that count as set, for a check."""
 
     kind: Kind
     set: dict[str, Entry] = {}
     remove: list[str] = []
     if_: dict[str, str | None] = msgspec.field(default={}, name="if")
     check: bool = False
+    with_: dict[Kind, dict[str, Entry]] = msgspec.field(default={}, name="with")
 
 
 class ChangeResult(Resource, frozen=True, kw_only=True):

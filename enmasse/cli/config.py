@@ -29,11 +29,15 @@ def command() -> None:
 @port_offset
 def check(folder: Path | None, as_json: bool, offset: int) -> None:
     """Check all files in DIR as the suite reads them, without applying them. Without DIR: those that `enmasse address`
-    works on; in a context those of its suite, by its console, which needs `view` on everything.
+    works on.
+
+    In a context: whether each entry in DIR could be set in its suite, which then has the others, too. Without DIR: what
+    that suite has found wrong in its own files, which needs `view` on everything.
 
     Exit status 0: all entries would apply. 1: errors, each on a line of stderr with file, line, entry and field.
     """
-    if folder is None and (context := in_force()) is not None:
+    context = in_force()
+    if folder is None and context is not None:
         _check_there(str(context), offset, as_json=as_json)
     import msgspec
 
@@ -46,6 +50,10 @@ def check(folder: Path | None, as_json: bool, offset: int) -> None:
             "configuration.folder.missing",
             f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.",
         )
+    if context is not None:
+        from enmasse.cli.checking import check_there
+
+        check_there(str(folder), _contents(folder), context, offset, json_=as_json)
     applied = apply(_contents(folder), Applied())
     problems = sorted(set(applied.problems))
     state = applied.state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from json.decoder import JSONDecodeError, JSONDecoder, scanstring  # type: ignore[attr-defined]  # typeshed leaves scanstring out
 from typing import Any
@@ -61,19 +62,39 @@ def _parse(text: str) -> list[Entry]:
 
 def add(text: str, key: str, value: Any) -> str:
     """`text` with one more entry at the end of the outermost object, indented as its neighbours."""
-    entries = parse(text)
-    if not entries:
-        return "{\n" + _render(key, value, "  ") + "\n}\n"
-    last = entries[-1]
-    indent = _indent(text, last.start)
-    between = "\n" if indent is not None else " "
-    return text[: last.end] + "," + between + _render(key, value, indent) + text[last.end :]
+    return _added(text, parse(text), {key: value})
 
 
 def replace(text: str, key: str, value: Any) -> str:
     """Return `text` with another value of the entry `key`, which it has once."""
-    entry = next(entry for entry in parse(text) if entry.key == key)
-    return text[: entry.start] + _render(key, value, _indent(text, entry.start)).lstrip() + text[entry.end :]
+    return put(text, {key: value})
+
+
+def put(text: str, values: Mapping[str, Any]) -> str:
+    """Return `text` with these entries: each in the place of the one of its key, of which there is one at most, or at
+    the end. The text is read twice, however many entries there are."""
+    pieces: list[str] = []
+    position = 0
+    missing = dict(values)
+    for entry in parse(text):
+        if entry.key in values:
+            missing.pop(entry.key, None)
+            shown = _render(entry.key, values[entry.key], _indent(text, entry.start)).lstrip()
+            pieces += (text[position : entry.start], shown)
+            position = entry.end
+    replaced = "".join((*pieces, text[position:]))
+    return _added(replaced, parse(replaced), missing) if missing else replaced
+
+
+def _added(text: str, entries: list[Entry], values: Mapping[str, Any]) -> str:
+    """`text`, which has these entries, with further ones at the end."""
+    if not entries:
+        return "{\n" + ",\n".join(_render(key, value, "  ") for key, value in values.items()) + "\n}\n"
+    last = entries[-1]
+    indent = _indent(text, last.start)
+    between = ",\n" if indent is not None else ", "
+    further = "".join(between + _render(key, value, indent) for key, value in values.items())
+    return text[: last.end] + further + text[last.end :]
 
 
 def remove(text: str, key: str) -> str:
@@ -99,8 +120,9 @@ def _skip(text: str, position: int) -> int:
 
 def _indent(text: str, start: int) -> str | None:
     """The white space before an entry that begins a line; None if it shares the line with others."""
-    line = text[text.rfind("\n", 0, start) + 1 : start]
-    return line if "\n" in text[:start] and not line.strip() else None
+    begin = text.rfind("\n", 0, start) + 1
+    line = text[begin:start]
+    return line if begin and not line.strip() else None
 
 
 def _render(key: str, value: Any, indent: str | None) -> str:

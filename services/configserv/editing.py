@@ -10,7 +10,7 @@ import msgspec
 from enmasse.api.types import Change, Fault
 from enmasse.model import edits
 from enmasse.model.addresses import Address, parse_address
-from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, Content, apply
+from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, Content, Unreadable, apply
 from enmasse.model.etags import etag
 from enmasse.model.feeds import GrantedUser, granted
 from enmasse.model.flavors import Flavor, parse_flavors
@@ -60,14 +60,14 @@ def edited(sources: Sequence[Source], home: str, change: Change, flavors: Mappin
         if name in found:
             place = found[name][0]
             texts[place] = edits.remove(texts[place], name)
+    places: dict[str, dict[str, Any]] = {}
     for name, entry in change.set.items():
-        if name not in found:
-            texts[home] = edits.add(texts[home], name, entry)
-            continue
-        place, value = found[name]
+        place, value = found.get(name, (home, None))
         whole = _with_secrets(entry, value) if file == USERS else entry
-        if whole != value:
-            texts[place] = edits.replace(texts[place], name, whole)
+        if name not in found or whole != value:
+            places.setdefault(place, {})[name] = whole
+    for place, entries in places.items():
+        texts[place] = edits.put(texts[place], entries)
     before = {source.name: source.data for source in sources}
     return {name: data for name, text in texts.items() if (data := text.encode()) != before[name]}
 
@@ -78,6 +78,8 @@ def checked(
     """Return the new contents of the sources that a change alters, and name → etag of the entries that it sets.
     `contents`: of the other files; `applied`: what is in force. Raises Refused if an entry would be invalid."""
     file = FILE[change.kind]
+    if change.with_:
+        contents = {**contents, **_with_others(change, contents, applied)}
     texts = edited(sources, home, change, applied.state.flavors)
     changed = [Source(each.name, texts.get(each.name, each.data), each.refused) for each in sources]
     before, after = ({**contents, file: _content(file, found)} for found in (sources, changed))
@@ -85,6 +87,25 @@ def checked(
     if errors:
         raise Refused(errors)
     return texts, etags(change, after, applied)
+
+
+def _with_others(change: Change, contents: Mapping[str, Content], applied: Applied) -> dict[str, Content]:
+    """Return the contents of the files of other kinds, with the entries of `with`. Raises Refused."""
+    if not change.check:
+        raise Refused([Fault(file=FILE[change.kind], reason="`with` is for a check: change one kind after the other")])
+    found: dict[str, Content] = {}
+    for kind, entries in change.with_.items():
+        file = FILE[kind]
+        if kind == change.kind:
+            raise Refused([Fault(file=file, reason=f"`with` has entries of other kinds: {kind} belong into `set`")])
+        content = contents.get(file)
+        if isinstance(content, Unreadable):
+            raise Refused([Fault(file=file, reason=f"cannot be read: {content.reason}; correct that first")])
+        sources = content if isinstance(content, tuple) else (Source(file, b"{}\n" if content is None else content),)
+        sources = sources or (Source(file, b"{}\n"),)
+        texts = edited(sources, sources[-1].name, Change(kind=kind, set=entries), applied.state.flavors)
+        found[file] = _content(file, [Source(each.name, texts.get(each.name, each.data)) for each in sources])
+    return found
 
 
 def _content(file: str, sources: Sequence[Source]) -> Content:

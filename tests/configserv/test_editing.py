@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from enmasse.api.types import Change
 from enmasse.files import edit_file, locked
 from enmasse.model import edits
-from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, Content, apply
+from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, Content, Unreadable, apply
 from enmasse.model.merged import Source
 from services.configserv.drivers import FilesDriver, NotWritable
 from services.configserv.editing import Refused, checked
@@ -116,6 +116,51 @@ def test_other_entries_may_be_invalid_already() -> None:
     assert json.loads(after) == {"bad": {"type": "nonsense"}, "a": {"type": "multicast"}}
 
 
+def test_a_change_of_thousands_of_entries_reads_the_file_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would stop every other change meanwhile."""
+    texts: list[str] = []
+
+    def parse(text: str, parse: Any = edits.parse) -> Any:
+        texts.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(edits, "parse", parse)
+    entries = {"a": {"type": "multicast"}, **{f"n{number}": {"type": "anycast"} for number in range(2000)}}
+    after, etags = changed(Change(kind="addresses", set=entries))
+    assert len(json.loads(after)) == 2003 and etags.keys() == entries.keys() and len(texts) == 2
+
+
+FLAVORS_TOO: dict[Any, Any] = {"flavors": {"g": FLAVOR}}
+
+
+def test_a_check_may_count_entries_of_other_kinds_as_set() -> None:
+    queue = {"type": "queue", "flavor": "g"}
+    with pytest.raises(Refused, match="unknown flavor"):
+        changed(Change(kind="addresses", set={"n": queue}, check=True))
+    _, etags = changed(Change(kind="addresses", set={"n": queue}, with_=FLAVORS_TOO, check=True))
+    assert etags.keys() == {"n"}
+    topic = {"type": "topic", "templateName": "topic-persisted"}
+    change = Change(kind="flavors", set={"f": topic}, with_={"addresses": {"b": {"type": "anycast"}}}, check=True)
+    assert changed(change)[1].keys() == {"f"}  # no address uses it any more
+    with pytest.raises(Refused, match="while addresses use it"):
+        changed(Change(kind="flavors", set={"f": topic}, check=True))
+
+
+def test_entries_of_other_kinds_are_for_a_check_of_files_that_can_be_read() -> None:
+    entry = {"n": {"type": "anycast"}}
+    with pytest.raises(Refused, match="is for a check"):
+        changed(Change(kind="addresses", set=entry, with_=FLAVORS_TOO))
+    with pytest.raises(Refused, match="belong into `set`"):
+        changed(Change(kind="addresses", set=entry, with_={"addresses": entry}, check=True))
+    contents, state = world()
+    change = Change(kind="addresses", set=entry, with_=FLAVORS_TOO, check=True)
+    for content, reason in ((b"{", "correct it first"), (Unreadable("it is locked"), "it is locked")):
+        with pytest.raises(Refused, match=reason):
+            checked(change, {**contents, FLAVORS: content}, [Source(ADDRESSES, TEXT.encode())], ADDRESSES, state)
+    for empty in (None, ()):  # no flavors.json, no ConfigMap of flavors
+        checked(change, {**contents, FLAVORS: empty}, [Source(ADDRESSES, TEXT.encode())], ADDRESSES, state)
+
+
 def test_a_file_that_does_not_parse_is_left_as_it_is() -> None:
     contents, state = world()
     with pytest.raises(Refused, match="correct it first"):
@@ -151,14 +196,19 @@ def files(draw: st.DrawFn) -> str:
     return "{" + ",".join(parts) + (draw(space) if not parts else "") + "}" + draw(space)
 
 
-@given(files(), names, st.booleans())
-def test_any_change_of_any_file_leaves_every_other_entry_byte_for_byte(text: str, name: str, removes: bool) -> None:
+@given(files(), st.lists(names, min_size=1, max_size=3, unique=True), st.booleans())
+def test_any_change_of_any_file_leaves_every_other_entry_byte_for_byte(
+    text: str, names: list[str], removes: bool
+) -> None:
     before = {each.key: text[each.start : each.end] for each in edits.parse(text)}
-    change = Change(kind="addresses", **({"remove": [name]} if removes else {"set": {name: {"type": "multicast"}}}))
+    entries = {name: {"type": "multicast"} for name in names}
+    change = Change(kind="addresses", remove=names) if removes else Change(kind="addresses", set=entries)
     after, _ = changed(change, text)
     found = {each.key: after[each.start : each.end] for each in edits.parse(after)}
-    assert (name in found) != removes
-    assert {k: v for k, v in found.items() if k != name} == {k: v for k, v in before.items() if k != name}
+    added = [] if removes else [name for name in names if name not in before]
+    assert list(found) == [name for name in before if not (removes and name in names)] + added
+    assert removes or {name: json.loads(after)[name] for name in names} == entries
+    assert {k: v for k, v in found.items() if k not in names} == {k: v for k, v in before.items() if k not in names}
 
 
 def add(file: Path, name: str) -> None:

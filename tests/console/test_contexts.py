@@ -49,8 +49,8 @@ class Elsewhere:
         assert done.returncode == status, (words, done.returncode, done.stdout, done.stderr)
         return done
 
-    def json(self, *words: str | Path | int) -> Any:
-        return json.loads(self(*words, "--json").stdout)
+    def json(self, *words: str | Path | int, status: int = 0) -> Any:
+        return json.loads(self(*words, "--json", status=status).stdout)
 
     @property
     def file(self) -> Path:
@@ -205,6 +205,72 @@ def test_the_configuration_of_a_context_is_checked(elsewhere: Elsewhere) -> None
     finally:
         file.write_text(before)
     wait_for(lambda: enmasse("config", "check", env=elsewhere.environment).returncode == 0, "it is corrected")
+
+
+def test_files_here_are_checked_against_the_suite_of_the_context(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    """Entries may name what is in the suite, or in the other files; nothing is changed there."""
+
+    def write(name: str, entries: dict[str, Any]) -> None:
+        (tmp_path / name).write_text(json.dumps(entries, indent=1))
+
+    before = {file.name: file.read_text() for file in elsewhere.suite.config.iterdir() if file.is_file()}
+    there = json.loads(before["flavors.json"])
+    small = "small-persisted-queue"
+    more = {"type": "queue", "flavor": small, "deadletter": "orders"}
+    write("addresses.json", {"fresh": {"type": "queue", "flavor": "fresh"}, "more": more})
+    write("flavors.json", {small: there[small], "fresh": {"type": "queue", "templateName": "queue-inmemory"}})
+    write("users.json", {"carl": {"groups": [], "permissions": [{"allow": ["recv"], "addresses": ["fresh"]}]}})
+    write("brokers.json", {})
+    done = elsewhere("config", "check", tmp_path)
+    assert done.stdout == (
+        f"{tmp_path}: 2 addresses, 2 flavors, 1 user valid, 0 errors, checked against the suite of context there; "
+        "brokers.json without that suite\n"
+    )
+    assert "orders" in elsewhere("config", "check", tmp_path, "--context", "local", status=1).stderr  # DIR by itself
+
+    queue = {"type": "queue", "flavor": small}
+    write("addresses.json", {"q": queue, "ne.ws": 1, "n": {**queue, "flavour": small}, "a": {"type": "anycast"}})
+    write("flavors.json", {small: {**there[small], "type": "topic", "templateName": "topic-persisted"}})
+    done = elsewhere("config", "check", tmp_path, status=1)
+    assert "addresses.json:10: n.flavour: unknown key" in done.stderr and "[configuration.file.invalid]" in done.stderr
+    assert "addresses.json:6: ne.ws: must be an object" in done.stderr
+    assert f"flavors.json:2: {small}: its type cannot change while addresses use it" in done.stderr
+    found = elsewhere.json("config", "check", tmp_path, status=1)
+    assert found["context"] == "there" and found["valid"]["addresses"] == 1 and found["valid"]["flavors"] == 0
+    assert {(each["file"], each["entry"], each["line"]) for each in found["errors"]} == {
+        ("addresses.json", "q", 4), ("addresses.json", "ne.ws", 6), ("addresses.json", "n", 10),
+        ("flavors.json", small, 2),
+    }  # fmt: skip
+
+    (tmp_path / "flavors.json").write_text('{"a": {}, "a": {}}')
+    (tmp_path / "addresses.json").write_text("{")
+    done = elsewhere("config", "check", tmp_path, status=1)
+    assert "flavors.json:1: a: occurs twice" in done.stderr and "addresses.json:1: is not JSON" in done.stderr
+    after = {file.name: file.read_text() for file in elsewhere.suite.config.iterdir() if file.is_file()}
+    assert after == before
+
+
+def test_files_are_checked_with_the_permissions_of_the_user(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    """Who manages some addresses checks these, with flavors that are there; others are refused with the file's name."""
+    elsewhere("user", "add", "dev", "--password-file", elsewhere.password)
+    elsewhere("user", "allow", "dev", "view,manage", "team/#")
+    elsewhere("context", "add", "as-dev", *elsewhere.urls, "--user", "dev", "--password-file", elsewhere.password)
+    here = ("config", "check", tmp_path, "--context", "as-dev")
+    flavors = json.loads((elsewhere.suite.config / "flavors.json").read_text())
+    try:
+        (tmp_path / "flavors.json").write_text(json.dumps(flavors))
+        (tmp_path / "addresses.json").write_text('{"team/a": {"type": "queue", "flavor": "small-persisted-queue"}}')
+        assert "1 address, 6 flavors valid, 0 errors" in elsewhere(*here).stdout
+        (tmp_path / "addresses.json").write_text('{"orders": {"type": "anycast"}}')
+        refused = elsewhere(*here, status=1).stderr
+        assert "context as-dev: addresses.json: there is no address 'orders', or you may not view it" in refused
+        (tmp_path / "addresses.json").write_text("{}")
+        (tmp_path / "flavors.json").write_text('{"mine": {"type": "queue", "templateName": "queue-inmemory"}}')
+        refused = elsewhere(*here, status=1).stderr
+        assert "flavors.json: this needs the permission `manage` on `#`" in refused
+    finally:
+        elsewhere("context", "remove", "as-dev")
+        elsewhere("user", "remove", "dev")
 
 
 def test_messages_go_through_the_listeners_of_the_context(elsewhere: Elsewhere) -> None:
