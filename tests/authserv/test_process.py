@@ -85,5 +85,5 @@ def test_tls(config: Path, configserv: int, suite: Suite, tmp_path: Path) -> Non
         key=str(key),
     ):
         user(config, "add", "bob", "--password-file", "-")
-        wait_for(lambda: ask(port, "bob", PASSWORD, scheme="amqps").opened, "a login over TLS", 20)
+        wait_for(lambda: ask(port, "bob", PASSWORD, scheme="amqps").opened, "a login over TLS")
         assert not ask(port, "bob", PASSWORD).opened

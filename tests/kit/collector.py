@@ -73,7 +73,7 @@ class Collector:
             found = [f"{span.service}: {span.name}" for span in self.of(trace)]
             return all(found.count(name) >= wanted.count(name) for name in wanted)
 
-        wait_for(there, f"spans {wanted} of {trace}", 30)
+        wait_for(there, f"spans {wanted} of {trace}")
         return self.of(trace)
 
     def release(self) -> None:

@@ -384,7 +384,7 @@ def test_the_dead_letter_queue_of_a_topic_is_on_its_broker_as_well(play: Play) -
             subscription = connection.receiver("t")
             await subscription.opened()
             await world.send("topics-0", "t", 1)
-            delivery = await asyncio.wait_for(anext(subscription), 30)
+            delivery = await asyncio.wait_for(anext(subscription), DEADLINE)
             delivery.reject("amqp:decode-error", "not for me")
             assert await world.take("topics-0", "dead", 1) == ["m0"]
         world.configserv.addresses({"t": topic(), "dead": queue()})

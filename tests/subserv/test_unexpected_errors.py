@@ -17,7 +17,7 @@ from services.subserv import app, records
 from services.subserv.app import _run
 from services.subserv.service import SubscriptionService
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.stores.opened import opened
 
 
@@ -80,7 +80,7 @@ async def test_every_request_is_refused_and_undone_when_a_write_fails_unexpected
             clients.open(opening("other")),
             clients.close(wire.Close(client="c", epoch=epoch, expiry=None, sent=[wire.Outgoing(9, 2, "k", "s")])),
         ]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE):
             answers = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(answer, Exception) for answer in answers), answers
         session = service.sessions.by_client["c"]
@@ -116,7 +116,7 @@ async def test_one_request_that_fails_unexpectedly_does_not_refuse_the_others(tm
         epoch = (await clients.open(opening())).epoch
         lone_surrogate = wire.Packets(changes=[wire.PacketChange("c", epoch, "in", 7, "\ud800")])
         asked = clients.packets(packets(epoch, 1)), clients.packets(lone_surrogate), clients.packets(packets(epoch, 2))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE):
             one, bad, two = await asyncio.gather(*asked, return_exceptions=True)
         assert isinstance(one, wire.PacketsReply) and isinstance(two, wire.PacketsReply)
         assert isinstance(bad, ValueError)
