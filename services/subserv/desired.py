@@ -218,13 +218,19 @@ class Desired:
 
     def _concerns(self, names: list[list[str]], filter: str) -> bool:
         """Return True if what a filter covers may differ when addresses of these names come, go or move."""
-        levels = filter.split("/")
-        if any(_overlap(levels, name) for name in names):
-            return True
-        if "." in filter and any(_overlap(router_form(filter).split("/"), name) for name in names):
-            return True
-        # Another spelling of a topic of the default: without the default's name an address may take it.
-        return self.topics.default is not None and _overlap(levels, self.topics.default.split("/"))
+        spellings, default = [filter], self.topics.default
+        if default is not None:
+            # Another spelling of a topic of the default: without the default's name an address may take it.
+            if _overlap(filter.split("/"), default.split("/")):
+                return True
+            # A topic that the default takes: it moves with the default, and an address below the default may take it.
+            spellings.append(f"{default}/{filter}")
+        for spelling in spellings:
+            for form in (spelling, router_form(spelling)) if "." in spelling else (spelling,):
+                levels = form.split("/")
+                if any(_overlap(levels, name) for name in names):
+                    return True
+        return False
 
 
 def _overlap(filter: list[str], name: list[str]) -> bool:

@@ -7,7 +7,7 @@ import tracemalloc
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from enmasse.model.addresses import Address
@@ -223,6 +223,8 @@ TOPICS_OF_POOL = ["a", "a/b", "a.b", "b", "c", "c/a"]
     ),
     st.booleans(),
 )
+@example([({"c"}, "c"), ["a"], {"c": "b1"}], False)  # the default moves
+@example([({"c"}, "c"), {"c": "b1", "c/a": "b2"}, ["a"], ({"c", "c/a"}, "c")], False)  # takes what it had
 def test_a_subscriber_is_placed_as_if_the_addresses_had_always_been_as_they_are(steps: list[Any], amqp: bool) -> None:
     desired, subscriber = Desired(), Subscriber("s", 1, amqp=amqp)
     addresses, placements = Addresses(addresses={}), Placements(brokers={}, addresses={})
