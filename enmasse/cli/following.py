@@ -11,20 +11,24 @@ from enmasse.cli.problems import Lost
 
 ATTEMPTS, PAUSE = 20, 1.0
 """New streams that are tried after a loss, and seconds between two of them: a console that died is back by then."""
+END = "end"
+"""The last event of a stream that the console ends."""
 
 
 def follow(there: Console, where: str) -> Iterator[tuple[str, Any]]:
-    """Yield the events of a stream: `snapshot` with all rows, then each `change`. Where the stream ends, because rights
-    have changed or the console was restarted, another one begins, with a snapshot. Raises Lost."""
+    """Yield the events of a stream: `snapshot` with all rows, then each `change`. Where the stream ends, because the
+    login has expired, rights have changed or the console was restarted, another one begins, with a snapshot. Raises
+    Lost."""
     failures = ATTEMPTS  # the first stream has no second attempt
     while True:
         try:
-            for event in there.events(f"{API}{where}"):
+            for kind, data in there.events(f"{API}{where}"):
                 failures = 0
-                yield event
-        except Lost:
+                if kind != END:
+                    yield kind, data
+        except Lost as error:
             failures += 1
-            if failures > ATTEMPTS:
+            if failures > ATTEMPTS or error.final:
                 raise
         time.sleep(PAUSE)
 

@@ -67,20 +67,28 @@ def login_of(context: Context) -> tuple[str | None, str | None]:
     key = "enmasse.cli.login"
     if key not in meta:
         user = context.user or os.environ.get(USER) or None
-        file = context.password_file or (os.environ.get(PASSWORD_FILE) if user is not None else None)
-        meta[key] = user, _password(context, user, file or None)
+        meta[key] = user, _password(context, user)
     found: tuple[str | None, str | None] = meta[key]
     return found
 
 
-def _password(context: Context, user: str | None, file: str | None) -> str | None:
-    if file is not None:
-        if reason := readable_by_others(file):
-            end("user.password.not-readable", f"{context}: {reason}", COULD_NOT_START)
-        try:
-            return first_line(file)
-        except ValueError as error:
-            end("user.password.not-readable", f"{context}: {error}", COULD_NOT_START)
+def password_of_file(context: Context, user: str | None) -> str | None:
+    """Return the password or token that the file of a context, or that of ENMASSE_PASSWORD_FILE, has now; None without
+    a file. Raises ValueError."""
+    file = context.password_file or (os.environ.get(PASSWORD_FILE) if user is not None else None)
+    if not file:
+        return None
+    if reason := readable_by_others(file):
+        raise ValueError(reason)
+    return first_line(file)
+
+
+def _password(context: Context, user: str | None) -> str | None:
+    try:
+        if (found := password_of_file(context, user)) is not None:
+            return found
+    except ValueError as error:
+        end("user.password.not-readable", f"{context}: {error}", COULD_NOT_START)
     if user is None:
         return None
     if sys.stdin is None or not sys.stdin.isatty():

@@ -8,11 +8,16 @@ from enmasse.cli.common import FAILED, UNREACHABLE, end
 
 
 class Lost(Exception):
-    """A stream cannot be had, or has broken. `id`: of the error."""
+    """A stream cannot be had, or has broken. `id`: of the error; `final`: another attempt would be refused too."""
 
-    def __init__(self, id: str, text: str) -> None:
+    def __init__(self, id: str, text: str, *, final: bool = False) -> None:
         super().__init__(text)
         self.id = id
+        self.final = final
+
+
+class LoginNeeded(Lost):
+    """The console does not know the caller, or no longer."""
 
 
 def refused(status: int, found: Any) -> NoReturn:

@@ -8,6 +8,7 @@ import hmac
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -29,6 +30,7 @@ COOKIE = "enmasse-session"
 CSRF = "X-CSRF-Token"
 SAFE = frozenset({"GET", "HEAD"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+Ended = Literal["login", "permissions"]
 _refused: Repeats[tuple[str, str]] = Repeats(time.monotonic)
 
 
@@ -114,18 +116,25 @@ class Gate:
         """Return the caller of a session; None if its user was removed, or has another password now."""
         return self._known(session.login, session)
 
-    def holds(self, caller: Caller) -> bool:
-        """Return whether nothing has changed that the caller's rights follow from."""
-        expires = caller.expires
+    def ended(self, caller: Caller) -> Ended | None:
+        """Return why the streams of a caller end: `login`, which has expired or was ended, or `permissions`, which are
+        others now. None: nothing has changed that its rights follow from."""
         if caller.session is not None:
             session = self.sessions.opened(caller.session)
-            if session is None or session.login.principal != caller.principal:
-                return False
+            known = None if session is None else self.of_session(session)
+            if session is None or known is None or known.principal != caller.principal:
+                return "login"
             self._renew(session)
-            expires = session.login.expires
-        if expires is not None and time.time() > expires:
-            return False
-        return caller.holds(self._permissions())
+        if self.left(caller) <= 0:
+            return "login"
+        return None if caller.holds(self._permissions()) else "permissions"
+
+    def left(self, caller: Caller) -> float:
+        """Return the seconds until the login of a caller expires, unless it is renewed before."""
+        session = None if caller.session is None else self.sessions.opened(caller.session)
+        if session is not None:
+            return min(session.left, session.ends - time.monotonic())
+        return float("inf") if caller.expires is None else caller.expires - time.time()
 
     def _renew(self, session: Session) -> asyncio.Task[None] | None:
         """Have the issuer prove a session again, if that is due; return what is under way."""
@@ -185,7 +194,7 @@ class Gate:
             if caller is not None:
                 return caller
         self.refused(request, "a wrong secret, token or password")
-        raise RequestError("console.login.refused", "what the header Authorization states is not valid")
+        raise RequestError("console.login.refused", "what the header Authorization states is not valid, or has expired")
 
     def refused(self, request: web.Request, what: str) -> None:
         """Note a refused login, for auditors."""

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -39,6 +39,25 @@ FIRST = 100
 read."""
 LONGEST = 512
 """Characters of a filter at most."""
+
+
+ENDED = {
+    "login": "the login has expired or was ended: log in again, and request the stream again",
+    "permissions": "what the caller may view has changed: request the stream again",
+}
+"""Reason of the event `end` → its text."""
+
+
+class Logins(Protocol):
+    """Knows how long callers are who they are (the gate)."""
+
+    def ended(self, caller: Caller) -> str | None:
+        """Return why the streams of a caller end, a key of ENDED; None: they do not."""
+        ...
+
+    def left(self, caller: Caller) -> float:
+        """Return the seconds until the login of a caller expires."""
+        ...
 
 
 class Watching:
@@ -143,16 +162,16 @@ class Listing(Generic[R]):
 
 
 class Lists:
-    """Answers the requests for lists. `holds`: whether a caller's rights are those in force."""
+    """Answers the requests for lists."""
 
-    def __init__(self, holds: Callable[[Caller], bool]) -> None:
+    def __init__(self, logins: Logins) -> None:
         self.watching = Watching()
-        self._holds = holds
+        self._logins = logins
         self._closing = asyncio.Event()
         self._open: set[Watcher] = set()
 
     def recheck(self) -> None:
-        """End the streams of callers whose rights have changed, within a second."""
+        """End the streams of callers whose login or rights have changed, within a second."""
         for watcher in self._open:
             watcher.add(())
 
@@ -181,22 +200,27 @@ class Lists:
     async def _events(self, listing: Listing[Any], call: Call, given: Mapping[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         await response.prepare(call.request)
-        stream = _Stream(listing, call.caller, listing.taking(given), response, self._holds)
+        logins, caller = self._logins, call.caller
+        stream = _Stream(listing, caller, listing.taking(given), response, logins)
         now = asyncio.get_running_loop().time
         beat = now() + HEARTBEAT
         with listing.rows.watched() as watcher:
             closing = asyncio.ensure_future(self._closing.wait())
             self._open.add(watcher)
             try:
-                while self._holds(call.caller):
+                while logins.ended(caller) is None:
                     if await stream.show(watcher.take()):
                         beat = now() + HEARTBEAT
                     await asyncio.sleep(STEP)
-                    while not await _waited(watcher.wait(), closing, beat - now()):
-                        if closing.done() or not self._holds(call.caller):
+                    while not await _waited(watcher.wait(), closing, min(beat - now(), logins.left(caller))):
+                        if closing.done():
                             return response
-                        await stream.beat()
-                        beat = now() + HEARTBEAT
+                        if logins.ended(caller) is not None:
+                            break
+                        if now() >= beat:
+                            await stream.beat()
+                            beat = now() + HEARTBEAT
+                await stream.end(logins.ended(caller) or "login")
             except TimeoutError:
                 reason = f"the client has not read for {STALLED:g} s"
                 _log.info("console.stream.closed", who=call.caller.title, path=call.request.path, reason=reason)
@@ -218,13 +242,13 @@ class _Stream(Generic[R]):
         caller: Caller,
         takes: Callable[[R], bool],
         response: web.StreamResponse,
-        holds: Callable[[Caller], bool],
+        logins: Logins,
     ) -> None:
         self._listing = listing
         self._caller = caller
         self._takes = takes
         self._response = response
-        self._holds = holds
+        self._logins = logins
         self._sent: dict[str, int | None] = {}
         """Key → None, or a hash of the row if the caller views a part of it."""
 
@@ -240,7 +264,7 @@ class _Stream(Generic[R]):
         for key in keys:
             if len(rows) + len(removed) == FIRST:
                 await self._event(kind, rows, removed, more=True)
-                if not self._holds(self._caller):
+                if self._logins.ended(self._caller) is not None:
                     return True
                 kind, rows, removed, begun = "change", [], [], True
             row = self._shown(key)
@@ -254,6 +278,10 @@ class _Stream(Generic[R]):
             return False
         await self._event(kind, rows, removed, more=False)
         return True
+
+    async def end(self, reason: str) -> None:
+        """Write the last event. Raises as `show`."""
+        await self._write(_event("end", {"reason": reason, "detail": ENDED[reason]}))
 
     async def beat(self) -> None:
         """Write a comment. Raises as `show`."""
@@ -272,12 +300,15 @@ class _Stream(Generic[R]):
         return whole or self._sent[key] != before
 
     async def _event(self, kind: str, rows: list[R], removed: list[str], *, more: bool) -> None:
-        body = msgspec.json.encode({"items": rows, "removed": removed, "more": more})
-        await self._write(b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n")
+        await self._write(_event(kind, {"items": rows, "removed": removed, "more": more}))
 
     async def _write(self, data: bytes) -> None:
         async with asyncio.timeout(STALLED):
             await self._response.write(data)
+
+
+def _event(kind: str, data: Mapping[str, Any]) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
 async def _waited(waiting: Any, closing: asyncio.Future[Any], seconds: float) -> bool:

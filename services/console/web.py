@@ -50,7 +50,7 @@ class Web:
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
         live = Live(configuration, config.router, config.name, credential)
         subscribers = Subscribers(lambda: live.router.reached())
-        self._parts = Parts(configuration, gate, authserv, Lists(gate.holds), live, subscribers, supervisor, Jobs())
+        self._parts = Parts(configuration, gate, authserv, Lists(gate), live, subscribers, supervisor, Jobs())
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []

@@ -55,13 +55,23 @@ class Served:
         return reader, writer
 
 
+class Always:
+    """Logins that do not end."""
+
+    def ended(self, caller: Caller) -> str | None:
+        return None
+
+    def left(self, caller: Caller) -> float:
+        return float("inf")
+
+
 @asynccontextmanager
 async def served(rows: Rows[Row], shown: Callable[[Caller, Row], Row | None] | None = None) -> AsyncIterator[Served]:
     """Serve the rows. The header `User` names the caller."""
     of_rows: Listing[Row] = Listing(
         rows=rows, shown=shown or (lambda _, row: row), filters={}, sorts={}, kinds={}
     )  # fmt: skip
-    lists = Lists(lambda _: True)
+    lists = Lists(Always())
     transports: list[asyncio.Transport] = []
 
     async def answer(call: Call) -> Any:

@@ -9,19 +9,27 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
+import click
 import msgspec
 import pytest
 from proton import Message
+from proton.utils import BlockingConnection, LinkDetached
 
+from enmasse.cli.contexts import Context
+from enmasse.cli.problems import Lost
+from enmasse.cli.remoteconsole import RemoteConsole
 from enmasse.identity.passwords import hashed
 from enmasse.testing import Suite, running
 from tests.authserv.published import AUDIENCE, CLIENT, Published
+from tests.cli.running import enmasse
 from tests.console import walking
 from tests.console.client import Client, Reply, of
 from tests.console.walking import PASSWORD, QUEUE, TOPIC, WORD
+from tests.kit.processes import COMMAND, Process, start
 from tests.kit.waiting import wait_for
 
 ADDRESSES = {
@@ -209,10 +217,76 @@ def test_a_changed_password_and_a_removed_user_end_their_sessions(log_in: Any) -
     events = tmp.events("addresses?watch=1")
     assert next(events)[0] == "snapshot"
     second = log_in("tmp")
-    assert root("PUT", "users/tmp", {"password": "a new long password", "permissions": []}, If_Match="*").status == 200
+    permissions = [allow("view", on="#")]
+    changed = {"password": "a new long password", "permissions": permissions}
+    assert root("PUT", "users/tmp", changed, If_Match="*").status == 200
+    assert end_of(events) == "login"
     assert second("GET", "me").status == 401
-    assert [name for name, data in events if data["items"]] == [], "the stream ends"
     assert root("DELETE", "users/tmp", If_Match="*").status == 204
+
+
+def end_of(events: Iterator[tuple[str, dict[str, Any]]]) -> str:
+    """Return the reason of the last event of a stream that ends."""
+    *_, (kind, data) = events
+    assert kind == "end" and data.keys() == {"reason", "detail"}
+    return str(data["reason"])
+
+
+def test_a_stream_ends_with_the_reason(log_in: Any) -> None:
+    """When the permissions of its user change, and when its session is ended, by another request with the cookie."""
+    root = log_in("root")
+    assert root("PUT", "users/may", {"password": PASSWORD, "permissions": [allow("view", on="a/#")]}).status == 201
+    wait_for(lambda: Client.__call__(root, "POST", "login", {"user": "may", "password": PASSWORD}).status == 200)
+    may, other = log_in("may"), log_in("may")
+    events = may.events("addresses?watch=1")
+    assert next(events)[0] == "snapshot"
+    assert root("PUT", "users/may", {"permissions": [allow("view", on="b/#")]}, If_Match="*").status == 200
+    assert end_of(events) == "permissions"
+    events = other.events("addresses?watch=1")
+    assert [row["name"] for row in next(events)[1]["items"]] == ["b/secret"]
+    with Client(other.port, **other.headers) as same:
+        assert same("POST", "logout", {}).status == 204
+    assert end_of(events) == "login"
+    assert root("DELETE", "users/may", If_Match="*").status == 204
+
+
+def test_a_command_logs_in_again_when_its_session_has_ended(suite: Suite, tmp_path: Path) -> None:
+    """With the password that its file has then; a wrong one is not tried again and again."""
+    file = tmp_path / "password"
+    file.touch(0o600)
+    file.write_text(PASSWORD)
+    url = f"http://127.0.0.1:{8080 + suite.offset}"
+    with click.Context(click.Command("test")):
+        there = RemoteConsole(Context(name="there", url=url, user="ann", password_file=str(file)))
+
+        def end() -> None:
+            with Client(suite, **(there._headers or {})) as same:
+                assert same("POST", "logout", {}).status == 204
+
+        def rows() -> list[str]:
+            kind, data = next(there.events("/api/v1/addresses?watch=1"))
+            assert kind == "snapshot"
+            return [row["name"] for row in data["items"]]
+
+        assert there.request("GET", "/api/v1/me")[1]["user"] == "ann"
+        for again in (rows, lambda: there.request("GET", "/api/v1/addresses/a%2Fone")):
+            before = there._headers
+            end()
+            assert again()
+            assert there._headers != before
+        assert rows() == ["a/one", "a/topic", "a/two"]
+        end()
+        file.write_text("not the password")
+        with pytest.raises(Lost, match="user or password is wrong") as lost:
+            rows()
+        assert lost.value.final
+        with pytest.raises(SystemExit) as ended:
+            there.request("GET", "/api/v1/me")
+        assert ended.value.code == 4
+        file.unlink()
+        with pytest.raises(Lost, match="cannot be read") as lost:
+            rows()
+        assert not lost.value.final  # it may be on its way
 
 
 def test_the_suites_paths_are_for_those_that_may_view_everything(suite: Suite, log_in: Any) -> None:
@@ -424,6 +498,75 @@ def test_a_session_lasts_as_long_as_the_issuer_gives_it_new_tokens(suite: Suite,
         audit = [json.loads(line) for line in (suite.data / "logs" / "audit.log").read_text().splitlines()]
         refused = [line for line in audit if line["event"] == "audit.login.refused"]
         assert any("by the issuer sso" in line["what"] for line in refused)
+
+
+def test_a_stream_ends_with_the_token_that_it_began_with(suite: Suite, issuer: Published) -> None:
+    def begun() -> Iterator[tuple[str, dict[str, Any]]] | None:
+        client = Client(suite, Authorization=f"Bearer {short(issuer, 4)}")
+        if client("GET", "me").status != 200:
+            return None  # it took too long
+        events = client.events("addresses?watch=1")
+        return events if next(events)[0] == "snapshot" else None
+
+    assert end_of(wait_for(begun, "the token was in time")) == "login"
+
+
+def short(issuer: Published, seconds: int) -> str:
+    """Return a token that is good for some seconds."""
+    return issuer.token(exp=int(time.time()) - 30 + seconds)  # 30 s by which clocks may differ
+
+
+def test_events_are_followed_across_the_expiry_of_a_token_without_loss(
+    suite: Suite, issuer: Published, tmp_path: Path
+) -> None:
+    """Another program puts a new token into the file of the context; `enmasse events -f` goes on with that."""
+    file, out = tmp_path / "token", tmp_path / "out"
+    environment = {"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    url, container = f"http://127.0.0.1:{8080 + suite.offset}", f"{tmp_path.name}-refused"
+
+    def refuse(name: str) -> None:
+        connection = BlockingConnection(
+            suite.url, timeout=60, user="bob", password=PASSWORD, allowed_mechs="PLAIN", container_id=container
+        )
+        try:
+            with pytest.raises(LinkDetached):
+                connection.create_receiver(name)
+        finally:
+            connection.close()
+
+    def write(seconds: int) -> str:
+        token = short(issuer, seconds)
+        file.write_text(token)
+        return token
+
+    def seen() -> list[str]:
+        return [json.loads(line)["address"] for line in out.read_text().splitlines()]
+
+    file.touch(0o600)
+    done = enmasse("context", "add", "by-token", url, "--password-file", file, env=environment)
+    assert done.returncode == 0, done.stderr
+    words = ("events", "-f", "--json", "--client", container, "--context", "by-token")
+    refuse("a/one")
+
+    def begun() -> tuple[str, Process] | None:
+        token = write(6)
+        with out.open("w") as stdout:
+            process = start(COMMAND, *words, stdout=stdout.fileno(), environment=environment)
+        wait_for(lambda: seen() or process.poll() is not None, "the first event, or it was too late")
+        return (token, process) if seen() else None
+
+    token, following = wait_for(begun, "the token was in time")
+    try:
+        with Client(suite, Authorization=f"Bearer {token}") as old:
+            wait_for(lambda: old("GET", "me").status == 401, "the token has expired")
+        refuse("a/two")  # while there is no stream
+        write(3600)
+        wait_for(lambda: seen() == ["a/one", "a/two"], "the event that came meanwhile")
+        refuse("a/topic")
+        wait_for(lambda: seen() == ["a/one", "a/two", "a/topic"], "the stream goes on")
+    finally:
+        following.terminate()
+        following.wait(60)
 
 
 def test_an_issuer_that_is_away_lets_nobody_in_and_passwords_still_count(

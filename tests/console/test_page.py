@@ -337,6 +337,17 @@ def test_a_user_logs_in_sees_only_what_it_may_and_is_sent_back_when_the_session_
             expect(page.get_by_role("button", name=refused)).to_have_count(0)
         console.open("addresses/secret", "secret")
         expect(page.get_by_text("does not exist, or you may not see it")).to_be_visible()
+        console.open("addresses", "Addresses")
+        other = page.context.new_page()  # with the same session, which ends there
+        other.goto(f"{console.base}/#/events")
+        other.get_by_role("button", name="Log out").click()
+        expect(other.get_by_label("Password")).to_be_visible()
+        expect(page.get_by_label("Password")).to_be_visible()  # its stream has ended
+        expect(page.get_by_text("Your session has ended. Log in again.")).to_be_visible()
+        page.get_by_label("User").fill("alice")
+        page.get_by_label("Password").fill("secret words")
+        page.get_by_role("button", name="Log in").click()
+        expect(body).to_contain_text("orders")  # it goes on where it was
         suite.kill(suite.component("console"))  # sessions of browsers are in its memory
         expect(page.get_by_label("Password")).to_be_visible()
         console.close()

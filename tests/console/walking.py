@@ -114,7 +114,7 @@ class Streams:
 
     def seen(self, path: str, **row: Any) -> bool:
         """Return whether an event after the first had a row with these values."""
-        return any(row.items() <= item.items() for _, data in self.events[path][1:] for item in data["items"])
+        return any(row.items() <= item.items() for _, data in self.events[path][1:] for item in data.get("items", ()))
 
     def changed(self, path: str, **row: Any) -> bool:
         """Return whether a change had a row with these values."""

@@ -125,16 +125,16 @@ export function useWatch(where, { history = 0, sample = null } = {}) {
       };
       source.addEventListener("snapshot", (event) => { own.items = new Map(); take(JSON.parse(event.data)); });
       source.addEventListener("change", (event) => take(JSON.parse(event.data)));
-      source.onerror = () => { source.close(); again(); };
+      source.addEventListener("end", () => { source.close(); again(); }); // of the login, or rights are others now
+      source.onerror = () => { source.close(); own.lost = true; changed(); again(); };
     };
     const again = async () => {
       if (closed) return;
-      own.lost = true;
-      changed();
       try {
         await get(where + (where.includes("?") ? "&" : "?") + "limit=1"); // tells why: no session, not allowed, no server
       } catch (error) {
-        if (error.status && error.status !== 503) { own.error = error; changed(); if (error.status !== 429) return; }
+        if (!error.status) { own.lost = true; changed(); }
+        else if (error.status !== 503) { own.error = error; changed(); if (error.status !== 429) return; }
       }
       timer = setTimeout(() => !closed && open(), RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]);
     };
