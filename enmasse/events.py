@@ -164,6 +164,7 @@ EVENTS = (
     Event("feed.server.unreachable", "info", "reason", "The configuration service cannot be reached; the last configuration stays in force.", "Check configserv if it continues."),
     Event("feed.snapshot.refused", "error", "reason", "A snapshot of a feed is invalid; the last valid one stays in force.", "Check that all components have the same version."),
     Event("gateway.client.failed", "error", "client", "Handling a message or an answer for one client failed; its connection was closed.", REPORT),
+    Event("gateway.live.not-offered", "warning", "reason", "The router, a Qpid Dispatch, has not made the link route to the live state of this gateway: the console does not show its clients.", "See `reason`; it is tried again with the next connection."),
     Event("gateway.login.failed", "warning", "reason", "A login has no answer of the authentication service; the client was refused (0x88). Further failures are not logged until a login has an answer.", "Check authserv."),
     Event("gateway.message.discarded", "error", "reason", "A message of the subscription service cannot be decoded.", "Check that gateway and subserv have the same version."),
     Event("gateway.packet-ids.refused", "error", "reason", "The subscription service refused changes of packet ids.", "Check the store of subserv."),

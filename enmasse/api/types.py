@@ -364,13 +364,23 @@ class Broker(Resource, frozen=True, kw_only=True):
     totals: Counters = Counters()
 
 
+class Neighbour(Resource, frozen=True, kw_only=True):
+    """A broker, or another router, that a router is connected to. `rates`: what it gets there (`in`) and sends there
+    (`out`); None: the router does not count by connection, see the rates of the broker."""
+
+    name: str
+    kind: Literal["broker", "router"]
+    rates: Rates | None = None
+
+
 class Router(Resource, frozen=True, kw_only=True):
-    """A router. `peers`: names of the components it is connected to."""
+    """A router. `peers`: names of the components it is connected to; `neighbours`: brokers and routers among them."""
 
     name: str
     connected: bool
     version: str = ""
     peers: list[str] = []
+    neighbours: list[Neighbour] = []
     connections: int = 0
     links: int = 0
     rates: Rates = Rates()

@@ -222,9 +222,15 @@ class Dispatch(Management):
     def __init__(self, connection: ControlConnection, node: str = "$management", **options: Any) -> None:
         super().__init__(connection, node, **options)
 
-    async def query(self, kind: str, attributes: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Return all entities of a type, with the attributes named (without names: all). Raises ControlError."""
-        reply = await self.operation({"operation": "QUERY", "entityType": kind}, {"attributeNames": list(attributes)})
+    async def query(
+        self, kind: str, attributes: Sequence[str] = (), *, count: int | None = None, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return all entities of a type, with the attributes named (without names: all). `count`: at most as many,
+        from `offset` on; Dispatch heeds them for types of its router core only. Raises ControlError."""
+        asked: dict[str, Any] = {"operation": "QUERY", "entityType": kind}
+        if count is not None:
+            asked |= {"count": count, "offset": offset}
+        reply = await self.operation(asked, {"attributeNames": list(attributes)})
         body = reply.body
         if not isinstance(body, dict) or "results" not in body:
             raise ControlError(DECODE_ERROR, f"QUERY of {kind}: the reply has no results")

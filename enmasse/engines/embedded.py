@@ -48,7 +48,9 @@ def _pod(name: str, settings: Mapping[str, Any], log_level: str) -> Pod:
     return Pod({"settings.json": f"{text}\n"}, container, 192 * MIB + 2 * settings["global_max_size"])
 
 
-ROUTER = RouterEngine(EMBEDDED, help=f"{EMBEDDED} (default)", most=1, find=_find, settings=_router_settings)
+ROUTER = RouterEngine(
+    EMBEDDED, help=f"{EMBEDDED} (default)", most=1, serves_http=True, find=_find, settings=_router_settings
+)
 BROKER = BrokerEngine(
     EMBEDDED,
     help=f"{EMBEDDED} (default)",

@@ -42,6 +42,8 @@ class RouterEngine:
     """Name and description for `enmasse up --help`."""
     most: int
     """Most routers of one suite: 1 if they form no mesh."""
+    serves_http: bool
+    """Has /healthz and /metrics, as our services, at the setting `health`."""
     find: Callable[[Program], Program]
     """Return the program; the argument runs services of ours. Raises Unavailable."""
     settings: Callable[[str, Entities, Callable[[str], str], str, str], dict[str, Any]]

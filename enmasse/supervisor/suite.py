@@ -12,7 +12,7 @@ import msgspec
 
 from enmasse import log
 from enmasse.engines import EMBEDDED
-from enmasse.engines.catalogue import BROKERS
+from enmasse.engines.catalogue import BROKERS, ROUTERS
 from enmasse.engines.program import Program, Spec
 from enmasse.files import NO_ROOM, write_json
 from enmasse.identity.credentials import Credential
@@ -185,7 +185,8 @@ class Supervisor:
     def scraped(self) -> list[tuple[str, str, int]]:
         """Return name, host and health port of each component that serves metrics."""
         specs = [child.spec for child in self._children() if child.ready]
-        silent = {SPARK, *(name for name, engine in BROKERS.items() if not engine.serves_http)}
+        routers = (name for name, engine in ROUTERS.items() if not engine.serves_http)
+        silent = {SPARK, *routers, *(name for name, engine in BROKERS.items() if not engine.serves_http)}
         return [(spec.name, LOOPBACK, spec.health_port) for spec in specs if spec.engine not in silent]
 
     async def force(self, names: list[str]) -> str | None:

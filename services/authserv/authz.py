@@ -52,6 +52,11 @@ def of_process(access: Access) -> dict[str, Array]:
     return _arrays(found)
 
 
+def allows_every_address(access: Access) -> bool:
+    """Return whether all that `of_process` states is that every address is allowed."""
+    return "#" in access.send and "#" in access.recv
+
+
 def _arrays(found: dict[str, list[Operation]]) -> dict[str, Array]:
     return {key: Array(str, operations) for key, operations in found.items() if operations and "," not in key}
 

@@ -16,7 +16,7 @@ from enmasse.identity import roles
 from enmasse.identity.admission import Admission
 from enmasse.identity.credentials import Peers
 from enmasse.identity.roles import Listener, Peer
-from services.authserv.authz import AUTHZ, NOTHING, of_process
+from services.authserv.authz import AUTHZ, NOTHING, allows_every_address, of_process
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
@@ -57,6 +57,8 @@ class ProcessLogin(Handler):
         }
         access = roles.access(self._listener, peer)
         assert access is not None
-        if self._listener is not Listener.MESH:  # links between routers have no addresses that it could compare
+        # Links between routers have no addresses that it could compare. With the property, even with one that allows
+        # every address, a router forbids to close connections of others, and to make link routes.
+        if self._listener is not Listener.MESH and not allows_every_address(access):
             found[Symbol("address-authz")] = of_process(access)
         return found

@@ -24,18 +24,19 @@ async def close_connection(live: Live, subscribers: Subscribers, row: Connection
     broker = next((each for each in live.brokers.values() if each.component == row.component), None)
     if broker is not None:
         await _close_at_broker(broker, id)
-    elif row.component == live.router.component:
-        await _close_at_router(live.router, id)
-    else:
+        return
+    router = next((each for each in live.routers if each.component == row.component), None)
+    if router is None:
         raise RequestError("console.service.unavailable", f"{row.component} is not reached; try again")
+    await _close_at_router(router, id)
 
 
 async def _close_at_router(router: Node, id: str) -> None:
     if router.connection is None:
-        raise RequestError("console.service.unavailable", f"{router.component} is not reached; try again")
+        raise RequestError("console.service.unavailable", f"{router.title} is not reached; try again")
     try:
         async with asyncio.timeout(CLOSING):
-            node = await Dispatch(router.connection).opened()
+            node = await Dispatch(router.connection, router.management).opened()
             try:
                 await node.operation(
                     {"operation": "UPDATE", "type": "org.apache.qpid.dispatch.connection", "identity": id},
@@ -44,7 +45,7 @@ async def _close_at_router(router: Node, id: str) -> None:
             finally:
                 node.close()
     except (ControlError, TimeoutError) as error:
-        raise RequestError("console.service.failed", f"the router has not closed it: {error}") from None
+        raise RequestError("console.service.failed", f"{router.title} has not closed it: {error}") from None
 
 
 async def _close_at_broker(broker: Node, id: str) -> None:

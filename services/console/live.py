@@ -21,7 +21,7 @@ from enmasse.settings import host_port
 from services.console.configuration import Configuration
 from services.console.errors import RequestError
 from services.console.events import Events
-from services.console.node import DIALLING, Node
+from services.console.node import DIALLING, MANAGEMENT, Node
 from services.console.polling import poll_router
 from services.console.traffic import Traffic
 
@@ -49,6 +49,8 @@ class Live:
         self.router = _router()
         self.brokers: dict[str, Node] = {}
         self.gateways: dict[str, Node] = {}
+        self.mesh: dict[str, Node] = {}
+        """The other routers of the router's mesh. They and gateways are followed over the connection to the router."""
         self.events = Events()
         self._configuration = configuration
         self._router = router
@@ -89,7 +91,7 @@ class Live:
             async with asyncio.timeout(left):
                 if self._router is not None:
                     await self.router.told.wait()
-                for node in (*self.brokers.values(), *self.gateways.values()):
+                for node in (*self.brokers.values(), *self.gateways.values(), *self.mesh.values()):
                     await node.told.wait()
 
     async def close(self) -> None:
@@ -108,7 +110,7 @@ class Live:
 
     def _stop(self) -> list[asyncio.Task[Any]]:
         """Stop following; return the tasks that end."""
-        nodes = [self.router, *self.brokers.values(), *self.gateways.values()]
+        nodes = [self.router, *self.brokers.values(), *self.gateways.values(), *self.mesh.values()]
         tasks = [task for task in (self._looking, *(node.task for node in nodes)) if task is not None]
         for task in tasks:
             task.cancel()
@@ -116,10 +118,15 @@ class Live:
             node.ended = True
             self.traffic.gone(node.component)
         self._looking, self._ending, self.router = None, None, _router()
-        self.brokers, self._endpoints, self.gateways = {}, {}, {}
+        self.brokers, self._endpoints, self.gateways, self.mesh = {}, {}, {}, {}
         self.traffic.rest()
         self._configuration.addresses.changed(None, other_keys=False)
         return tasks
+
+    @property
+    def routers(self) -> list[Node]:
+        """Return the routers that have told their state."""
+        return [node for node in (self.router, *self.mesh.values()) if node.component]
 
     def node(self, broker: str) -> Node:
         """Return a broker. Raises RequestError if it is not known."""
@@ -149,7 +156,7 @@ class Live:
                 if node is self.router:
                     async with asyncio.TaskGroup() as group:
                         group.create_task(self._follow(node, connection, NODE))
-                        group.create_task(self._follow_gateways(node, connection))
+                        group.create_task(self._follow_behind(connection))
                 else:
                     await self._follow_broker(node, connection)
             finally:
@@ -176,7 +183,7 @@ class Live:
             receiver.on_closed = lambda _, ended=ended: ended.set()
             await ended.wait()
             if node is self.router and not node.merged.component:
-                await self._poll(node, lambda take: poll_router(connection, take))
+                await self._poll_first(connection)
             node.told.set()  # it has none to tell
             await asyncio.sleep(AGAIN)
 
@@ -203,28 +210,61 @@ class Live:
         with contextlib.suppress(ControlError):
             await poll(take)
 
-    async def _follow_gateways(self, node: Node, connection: ControlConnection) -> None:
-        tasks: dict[str, asyncio.Task[None]] = {}
-        await node.complete.wait()
+    async def _poll_first(self, connection: ControlConnection) -> None:
+        """Have the router at the other end of the connection asked."""
+        node, own = self.router, connection.remote_properties.get("qd.conn-id")
+        name, identity = connection.remote_container or node.name, str(int(own)) if isinstance(own, int) else None
+        await self._poll(node, lambda take: poll_router(connection, name, node.management, identity, take))
+
+    async def _follow_other(self, node: Node, connection: ControlConnection) -> None:
+        """Have another router of the mesh asked. It may be restarted, or be out of reach for a while."""
+        while True:
+            node.connection = connection
+            try:
+                await self._poll(node, lambda take: poll_router(connection, node.name, node.management, None, take))
+            finally:
+                node.connection = None
+                if not node.ended:
+                    self.traffic.gone(node.component)
+            node.told.set()
+            await asyncio.sleep(AGAIN)
+
+    async def _follow_behind(self, connection: ControlConnection) -> None:
+        """Follow the gateways at the router, and the other routers of its mesh, as they come and go."""
+        router, tasks = self.router, dict[Node, asyncio.Task[None]]()
+        gateways, mesh = self.gateways, self.mesh
+        await router.complete.wait()
         try:
             while True:
-                wanted = self._gateways()
-                for name in wanted - tasks.keys():
-                    gateway = self.gateways[name] = Node(name, name)
-                    tasks[name] = asyncio.create_task(self._follow(gateway, connection, f"{NODE}/{name}"))
-                for name in tasks.keys() - wanted:
-                    tasks.pop(name).cancel()
-                    self.traffic.gone(self.gateways.pop(name).component)
-                node.told.set()
+                for nodes, wanted in ((gateways, self._gateways()), (mesh, self._others())):
+                    for name in nodes.keys() - wanted:
+                        node = nodes.pop(name)
+                        if node in tasks:
+                            tasks.pop(node).cancel()
+                        self.traffic.gone(node.component)
+                for name in self._gateways() - {node.name for node in tasks}:
+                    node = gateways[name] = Node(name, name)
+                    tasks[node] = asyncio.create_task(self._follow(node, connection, f"{NODE}/{name}"))
+                for name in self._others() - {node.name for node in tasks}:
+                    node = mesh[name] = Node(name, f"the router {name}", f"_topo/0/{name}/{MANAGEMENT}")
+                    tasks[node] = asyncio.create_task(self._follow_other(node, connection))
+                router.told.set()
                 await asyncio.sleep(AGAIN)
+                await router.complete.wait()
         finally:
             for task in tasks.values():
                 task.cancel()
 
     def _gateways(self) -> set[str]:
         """Return the names of the gateways at the router."""
-        rows = self.router.merged.kinds.get("connections", {}).values()
-        return {str(row["container"]) for row in rows if row.get("role") == Role.GATEWAY and row.get("container")}
+        kinds = self.router.merged.kinds
+        rows = kinds.get("connections", {}).values()
+        at = {str(row["container"]) for row in rows if row.get("role") == Role.GATEWAY and row.get("container")}
+        return at | kinds.get("gateways", {}).keys()
+
+    def _others(self) -> set[str]:
+        """Return the ids of the other routers of the mesh."""
+        return set(self.router.merged.kinds.get("routers", ()))
 
     def _follow_brokers(self) -> None:
         """Follow the brokers that there are now."""

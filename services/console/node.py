@@ -15,12 +15,17 @@ DIALLING = 5.0
 """Seconds for a process that begins to be followed to be reached: the console dials with its first request."""
 
 
-class Node:
-    """A process that is followed. `connection` None: it is not reached. `title`: of it in texts."""
+MANAGEMENT = "$management"
 
-    def __init__(self, name: str, title: str) -> None:
+
+class Node:
+    """A process that is followed. `connection` None: it is not reached. `title`: of it in texts. `management`: of a
+    router the address of its management, at the router that the console is connected to."""
+
+    def __init__(self, name: str, title: str, management: str = MANAGEMENT) -> None:
         self.name = name
         self.title = title
+        self.management = management
         self.component = ""
         self.merged = Merged()
         self.task: asyncio.Task[Any] | None = None
@@ -29,7 +34,7 @@ class Node:
         self.complete = asyncio.Event()
         """Set when its state is complete."""
         self.told = asyncio.Event()
-        """Set with its first state, of a router when its gateways are known, too; or if it has none."""
+        """Set with its first state, of the router when those behind it are known, too; or if it has none."""
         self.ended = False
         """Whether it is no longer followed."""
         self._connection: ControlConnection | None = None

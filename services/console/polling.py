@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from enmasse.control import ControlConnection, Dispatch
-from enmasse.live import Row
+from enmasse.live import NODE, Row
 
-POLL = 5.0
+POLL = 3.0
+"""Seconds between two looks: those over which rates are taken (meter.py)."""
+SHARE = 20
+"""A look takes at most a twentieth of the time: with very many links there are fewer looks."""
+PAGE, OVERLAP = 500, 50
+"""Rows of a request, and how many of them the next one asks for again: rows move up when rows before them go."""
+MOST = 50_000
+"""Rows of a listing that are read; the last ones are left out."""
 PREFIX = "org.apache.qpid.dispatch"
 CONNECTION = (
     "identity",
@@ -22,44 +30,110 @@ CONNECTION = (
     "isEncrypted",
     "sslProto",
     "sslCipher",
-    "properties",
 )
-LINK = (
-    "identity", "connectionId", "linkName", "linkType", "linkDir", "owningAddr", "deliveryCount", "acceptedCount",
-    "rejectedCount", "releasedCount", "modifiedCount", "unsettledCount", "creditAvailable",
-)  # fmt: skip
-ADDRESS = ("name", "deliveriesIngress", "deliveriesEgress", "subscriberCount")
+COUNTERS = {
+    "count": "deliveryCount", "accepted": "acceptedCount", "rejected": "rejectedCount", "released": "releasedCount",
+    "modified": "modifiedCount", "unsettled": "unsettledCount", "credit": "creditAvailable",
+}  # fmt: skip
+"""Counters of a link: our name → Dispatch's column, whose integers are of AMQP's types."""
+LINK = ("identity", "connectionId", "linkName", "linkType", "linkDir", "owningAddr", *COUNTERS.values())
+ADDRESS = ("identity", "deliveriesIngress", "deliveriesEgress")
 CLASS = "M0"
 """Prefix of mobile addresses, those that clients use."""
+GATEWAY = f"F{NODE}/"
+"""Prefix of the addresses by which receivers reach gateways: those of their link routes."""
+INTER_ROUTER = "inter-router"
+"""Kind of connections, and of links, between routers."""
 
 
-async def poll_router(connection: ControlConnection, take: Callable[[Row], None]) -> None:
-    """Ask until the connection is lost. Each answer is a full message of live state. Raises ControlError."""
-    node = await Dispatch(connection).opened()
-    component = str(connection.remote_container or "router")
+class Tables(NamedTuple):
+    """Rows of a router's management at one moment, by identity. `routers`: of its mesh; empty: it has none."""
+
+    connections: Mapping[str, Row]
+    links: Mapping[str, Row]
+    addresses: Mapping[str, Row]
+    routers: Sequence[Row] = ()
+
+
+async def poll_router(
+    connection: ControlConnection, name: str, address: str, own: str | None, take: Callable[[Row], None]
+) -> None:
+    """Ask the management at `address` of the router `name` until the connection is lost. Each answer is a full message
+    of live state. `own`: identity of this connection there; None: it is at another router. Raises ControlError."""
+    node = await Dispatch(connection, address).opened()
     moved = Moved()
-    while True:
-        connections = await node.query(f"{PREFIX}.connection", CONNECTION)
-        links = [row for row in await node.query(f"{PREFIX}.router.link", LINK) if row.get("linkType") == "endpoint"]
-        moved.take(links, {str(row["identity"]) for row in connections})
-        addresses = await node.query(f"{PREFIX}.router.address", ADDRESS)
-        take(
-            {
-                "schema": 1, "component": component, "kind": "router", "run": "", "started": 0.0,
-                "full": True, "complete": True,
-                "connections": {
-                    str(row["identity"]): _connection(row) | moved.of(str(row["identity"])) for row in connections
-                },
-                "links": {str(row["identity"]): _link(row) for row in links},
-                "addresses": {
-                    str(row["name"])[len(CLASS) :]: _address(row)
-                    for row in addresses
-                    if str(row.get("name", "")).startswith(CLASS)
-                },
-                "at": time.time(),
+    loop = asyncio.get_running_loop()
+    try:
+        while True:
+            began = loop.time()
+            take(state(name, await _read(node), moved, own))
+            await asyncio.sleep(max(POLL, SHARE * (loop.time() - began)))
+    finally:
+        node.close()
+
+
+async def _read(node: Dispatch) -> Tables:
+    return Tables(
+        connections=await listed(node, "connection", CONNECTION),
+        links=await listed(node, "router.link", LINK),
+        addresses=await listed(node, "router.address", ADDRESS),
+        routers=await node.query(f"{PREFIX}.router.node", ("id", "routerLink", "nextHop")),
+    )
+
+
+async def listed(node: Dispatch, kind: str, attributes: Sequence[str]) -> dict[str, Row]:
+    """Return the rows of a type by identity, asked for in pages. Raises ControlError."""
+    found: dict[str, Row] = {}
+    offset = 0
+    while offset < MOST:
+        page = await node.query(f"{PREFIX}.{kind}", attributes, count=PAGE, offset=offset)
+        found.update((str(row["identity"]), row) for row in page)
+        if len(page) < PAGE:
+            break
+        offset += PAGE - OVERLAP
+    return found
+
+
+def state(name: str, tables: Tables, moved: Moved, own: str | None = None) -> Row:
+    """Return the rows of the router `name` as a message of live state; its kinds `routers` and `gateways` have the ids
+    of the other routers of its mesh, and the names of gateways that are reached through it."""
+    carrying = {id: row for id, row in tables.links.items() if row.get("linkType") in ("endpoint", INTER_ROUTER)}
+    links = {id: row for id, row in carrying.items() if row["linkType"] == "endpoint"}
+    moved.take(carrying.values(), tables.connections.keys())
+    clients = {id for id, row in tables.connections.items() if row.get("dir") == "in"}
+    attached = Counter(
+        (str(row.get("owningAddr")), row.get("linkDir")) for row in links.values() if row.get("connectionId") in clients
+    )
+    return {
+        "schema": 1, "component": name, "kind": "router", "run": "", "started": 0.0, "at": time.time(),
+        "full": True, "complete": True,
+        "connections": {
+            id: _connection(row) | moved.of(id) | ({"role": "console"} if id == own else {})
+            for id, row in tables.connections.items()
+        },
+        "links": {id: _link(row) for id, row in links.items()},
+        "addresses": {
+            id[len(CLASS) :]: {
+                "in": int(row.get("deliveriesIngress") or 0), "out": int(row.get("deliveriesEgress") or 0),
+                # not its subscriberCount, which counts the router's own links to brokers, too
+                "producers": attached[id, "in"], "consumers": attached[_delivering(id, tables), "out"],
             }
-        )  # fmt: skip
-        await asyncio.sleep(POLL)
+            for id, row in tables.addresses.items() if id.startswith(CLASS)
+        },
+        "routers": {str(row["id"]): {} for row in tables.routers if str(row["id"]) != name and _is_reached(row)},
+        "gateways": {id[len(GATEWAY) :]: {} for id in tables.addresses if id.startswith(GATEWAY)},
+    }  # fmt: skip
+
+
+def _is_reached(router: Row) -> bool:
+    """Return whether a router of the mesh is reached: it is listed for a minute after it was lost."""
+    return router.get("routerLink") is not None or router.get("nextHop") is not None
+
+
+def _delivering(id: str, tables: Tables) -> str:
+    """Return the key of the address from which consumers of an address get messages: of a queue its second phase."""
+    second = f"M1{id[len(CLASS) :]}"
+    return second if second in tables.addresses else id
 
 
 class Moved:
@@ -69,11 +143,12 @@ class Moved:
         self._links: dict[str, int] = {}
         self._sums: dict[str, dict[str, int]] = {}
 
-    def take(self, links: list[dict[str, Any]], connections: set[str]) -> None:
+    def take(self, links: Iterable[Row], connections: Container[str]) -> None:
         """Add what links have carried since the last call. Links and connections that are not there are forgotten."""
-        now = {str(row["identity"]): int(row.get("deliveryCount") or 0) for row in links}
+        now: dict[str, int] = {}
         for row in links:
             id, direction = str(row["identity"]), str(row.get("linkDir"))
+            now[id] = int(row.get("deliveryCount") or 0)
             sums = self._sums.setdefault(str(row.get("connectionId")), {"in": 0, "out": 0})
             if direction in sums:
                 sums[direction] += max(0, now[id] - self._links.get(id, 0))
@@ -85,7 +160,7 @@ class Moved:
         return self._sums.get(connection, {"in": 0, "out": 0})
 
 
-def _connection(row: dict[str, Any]) -> Row:
+def _connection(row: Row) -> Row:
     tls = {"protocol": row.get("sslProto"), "cipher": row.get("sslCipher")} if row.get("isEncrypted") else None
     return {
         "protocol": "amqp", "container": row.get("container"), "user": row.get("user"), "peer": row.get("host"),
@@ -93,18 +168,10 @@ def _connection(row: dict[str, Any]) -> Row:
     }  # fmt: skip
 
 
-def _link(row: dict[str, Any]) -> Row:
+def _link(row: Row) -> Row:
     owner = str(row.get("owningAddr") or "")
     return {
         "connection": str(row.get("connectionId")), "name": row.get("linkName"), "dir": row.get("linkDir"),
-        "address": owner[len(CLASS) :] if owner.startswith(CLASS) else None, "stated": None,
-        "count": row.get("deliveryCount"), "accepted": row.get("acceptedCount"), "rejected": row.get("rejectedCount"),
-        "released": row.get("releasedCount"), "modified": row.get("modifiedCount"),
-        "unsettled": row.get("unsettledCount"), "credit": row.get("creditAvailable"),
-    }  # fmt: skip
-
-
-def _address(row: dict[str, Any]) -> Row:
-    return {
-        "in": row.get("deliveriesIngress"), "out": row.get("deliveriesEgress"), "consumers": row.get("subscriberCount"),
+        "address": owner[len(CLASS) :] if owner.startswith(("M0", "M1")) else None, "stated": None,
+        **{name: int(row.get(column) or 0) for name, column in COUNTERS.items()},
     }  # fmt: skip

@@ -34,6 +34,8 @@ AGES, SHORTEST = 1.2, 2.0
 """An age that was stated is stated again when it is this many times higher, after this many seconds at least."""
 INSIDE = frozenset({"inter-router", "route-container", "edge"})
 """Kinds of connections that are not clients'."""
+BETWEEN = "inter-router"
+"""The kind of connections between routers: what they carry is counted where it enters and leaves the mesh."""
 
 Owner = Callable[[str], tuple[str, str] | None]
 """Name on the wire → the configured address that it belongs to, and its type."""
@@ -89,8 +91,11 @@ class Traffic:
         self._component_meter = Meter(len(FIELDS))
         self._totals: dict[str, list[int]] = {}
         """Router or broker → counters: of connections that are not brokers', of queues and topics."""
-        self._counted: dict[str, list[int]] = {}
+        self._counted: dict[str, tuple[int, ...]] = {}
         """Connection at a router → what it has added to these."""
+        self._peers: dict[str, tuple[str, Row]] = {}
+        """Connections of routers to brokers and to each other."""
+        self._peer_meter = Meter(len(OF_CONNECTION))
 
     def take(self, component: str, kind: str, body: Row, *, full: bool) -> None:
         """Take a message of a process. `full`: its other rows are gone."""
@@ -107,15 +112,18 @@ class Traffic:
         changed, other = set(), False
         for id, row in body.get("connections", {}).items():
             key = f"{component}/{id}"
-            if kind == "router" and row.get("dir") != "out":
+            if kind == "router" and row.get("dir") != "out" and row.get("kind") != BETWEEN:
                 self._count(component, key, row)
+            elif kind == "router":
+                self._peers[key] = component, row
+                self._peer_meter.note(key, _carried(row))
             inside = row.get("role") or row.get("kind", "normal") in INSIDE or row.get("dir") == "out"
             if inside or (kind == "broker" and not row.get("user")):
                 continue
             other = other or key not in self._connections
             self._connections[key] = component, row
             self.users[key] = row.get("user")
-            self._connection_meter.note(key, tuple([int(row.get(field) or 0) for field in OF_CONNECTION]))
+            self._connection_meter.note(key, _carried(row))
             changed.add(key)
         linked, more = set(), False
         for id, row in body.get("links", {}).items():
@@ -141,7 +149,7 @@ class Traffic:
 
     def rest(self) -> None:
         """Forget the rates: nothing is followed. Counters and samples stay."""
-        for meter in (self._meter, self._component_meter):
+        for meter in (self._meter, self._component_meter, self._peer_meter):
             meter.rest()
         self._moved.clear()
 
@@ -165,6 +173,7 @@ class Traffic:
         for component, totals in self._totals.items():
             self._component_meter.note(component, tuple(totals))
         self._component_meter.look(now)
+        self._peer_meter.look(now)
         return changed
 
     def sample(self, wall: float) -> None:
@@ -201,13 +210,22 @@ class Traffic:
         totals = self._totals.get(name)
         return _rates(self._component_meter.rates(name)), Counters() if totals is None else _counters(totals)
 
+    def peers(self, router: str) -> list[tuple[Row, Rates]]:
+        """Return the router's connections to brokers and other routers, with rates: `in_` is what it gets there."""
+        found = [(key, row) for key, (component, row) in self._peers.items() if component == router]
+        rates = [self._peer_meter.rates(key) for key, _ in found]
+        return [
+            (row, Rates(in_=each[0], out=each[1], bytes_in=each[2], bytes_out=each[3]))
+            for (_, row), each in zip(found, rates, strict=True)
+        ]
+
     # -- contributions
 
     def _count(self, component: str, key: str, row: Row) -> None:
         """Add what a connection has carried since its last row to the counters of its router."""
         totals = self._totals.setdefault(component, [0] * len(FIELDS))
-        now = [int(row.get(field) or 0) for field in OF_CONNECTION]
-        before = self._counted.get(key, [0] * len(now))
+        now = _carried(row)
+        before = self._counted.get(key, (0,) * len(now))
         for at, (value, was) in enumerate(zip(now, before, strict=True)):
             totals[at] += value - was if value >= was else value
         self._counted[key] = now
@@ -276,7 +294,9 @@ class Traffic:
 
     def _drop(self, component: str, group: str, id: str) -> None:
         key = f"{component}/{id}"
-        if group == "connections" and self._connections.pop(key, None) is not None:
+        if group == "connections" and self._peers.pop(key, None) is not None:
+            self._peer_meter.forget(key)
+        elif group == "connections" and self._connections.pop(key, None) is not None:
             self.addresses_of.pop(key, None)
             self.users.pop(key, None)
             self._connection_meter.forget(key)
@@ -303,7 +323,7 @@ class Traffic:
     def _drop_clients(self, component: str, body: Row) -> None:
         """Drop the connections and links of a process that `body` does not have."""
         prefix = f"{component}/"
-        for group, keys in (("connections", self._connections), ("links", self._links)):
+        for group, keys in (("connections", self._peers), ("connections", self._connections), ("links", self._links)):
             present = body.get(group, {})
             for key in [key for key in keys if key.startswith(prefix) and key[len(prefix) :] not in present]:
                 self._drop(component, group, key[len(prefix) :])
@@ -362,6 +382,10 @@ class Traffic:
             rates=Rates(**moving),
             totals=Counters(**moved, **outcomes),
         )
+
+
+def _carried(row: Row) -> tuple[int, ...]:
+    return tuple([int(row.get(field) or 0) for field in OF_CONNECTION])
 
 
 _SHORT = ("in_", "out", "bytes_in", "bytes_out")

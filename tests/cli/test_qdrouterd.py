@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from enmasse.engines.catalogue import ROUTERS
+from enmasse.engines.engine import RouterEngine
 from enmasse.engines.program import Spec
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.plan import Options, router
@@ -59,6 +61,11 @@ def specs(folder: Path, engine: str) -> Spec:
         return router(Options(folder, folder, router=engine), DataDir(folder), ports, "router-0")
     finally:
         ports.close()
+
+
+@pytest.mark.parametrize("engine", ROUTERS.values(), ids=ROUTERS)
+def test_the_suite_asks_a_router_for_metrics_if_it_serves_them(tmp_path: Path, engine: RouterEngine) -> None:
+    assert ("health" in specs(tmp_path, engine.name).settings) is engine.serves_http
 
 
 def test_the_same_entities(tmp_path: Path) -> None:

@@ -128,3 +128,4 @@ def test_brokers_and_routers(client: Client) -> None:
     assert brokers["small-persisted-queue-0"]["addresses"]["orders"] == "active"
     (router,) = client.items("routers")
     assert router["connected"] and "ragent" in router["peers"] and set(brokers) <= set(router["peers"])
+    assert router["neighbours"] == [{"name": name, "kind": "broker", "rates": None} for name in sorted(brokers)]

@@ -100,5 +100,10 @@ def _asked(name: str, at: str) -> list[Any]:
 
 
 ROUTER = RouterEngine(
-    PROGRAM, help=f"{PROGRAM}: Apache Qpid Dispatch 1.19 from PATH", most=MOST_ROUTERS, find=_find, settings=_settings
+    PROGRAM,
+    help=f"{PROGRAM}: Apache Qpid Dispatch 1.19 from PATH",
+    most=MOST_ROUTERS,
+    serves_http=False,
+    find=_find,
+    settings=_settings,
 )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from enmasse.api.types import Broker, Page, Router
+from typing import Literal
+
+from enmasse.api.types import Broker, Neighbour, Page, Rates, Router
 from services.console.errors import unknown
 from services.console.listing import Listing
+from services.console.node import Node
 from services.console.operations import Answer, Answered, Call, Operation
 from services.console.parts import Parts
 from services.console.polled import Polled
+from services.console.traffic import BETWEEN, INSIDE
 
 
 def operations(parts: Parts) -> list[Operation]:
@@ -39,24 +43,39 @@ def operations(parts: Parts) -> list[Operation]:
         found = {name: broker(name) for name in configuration.brokers}
         return {name: row for name, row in found.items() if row is not None}
 
-    async def routers() -> dict[str, Router]:
-        await live.first_state()
-        node = live.router
-        if not node.component:
-            return {}
+    def neighbours(node: Node) -> list[Neighbour]:
+        at = {(endpoint.host, str(endpoint.port)): name for name, endpoint in configuration.brokers.items()}
+        counts = "routers" in node.merged.kinds  # those that are asked do
+        found: dict[tuple[str, Literal["broker", "router"]], list[Rates]] = {}
+        for row, rates in live.traffic.peers(node.component):
+            host, _, port = str(row.get("peer")).rpartition(":")
+            if row.get("kind") == BETWEEN:
+                found.setdefault((str(row.get("container")), "router"), []).append(rates)
+            elif (host.strip("[]"), port) in at:
+                found.setdefault((at[host.strip("[]"), port], "broker"), []).append(rates)
+        return [
+            Neighbour(name=name, kind=kind, rates=_sum(rates) if counts else None)
+            for (name, kind), rates in sorted(found.items())
+        ]
+
+    def router(node: Node) -> Router:
         rows = node.merged.kinds.get("connections", {}).values()
+        inside = [row for row in rows if row.get("role") or row.get("kind") in INSIDE or row.get("dir") == "out"]
         rates, totals = live.traffic.of_component(node.component)
-        peers = sorted({str(row.get("container")) for row in rows if row.get("role") or row.get("dir") == "out"})
-        row = Router(
+        return Router(
             name=node.component,
             connected=node.connection is not None,
-            peers=peers,
-            connections=sum(1 for row in rows if not row.get("role") and row.get("dir") != "out"),
+            peers=sorted({str(row.get("container")) for row in inside}),
+            neighbours=neighbours(node),
+            connections=len(rows) - len(inside),
             links=len(node.merged.kinds.get("links", {})),
             rates=rates,
             totals=totals,
         )
-        return {row.name: row}
+
+    async def routers() -> dict[str, Router]:
+        await live.first_state()
+        return {node.component: router(node) for node in live.routers}
 
     of_brokers: Listing[Broker] = Listing(
         rows=Polled(brokers),
@@ -107,3 +126,13 @@ def operations(parts: Parts) -> list[Operation]:
             method="GET", path="/routers/{name}", id="getRouter", text="A router.", handler=get_router, answer=Router,
         ),
     ]  # fmt: skip
+
+
+def _sum(several: list[Rates]) -> Rates:
+    """Return the sum of the rates of connections."""
+    return Rates(
+        in_=sum(each.in_ for each in several),
+        out=sum(each.out for each in several),
+        bytes_in=sum(each.bytes_in for each in several),
+        bytes_out=sum(each.bytes_out for each in several),
+    )

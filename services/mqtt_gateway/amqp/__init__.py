@@ -7,6 +7,7 @@
     repeats                     messages to clients that are redelivered because their link was lost
     access, logins              permissions of clients; logins at the authentication service
     control, wills              the conversations with the subscription service and the last-will service
+    offering                    the way to the live state through Qpid Dispatch
     shared                      state that all sessions share
     session, backend            `ports.Session` and `ports.Backend`, which put these together
 

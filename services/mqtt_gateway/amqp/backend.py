@@ -36,6 +36,7 @@ from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, 
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
 from services.mqtt_gateway.amqp.logins import Logins
 from services.mqtt_gateway.amqp.mapping import Route
+from services.mqtt_gateway.amqp.offering import Offering
 from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.amqp.session import MqttSession
 from services.mqtt_gateway.amqp.shared import Shared
@@ -91,6 +92,7 @@ class AmqpBackend:
         """Logins by certificate; the authentication service has the others."""
         self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized, refusals=refusals)
         self.wills = Wills()
+        self._offering = Offering(name)
         self._hub = Hub()
         self._data = Uplink(self._hub, *router, name, self._data_up, credential, followers, traces)
         self._services = Uplink(self._hub, *router, name, self._services_up, credential, followers)
@@ -284,6 +286,7 @@ class AmqpBackend:
     def _services_up(self, connection: Connection) -> None:
         self.control.up(connection)
         self.wills.up(connection)
+        self._offering.up(connection)
 
     # sessions
 
