@@ -6,16 +6,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import combinations, product
 from typing import Any
 from urllib.parse import quote
 
 import paho.mqtt.client as mqtt
 import pytest
+from playwright.sync_api import expect
 
 from enmasse.aio import client as aio
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED
 from enmasse.testing import Suite, running
+from tests.console.browser import SECONDS, Console, chromium
 from tests.console.client import Client
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until, wait_for
@@ -138,6 +141,21 @@ def moves(client: Client) -> bool:
         and arrows["router-2", "router-0"]["in"] > 0
         and any(rates["out"] > 0 for (_, to), rates in arrows.items() if to not in ROUTERS)
     )
+
+
+def test_the_page_draws_each_router_and_what_passes_between_them(suite: Suite, client: Client) -> None:
+    wait_for(lambda: meshed(client, 3), "the mesh")
+    with chromium() as browser:
+        console = Console(browser, 8080 + suite.offset)
+        page = console.open("network", "Network")
+        brokers = [each["name"] for each in client.items("brokers")]
+        for pair in (*combinations(ROUTERS, 2), *product(ROUTERS, brokers)):
+            line = page.get_by_role("listitem").filter(has_text=f"{' and '.join(pair)}: ")
+            expect(line).to_have_count(1, timeout=SECONDS * 1000)
+        for name in ROUTERS:
+            expect(page.locator(".network .box").filter(has_text=name)).to_have_count(1)
+        assert console.findings() == []
+        console.close()
 
 
 def test_mqtt_clients_are_those_of_their_gateway(suite: Suite, client: Client) -> None:

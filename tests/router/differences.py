@@ -28,6 +28,7 @@ KEPT = "shows the reason of a refused auto-link also after that has become activ
 LARGE = "sends a client a performative that is too large for its frames, which costs the connection"
 TWICE = "passes on two links of one name to a container, which may end its connection"
 DIALS = "shows a connector as `SUCCESS` while it dials, and until that has failed"
+CLOSED = "drops a connection that an administrator closes, without a reason for the client"
 CRASH = "may crash when a connector is deleted and its connection, or dialling, fails at that moment"
 OPEN = "does not show whether a listener's port could be opened; its log says it"
 DELAY = "ignores a delivery delay on its own addresses"
@@ -45,6 +46,7 @@ COUNTED = "counts settled deliveries without a receiver otherwise, and keeps the
 GONE = "may lose messages that a client sent settled and then left at once, if it was to a topic"
 
 DISPATCH_DIFFERS: Final = {
+    "test_a_client_whose_connection_an_administrator_closes_is_told": CLOSED,
     "test_a_sender_has_credit_only_while_there_is_a_receiver": DRAIN,
     "test_a_sender_that_ignores_the_drain_can_go_on": DRAIN,
     "test_receivers_connection_lost": DRAIN,
