@@ -11,7 +11,7 @@ from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.types import Symbol
 
@@ -145,6 +145,30 @@ class ClientLink:
             await within(asyncio.shield(self._gone), timeout, f"the detach of {self.link.name!r} to be answered")
 
 
+class SentRun:
+    """Messages that were sent together: `count` of them. `done` is there when all outcomes are; `others` has those that
+    are not accepted, by place from 0 on."""
+
+    __slots__ = ("_left", "count", "done", "others")
+
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        self.done = done
+        self.others: dict[int, Any] = {}
+        self.count = self._left = 0
+
+    def sent(self, count: int) -> None:
+        """Note how many were sent."""
+        self.count = self._left = count
+
+    def outcome(self, place: int, state: Any) -> None:
+        """Note the outcome of one."""
+        if state is not ACCEPTED and not isinstance(state, Accepted):
+            self.others[place] = state
+        self._left -= 1
+        if not self._left and not self.done.done():
+            self.done.set_result(None)
+
+
 class ClientSender(ClientLink):
     """Sends to one address, or with address None to each message's `to`."""
 
@@ -212,13 +236,28 @@ class ClientSender(ClientLink):
         self.link.send(payload, outcome, tag=tag)
         return outcome
 
+    def send_run(self, payloads: Sequence[bytes]) -> SentRun:
+        """Send encoded messages without waiting: the first one, and those behind it for which there is room. Raises
+        AmqpError if there is no credit (see `wait_credit`), or if no outcomes will come."""
+        if self.closed:
+            raise self.error or AmqpError(errors.DETACH_FORCED, "the sender is closed")
+        if self.link.presettled:
+            raise AmqpError(errors.NOT_ALLOWED, f"{self.address} takes settled messages only, which have no outcome")
+        run = SentRun(self._loop.create_future())
+        count = self.link.send_run(payloads, [(run, place) for place in range(len(payloads))])
+        if not count:
+            self.link.send(payloads[0], (run, 0))
+        run.sent(count or 1)
+        return run
+
     def wake(self) -> None:
         """Wake callers that wait for credit: as many as there is credit for, all of them once the link has ended."""
         if self.closed:
             lost, self._lost = self._lost, []
             for outcome in lost:
-                outcome.set_exception(self.error or AmqpError(errors.DETACH_FORCED))
-                outcome.exception()  # marks it as retrieved: asyncio would log it otherwise
+                if not outcome.done():
+                    outcome.set_exception(self.error or AmqpError(errors.DETACH_FORCED))
+                    outcome.exception()  # marks it as retrieved: asyncio would log it otherwise
         room = len(self._waiters) if self.closed else self.link.credit
         while self._waiters and room > 0:
             waiter = self._waiters.popleft()
@@ -226,14 +265,21 @@ class ClientSender(ClientLink):
                 waiter.set_result(None)
                 room -= 1
 
-    def on_outcomes(self, tokens: list[asyncio.Future[Any] | None], state: Any) -> None:
-        """Give outcomes to the callers that wait for them."""
-        for outcome in tokens:
-            if outcome is not None and not outcome.done():
-                if state is None and self.link.detached:
-                    self._lost.append(outcome)  # on_detach brings the reason
+    def on_outcomes(self, tokens: list[Any], state: Any) -> None:
+        """Give outcomes to the callers that wait for them. Tokens: a future, None, or a run and a place in it."""
+        lost = state is None and self.link.detached
+        for token in tokens:
+            if type(token) is tuple:
+                run, place = token
+                if lost:
+                    self._lost.append(run.done)  # on_detach brings the reason
                 else:
-                    outcome.set_result(state)
+                    run.outcome(place, state)
+            elif token is not None and not token.done():
+                if lost:
+                    self._lost.append(token)
+                else:
+                    token.set_result(state)
         if self._waiters:
             self.wake()
 
@@ -309,6 +355,26 @@ class ClientReceiver(ClientLink):
         """A message that is here already, or None."""
         return self._take() if self._queue else None
 
+    def receive_all(self, most: int) -> list[Delivery]:
+        """Return the messages that are here already, up to the one with which they have `most` bytes."""
+        found: list[Delivery] = []
+        while most > 0 and self._queue:
+            delivery = self._take()
+            most -= len(delivery.payload)
+            found.append(delivery)
+        return found
+
+    def accept_all(self, deliveries: Sequence[Delivery]) -> None:
+        """Settle deliveries of this receiver as accepted."""
+        ids = [delivery.id for delivery in deliveries if not delivery.settled]
+        for delivery in deliveries:
+            delivery.settled = True
+        self.link.accept_all(ids)
+
+    def take_runs(self) -> None:
+        """Take messages that come together at once, which is faster. Their delivery-tags are left out."""
+        self.link.on_run = self._on_run
+
     def _take(self) -> Delivery:
         delivery = self._queue.popleft()
         self._waiting_bytes -= len(delivery.payload)
@@ -363,6 +429,18 @@ class ClientReceiver(ClientLink):
             self._behind.append(delivery)
         else:
             self._fetched(delivery)
+
+    def _on_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
+        size = sum(map(len, payloads))
+        link.bytes += size
+        if self._leaving or self._behind:
+            for delivery_id, payload in enumerate(payloads, first):
+                self._on_delivery(link, delivery_id, False, payload, b"", 0)
+            return
+        self._queue.extend([Delivery(self, n, False, payload, b"", 0) for n, payload in enumerate(payloads, first)])
+        self._waiting_bytes += size
+        if self._waiters:
+            self.wake()
 
     def _fetched(self, delivery: Delivery) -> None:
         self._queue.append(delivery)

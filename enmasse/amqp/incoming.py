@@ -178,11 +178,12 @@ class IncomingWindow:
                 continue
             if link is not receiver:
                 if receiver is not None:
+                    receiver.count_settled(len(run))
                     report(receiver, run)
                 receiver, run = link, []
             run.append(delivery_id)
-            link.count_settled()
         if receiver is not None:
+            receiver.count_settled(len(run))
             report(receiver, run)
 
     def flush(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
@@ -128,22 +129,23 @@ class OutgoingWindow:
         self._gone = gone
         if self._patience < 0:
             raise SessionFault(errors.RESOURCE_LIMIT_EXCEEDED, "too many dispositions that settle nothing")
+        look = unsettled.pop if settled else unsettled.get
         run: list[Any] = []
+        run_ids: list[int] = []
         sender: Sender | None = None
         for delivery_id in ids:
-            entry = unsettled.pop(delivery_id, None) if settled else unsettled.get(delivery_id)
+            entry = look(delivery_id, None)
             if entry is None:
                 continue  # a callback has settled it meanwhile
             link, token = entry
             if link is not sender:
                 if sender is not None:
-                    sender.outcomes(run, state, settled)
-                sender, run = link, []
+                    sender.outcomes(run, state, settled, run_ids)
+                sender, run, run_ids = link, [], []
             run.append(token)
-            if not settled:
-                link.outcome_stated(token, delivery_id)
+            run_ids.append(delivery_id)
         if sender is not None:
-            sender.outcomes(run, state, settled)
+            sender.outcomes(run, state, settled, run_ids)
 
     def oldest_of(self, first: int, count: int) -> Sender | None:
         """Return the sender of the first unsettled delivery of a range."""
@@ -151,10 +153,9 @@ class OutgoingWindow:
             return self.unsettled[delivery_id][0]
         return None
 
-    def settle(self, delivery_id: int) -> None:
-        """Forget it, and let the peer know at the next flush."""
-        del self.unsettled[delivery_id]
-        self.settled.append(delivery_id)
+    def settle(self, delivery_ids: Sequence[int]) -> None:
+        """Let the peer know at the next flush that deliveries were settled here."""
+        self.settled += delivery_ids
         self.output.touch(self.channel)
 
     def flush(self) -> None:

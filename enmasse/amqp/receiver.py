@@ -9,7 +9,7 @@ from enmasse.amqp import errors
 from enmasse.amqp.endpoint import SECOND, Link, LinkFault, SessionFault
 from enmasse.amqp.held import Held
 from enmasse.amqp.incoming import IncomingWindow
-from enmasse.amqp.performatives import Flow, TransactionalState, Transfer
+from enmasse.amqp.performatives import ACCEPTED, Flow, TransactionalState, Transfer
 from enmasse.amqp.serial import U32, serial_difference
 
 if TYPE_CHECKING:
@@ -246,8 +246,7 @@ class Receiver(Link):
         """`session.settle` with accepted for deliveries of this link."""
         incoming = self.incoming
         if self.second:
-            for delivery_id in delivery_ids:
-                self.session.settle(delivery_id)
+            self.session.update_all(delivery_ids, ACCEPTED)
             return
         pop = incoming.unsettled.pop
         ids = [delivery_id for delivery_id in delivery_ids if pop(delivery_id, None) is not None]
@@ -278,9 +277,9 @@ class Receiver(Link):
 
     # --- for the session and its window -------------------------------------------------------------------------------
 
-    def count_settled(self) -> None:
-        """One more delivery is settled."""
-        self.settled += 1
+    def count_settled(self, count: int = 1) -> None:
+        """Count further deliveries that are settled."""
+        self.settled += count
         if self.settled >= self.topup_at:
             self.want_flow()
 

@@ -321,14 +321,19 @@ class Sender(Link):
 
     def settle_ids(self, delivery_ids: Iterable[int]) -> None:
         """Settle deliveries by their ids; unknown ones are ignored. No outcome will come for them."""
-        window = self._window
+        window, stated = self._window, self._stated
+        unsettled = window.unsettled
+        ids: list[int] = []
         for delivery_id in delivery_ids:
-            entry = window.unsettled.get(delivery_id)
+            entry = unsettled.get(delivery_id)
             if entry is not None and entry[0] is self:
-                window.settle(delivery_id)
-                if self._stated:
-                    self._stated.get(id(entry[1]), {}).pop(delivery_id, None)
-                self._done += 1
+                del unsettled[delivery_id]
+                ids.append(delivery_id)
+                if stated:
+                    stated.get(id(entry[1]), {}).pop(delivery_id, None)
+        if ids:
+            self._done += len(ids)
+            window.settle(ids)
 
     def drained(self) -> None:
         """Give the remaining credit back: the answer to a drain (2.6.7)."""
@@ -512,15 +517,16 @@ class Sender(Link):
         if self.attached and (self.granted or self._queue):
             self._handler.on_flow(self)
 
-    def outcome_stated(self, token: Any, delivery_id: int) -> None:
-        """Remember that the peer has stated an outcome of an unsettled delivery without settling it."""
-        self._stated.setdefault(id(token), {})[delivery_id] = None
-
-    def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
-        """Report the peer's outcome of deliveries."""
-        if settled:
+    def outcomes(self, tokens: list[Any], state: Any, settled: bool, ids: Sequence[int] = ()) -> None:
+        """Report the peer's outcome of deliveries; without settlement `ids` are theirs, to be remembered."""
+        stated = self._stated
+        if not settled:
+            for token, delivery_id in zip(tokens, ids, strict=True):
+                known = stated.setdefault(id(token), {})
+                known[delivery_id] = None
+        else:
             self._done += len(tokens)
-            if self._stated:
+            if stated:
                 self._decided(tokens)
         self._handler.on_outcomes(self, tokens, state, settled)
         if self._window.starved or self._window.halted:

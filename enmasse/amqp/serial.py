@@ -15,5 +15,7 @@ def serial_difference(a: int, b: int) -> int:
 def known(held: Mapping[int, object], first: int, count: int) -> list[int]:
     """Return ids of a range that are in `held`, in order, without walking a range that a peer made up."""
     if count <= 2 * len(held) + 16:
-        return [i for i in ((first + n) & U32 for n in range(count)) if i in held]
+        end = first + count
+        ids = range(first, end) if end <= U32 else ((first + n) & U32 for n in range(count))
+        return [i for i in ids if i in held]
     return sorted((i for i in held if (i - first) & U32 < count), key=lambda i: (i - first) & U32)

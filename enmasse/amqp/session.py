@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -139,8 +139,14 @@ class Session:
 
     def update(self, delivery_id: int, state: Any) -> None:
         """As receiver: state an outcome without settling."""
-        if delivery_id in self.incoming.unsettled:
-            self.incoming.updates.append((delivery_id, state))
+        self.update_all((delivery_id,), state)
+
+    def update_all(self, delivery_ids: Iterable[int], state: Any) -> None:
+        """`update` of several deliveries; unknown ids are ignored."""
+        unsettled = self.incoming.unsettled
+        updates = [(each, state) for each in delivery_ids if each in unsettled]
+        if updates:
+            self.incoming.updates += updates
             self.touch()
 
     def end(self, error: AmqpError | None = None) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
@@ -61,12 +60,12 @@ class Ids:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._equal: Counter[bytes] = Counter()
+        self._equal: dict[bytes, int] = {}
 
     def of(self, content: bytes) -> str:
         """Return the id of the next message with this content."""
         digest = blake2b(content, digest_size=16).digest()
-        n = self._equal[digest]
+        n = self._equal.get(digest, 0)
         self._equal[digest] = n + 1
         return f"{self._prefix}-{digest.hex()}-{n}"
 
@@ -204,9 +203,10 @@ def _message(
     pairs: list[tuple[str, Any]] | None,
 ) -> Outgoing:
     fields = _properties(address, subject, reply_to, correlation_id, content_type)
-    for name, value in (("priority", priority), ("ttl", ttl)):
-        if value is not None and not 0 <= value <= NUMBERS[name]:
-            raise RowError(f'column "{name}" must be from 0 to {NUMBERS[name]}, not {value}')
+    if priority is not None or ttl is not None:
+        for name, value in (("priority", priority), ("ttl", ttl)):
+            if value is not None and not 0 <= value <= NUMBERS[name]:
+                raise RowError(f'column "{name}" must be from 0 to {NUMBERS[name]}, not {value}')
     if pairs and duplicate_id:
         pairs = [pair for pair in pairs if pair[0] != DUPLICATE_ID]
     properties = _application_properties(pairs) if pairs else b""

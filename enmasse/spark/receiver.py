@@ -30,7 +30,6 @@ from enmasse.aio.client import Client, ClientReceiver, Delivery
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import FIRST, SECOND
-from enmasse.amqp.performatives import ACCEPTED
 from enmasse.amqp.performatives import RELEASED as RELEASED_OUTCOME
 from enmasse.backoff import ReconnectBackoff
 from enmasse.reconnect import keep_connected
@@ -81,7 +80,7 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spool: str
     container: str
     subscription: str = ""
-    credit: int = 1000
+    credit: int = 4000
     spool_limit: int = 1 << 30
     bucket: str = ""
     gather: float = 0.0
@@ -126,6 +125,7 @@ class Intake:
         """Take deliveries over this link from now on."""
         self.connected(receiver.link.second)
         receiver.on_settled = self.settled
+        receiver.take_runs()
 
     def connected(self, reports: bool) -> None:
         """Note a new connection; reports: its peer settles in a second step."""
@@ -146,17 +146,17 @@ class Intake:
         self._taking = True
         size, until = len(group[0].payload), asyncio.get_running_loop().time() + seconds
         while size < GROUP_BYTES:
-            more = receiver.receive_nowait()
-            if more is None:
+            more = receiver.receive_all(GROUP_BYTES - size)
+            if not more:
                 left = until - asyncio.get_running_loop().time() if seconds else 0.0
                 if left <= 0 or not receiver.link.credit:
                     break
                 try:
-                    more = await receiver.receive(timeout=left)
+                    more = [await receiver.receive(timeout=left)]
                 except TimeoutError:
                     break
-            group.append(more)
-            size += len(more.payload)
+            group += more
+            size += sum(len(one.payload) for one in more)
         return group
 
     async def take(self, deliveries: list[Delivery]) -> None:
@@ -193,27 +193,23 @@ class Intake:
         self, deliveries: list[Delivery], verdicts: list[int], claimed: Container[int]
     ) -> list[tuple[int, int]]:
         """Append those that are FRESH; return delivery-id and record of each that was claimed."""
-        fresh: list[tuple[int, int]] = []
-        record = self.spool.count
-        now = time.time_ns() // 1_000_000
-        for delivery, verdict in zip(deliveries, verdicts, strict=True):
-            if verdict == FRESH:
-                self.spool.append(delivery.payload, now)
-                if delivery.id in claimed:
-                    fresh.append((delivery.id, record))
-                record += 1
-        return fresh
+        kept = [one for one, verdict in zip(deliveries, verdicts, strict=True) if verdict == FRESH]
+        self.spool.extend([one.payload for one in kept], time.time_ns() // 1_000_000)
+        return [(one.id, record) for record, one in enumerate(kept, self.spool.count) if one.id in claimed]
 
     def _accept(
         self, deliveries: list[Delivery], verdicts: list[int], claimed: Container[int], fresh: list[tuple[int, int]]
     ) -> None:
         """Settle deliveries that are stored, or give them back."""
         self.account.stored(fresh, self.spool.count)
-        for delivery, verdict in zip(deliveries, verdicts, strict=True):
-            if verdict != LATER:
-                if self._reports and delivery.id in claimed:
-                    self._awaited.add(delivery.id)
-                delivery.settle(RELEASED_OUTCOME if verdict == RELEASED else ACCEPTED)
+        settled = [one for one, verdict in zip(deliveries, verdicts, strict=True) if verdict != LATER]
+        if self._reports:
+            self._awaited.update(one.id for one in settled if one.id in claimed)
+        if RELEASED in verdicts:
+            for one, verdict in zip(deliveries, verdicts, strict=True):
+                if verdict == RELEASED:
+                    one.settle(RELEASED_OUTCOME)
+        deliveries[0].receiver.accept_all(settled)  # those that are not settled yet
 
     def _decided(self, delivery_id: int, verdict: int) -> None:
         """Store, accept or give back what was held."""

@@ -85,7 +85,8 @@ class IndexWriter:
         with contextlib.suppress(OSError):
             self._file = os.open(index_of(segment), flags, 0o600)
         self._size = 0
-        self._last = -STRIDE
+        self.wanted = 0
+        """Position from which on `offer` takes an entry."""
         self._pending: list[IndexEntry] = []
         for entry in entries:
             self.offer(entry)
@@ -93,14 +94,14 @@ class IndexWriter:
 
     def offer(self, entry: IndexEntry) -> None:
         """Take a record's entry for the next `flush` if it is STRIDE bytes or more behind the last one."""
-        if entry.position - self._last >= STRIDE:
-            self._last = entry.position
+        if entry.position >= self.wanted:
+            self.wanted = entry.position + STRIDE
             self._pending.append(entry)
 
     def discard(self) -> None:
         """Forget what was taken since the last `flush`: the records were not stored."""
         if self._pending:
-            self._last = self._pending[0].position - STRIDE  # the one that is stored there instead will do as well
+            self.wanted = self._pending[0].position  # the one that is stored there instead will do as well
             self._pending.clear()
 
     def flush(self) -> None:

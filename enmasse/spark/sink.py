@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -20,10 +21,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from enmasse.aio.client import Client, ClientSender
+from enmasse.aio.client_links import SentRun
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED, Accepted, Rejected
+from enmasse.amqp.performatives import Accepted, Rejected
 from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.login import login_of
 from enmasse.spark.messages import KEY, Ids, Outgoing, outgoing
@@ -34,6 +36,8 @@ WINDOW = 1000
 """Most messages of a task whose outcome is not known yet."""
 WINDOW_BYTES = 8 << 20
 """Most bytes of them, unless one message alone has more."""
+RUN, RUN_BYTES = 100, 64 << 10
+"""Messages are sent together up to this number, and up to the one with which they have as many bytes."""
 
 
 class SinkError(QueryError):
@@ -50,11 +54,27 @@ class Sent(WriterCommitMessage):
 
 @dataclass
 class Flying:
-    """A message whose outcome is not known yet; `row` counts the rows of the partition from 0."""
+    """Messages that were sent together and whose outcomes are not known yet. `row`: that of the first, the rows of the
+    partition being counted from 0; `size`: bytes."""
 
     row: int
-    message: Outgoing
-    outcome: asyncio.Future[Any]
+    messages: list[Outgoing]
+    run: SentRun
+    size: int
+
+
+def runs(messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    """Yield messages that are to be sent together; one that cannot be sent is alone."""
+    run: list[Outgoing] = []
+    size = 0
+    for message in messages:
+        if run and (message.error or len(run) == RUN or size >= RUN_BYTES):
+            yield run
+            run, size = [], 0
+        run.append(message)
+        size = RUN_BYTES if message.error else size + len(message.payload)
+    if run:
+        yield run
 
 
 def prefix_of_task(name: str, of_write: str | None, *, keyed: bool = False) -> str:
@@ -144,7 +164,7 @@ class Sending:
         self.client = client
         self.sender = sender
         self.flying: deque[Flying] = deque()
-        self.size = 0
+        self.count = self.size = 0  # of the messages that are flying
         self.sent = Sent(0)
         self.dead: ClientSender | None = None
 
@@ -153,57 +173,61 @@ class Sending:
         row = 0
         batch: pa.RecordBatch | None = first
         while batch is not None:
-            for message in outgoing(batch, ids, routed=self.sink.routed, duplicate_id=self.sink.duplicate_id):
-                await self._send(row, message)
-                row += 1
+            messages = outgoing(batch, ids, routed=self.sink.routed, duplicate_id=self.sink.duplicate_id)
+            for run in runs(messages):
+                await self._send(row, run)
+                row += len(run)
             # In a thread: the connection lives on while Spark computes the rows.
             batch = await asyncio.to_thread(next, rest, None)
         while self.flying:
             await self._settle()
         return self.sent
 
-    async def _send(self, row: int, message: Outgoing) -> None:
-        if message.error:
-            return await self._rejected(row, message, message.error)
-        while self.flying and (len(self.flying) >= WINDOW or self.size + len(message.payload) > WINDOW_BYTES):
-            await self._settle()
-        while not self.sender.credit:
-            await self.sender.wait_credit()
-        outcome = self.sender.send_nowait(message.payload)
-        assert outcome is not None  # the sender does not send settled
-        self.flying.append(Flying(row, message, outcome))
-        self.size += len(message.payload)
+    async def _send(self, row: int, messages: list[Outgoing]) -> None:
+        if messages[0].error:
+            return await self._rejected(row, messages[0], messages[0].error)
+        while messages:
+            size = sum(len(message.payload) for message in messages)
+            while self.flying and (self.count + len(messages) > WINDOW or self.size + size > WINDOW_BYTES):
+                await self._settle()
+            while not self.sender.credit:
+                await self.sender.wait_credit()
+            run = self.sender.send_run([message.payload for message in messages])
+            sent, messages = messages[: run.count], messages[run.count :]
+            size -= sum(len(message.payload) for message in messages)
+            self.flying.append(Flying(row, sent, run, size))
+            self.count += run.count
+            self.size += size
+            row += run.count
 
     async def _settle(self) -> None:
-        """Wait for the outcome of the oldest message, and take those that are known behind it."""
-        flying = self.flying
-        await flying[0].outcome
-        while flying and flying[0].outcome.done():
-            one = flying.popleft()
-            self.size -= len(one.message.payload)
-            outcome = one.outcome.result()
-            if outcome is ACCEPTED or isinstance(outcome, Accepted):
-                self.sent.rows += 1
-            else:
-                await self._refused(one, outcome)
+        """Wait for the outcomes of the oldest messages."""
+        one = self.flying[0]
+        await one.run.done
+        self.flying.popleft()
+        self.count -= one.run.count
+        self.size -= one.size
+        self.sent.rows += one.run.count - len(one.run.others)
+        for place, outcome in sorted(one.run.others.items(), key=itemgetter(0)):
+            await self._refused(one.row + place, one.messages[place], outcome)
 
-    async def _refused(self, one: Flying, outcome: Any) -> None:
+    async def _refused(self, row: int, message: Outgoing, outcome: Any) -> None:
         if not isinstance(outcome, Rejected):
             name = "released it" if outcome is not None else "gave no outcome"
             if outcome is not None and type(outcome).__name__ == "Modified":
                 name = "gave it back as modified"
             raise SinkError(
-                f"amqp sink: {self._named(one.row, one.message)}: {self._where(one.message)} {name}: nothing receives "
+                f"amqp sink: {self._named(row, message)}: {self._where(message)} {name}: nothing receives "
                 "or stores it there now. Start the query again when something does"
             )
         error = outcome.error
         reason = "rejected" if error is None else f"{error.condition}: {error.description or 'without a description'}"
         if error is not None and error.condition == errors.RESOURCE_LIMIT_EXCEEDED:  # of no row in particular
             raise SinkError(
-                f"amqp sink: {self._named(one.row, one.message)}: {self._where(one.message)} has no room ({reason}). "
+                f"amqp sink: {self._named(row, message)}: {self._where(message)} has no room ({reason}). "
                 "Make room there and start the query again"
             )
-        await self._rejected(one.row, one.message, reason)
+        await self._rejected(row, message, reason)
 
     async def _rejected(self, row: int, message: Outgoing, reason: str) -> None:
         """Send a row that will never be accepted to the dead-letter address. Raises SinkError without one."""

@@ -37,8 +37,9 @@ from enmasse.spark.spool import id_of
 from enmasse.spark.values import PARTITION, PARTITIONED, Values
 
 ROWS_PER_PARTITION = 50_000
-AVAILABLE_ROWS = 4 * ROWS_PER_PARTITION
-"""With available-now a batch begins when it has this number of rows, though the address may hold others."""
+AVAILABLE_ROWS = 2 * ROWS_PER_PARTITION
+"""With available-now a batch begins when it has this number of rows: while Spark computes it, the receivers store what
+else the address holds."""
 MOST_RECEIVERS = 64
 GATHER = "500ms"
 
@@ -83,7 +84,7 @@ def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
         "container": options.get("container") or "spark-" + hashlib.sha256((bucket or spool).encode()).hexdigest()[:12],
         "subscription": options.get("subscription", ""),
         "shared": PARTITIONED in options,
-        "credit": number(options, "credit", 1000, MOST_CREDIT),
+        "credit": number(options, "credit", 4000, MOST_CREDIT),
         "spool_limit": max(1, number(options, "spoolLimit", 1 << 30) // receivers_of(options)),
     }
 

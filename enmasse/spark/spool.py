@@ -28,7 +28,7 @@ import os
 import secrets
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,12 +140,21 @@ class SpoolWriter:
 
     def append(self, message: bytes, arrived_ms: int) -> None:
         """Buffer a message, with the time of its arrival in milliseconds since 1970."""
-        crc = zlib.crc32(message)
-        self._index.offer(IndexEntry(self.count + self._buffered, self._size + self._buffered_bytes, crc))
-        self._buffer.append(RECORD.pack(len(message), crc, arrived_ms))
-        self._buffer.append(message)
-        self._buffered += 1
-        self._buffered_bytes += RECORD.size + len(message)
+        self.extend((message,), arrived_ms)
+
+    def extend(self, messages: Sequence[bytes], arrived_ms: int) -> None:
+        """`append` messages that arrived together."""
+        index, buffer = self._index, self._buffer
+        at = self._size + self._buffered_bytes
+        for record, message in enumerate(messages, self.count + self._buffered):
+            crc = zlib.crc32(message)
+            if at >= index.wanted:
+                index.offer(IndexEntry(record, at, crc))
+            buffer.append(RECORD.pack(len(message), crc, arrived_ms))
+            buffer.append(message)
+            at += RECORD.size + len(message)
+        self._buffered += len(messages)
+        self._buffered_bytes = at - self._size
 
     def sync(self) -> None:
         """Return when everything appended is durable, and this is still the owner of the spool.

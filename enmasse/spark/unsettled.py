@@ -177,7 +177,12 @@ class Unsettled:
         stored, then `stored` is called; RELEASED ones are given back; for those to be decided LATER, `decided` is
         called."""
         self._number += 1
-        return [self._judge(receiver, delivery_id, key) for delivery_id, key in claims]
+        if self._doubt or self._several:
+            return [self._judge(receiver, delivery_id, key) for delivery_id, key in claims]
+        number = self._number
+        own = {delivery_id: Claim(key, receiver, number) for delivery_id, key in claims}
+        self._receivers[receiver].open.update(own)
+        return [FRESH] * len(own)
 
     def _judge(self, receiver: int, delivery_id: int, key: bytes, late: bool = False) -> int:
         """`late`: the time for which it may wait has ended."""

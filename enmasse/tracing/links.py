@@ -146,12 +146,12 @@ class TracedSender(Sender):
         if found is not None:
             self.session.traces.end(found[1], state)
 
-    def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
+    def outcomes(self, tokens: list[Any], state: Any, settled: bool, ids: Sequence[int] = ()) -> None:
         """As Sender.outcomes."""
         if self._spans:
             for token in tokens:
                 self._end(token, state)
-        super().outcomes(tokens, state, settled)
+        super().outcomes(tokens, state, settled, ids)
 
     def settle_ids(self, delivery_ids: Iterable[int]) -> None:
         """As Sender.settle_ids: no outcome will come."""

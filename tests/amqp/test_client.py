@@ -11,7 +11,7 @@ import pytest
 from enmasse.aio.client import Client, ClientReceiver, connect
 from enmasse.aio.transport import Server
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.link import Receiver
+from enmasse.amqp.link import FIRST, SECOND, Receiver
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected
 from enmasse.amqp.sasl import SaslServer, plain
@@ -92,6 +92,71 @@ def test_outcomes_of_a_sender() -> None:
         presettled = await client.sender("q", settled=True)
         assert await presettled.send(Message("gone"), timeout=60) is None
         assert await sender.send(Message("also"), settled=True, timeout=60) is None
+
+    with_client(test)
+
+
+def test_a_run_is_sent_as_far_as_there_is_credit_and_has_an_outcome_for_each() -> None:
+    async def test(client: Client, store: Store) -> None:
+        sender, full = await client.sender("q"), await client.sender("full")
+        payloads = [Message(n).encode() for n in range(150)]
+        await until(lambda: sender.credit == full.credit == 100)
+        run = sender.send_run(payloads)
+        assert run.count == 100
+        with pytest.raises(AmqpError, match="no credit"):
+            sender.send_run(payloads[100:])
+        await run.done
+        assert not run.others and list(store.queues["q"]) == payloads[:100]
+        alone = asyncio.ensure_future(full.send(Message("one by one")))
+        await asyncio.sleep(0)
+        refused = full.send_run(payloads[:3])
+        await refused.done
+        assert list(refused.others) == [0, 1, 2]
+        assert all(isinstance(state, Rejected) for state in [*refused.others.values(), await alone])
+        large = sender.send_run([Message("x" * 300_000).encode(), b"never"])
+        await large.done
+        assert large.count == 1 and not large.others
+        with pytest.raises(AmqpError, match="settled messages only"):
+            (await client.sender("q", settled=True)).send_run(payloads)
+
+    with_client(test)
+
+
+def test_a_run_on_a_link_that_is_lost_raises() -> None:
+    async def test(client: Client, store: Store) -> None:
+        silent = await client.sender("silent")
+        await silent.wait_credit(timeout=60)
+        run = silent.send_run([b"x"] * 3)
+        await until(lambda: silent.link.unsettled == 3)
+        await silent.close()
+        with pytest.raises(AmqpError, match="detached"):
+            await run.done
+        with pytest.raises(AmqpError, match="detached"):
+            silent.send_run([b"x"])
+
+    with_client(test)
+
+
+@pytest.mark.parametrize("mode", [FIRST, SECOND])
+def test_a_receiver_takes_runs_and_accepts_them_together(mode: int) -> None:
+    async def test(client: Client, store: Store) -> None:
+        sender = await client.sender("q")
+        payloads = [Message(n).encode() for n in range(50)]
+        await sender.wait_credit(timeout=60)
+        await sender.send_run(payloads).done
+        receiver = await client.receiver("q", credit=0, rcv_settle_mode=mode)
+        receiver.take_runs()
+        receiver.grant(50)
+        await until(lambda: receiver.fetched == 50)
+        first = receiver.receive_all(1)
+        rest = receiver.receive_all(1 << 20)
+        assert [one.payload for one in first + rest] == payloads and len(first) == 1
+        assert receiver.link.bytes == sum(map(len, payloads)) and receiver.receive_all(1) == []
+        await first[0].release()
+        receiver.accept_all(first + rest)
+        receiver.accept_all(rest)  # too late: nothing
+        await until(lambda: len(store.outcomes) == 50)
+        assert store.outcomes.count(ACCEPTED) == 49 and store.outcomes.count(RELEASED) == 1
 
     with_client(test)
 

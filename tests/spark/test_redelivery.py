@@ -170,17 +170,17 @@ def test_one_of_several_receivers_killed_with_another_number_of_them_afterwards(
 
 KILLED = """
 import os, signal
-from enmasse.aio.client_links import Delivery
+from enmasse.aio.client_links import ClientReceiver
 from enmasse.spark import receiver
-settle = Delivery.settle
+accept_all = ClientReceiver.accept_all
 left = {after}
-def killed(self, state):
+def killed(self, deliveries):
     global left
-    if not left:
+    accept_all(self, deliveries[:left])
+    if left < len(deliveries):
         os.kill(os.getpid(), signal.SIGKILL)
-    left -= 1
-    settle(self, state)
-Delivery.settle = killed
+    left -= len(deliveries)
+ClientReceiver.accept_all = killed
 receiver.main()
 """
 

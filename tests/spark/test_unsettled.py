@@ -69,6 +69,14 @@ class Arrived:
         assert state is ACCEPTED
         self._told(self.id)
 
+    @property
+    def receiver(self) -> Arrived:
+        return self
+
+    def accept_all(self, deliveries: list[Arrived]) -> None:
+        for delivery in deliveries:
+            delivery.settle(ACCEPTED)
+
 
 class Address:
     """Delivers, again if a connection was lost before it took note of the outcome; in what order, nobody knows."""

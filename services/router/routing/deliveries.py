@@ -1,14 +1,14 @@
 """Deliveries in flight: the interface of their origin (Source), and the copies of a multicast.
 
 A delivery in flight is known by its token `(source, delivery_id)`: `source.settle(delivery_id, state)` settles it
-towards its sender, `source.update(delivery_id, state)` passes a state on without settling, `source.count(state)` keeps
-the books: it follows a settlement with any state but accepted. Sources are the links on which deliveries come in, the
-copies of a multicast, routed links. Nothing else is made per message.
+towards its sender, `source.pass_state(sender, tokens, state)` passes a state of several on without settling,
+`source.count(state)` keeps the books: it follows a settlement with any state but accepted. Sources are the links on
+which deliveries come in, the copies of a multicast, routed links. Nothing else is made per message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from enmasse.amqp.link import Sender
@@ -40,15 +40,12 @@ class Source(Protocol):
     def accept(self) -> Callable[[list[int]], None]:
         """`settle` with accepted, for deliveries whose outcomes arrived together."""
 
-    @property
-    def update(self) -> Callable[[int, Any], None]:
-        """Function of delivery-id and state: passes on the state without settling."""
-
     def count(self, state: Any) -> None:
         """Count a delivery that was settled with a state other than accepted."""
 
-    def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
-        """Record that the receiver sent a state without settling: the sender's settlement must be passed on to it."""
+    def pass_state(self, sender: Sender, tokens: Sequence[Token], state: Any) -> None:
+        """Pass on a state that the receiver at `sender` has sent without settling: the sender's settlement of these
+        deliveries will be passed back to it."""
 
     def forget(self, delivery_id: int) -> None:
         """Record that the receiver has settled."""
@@ -128,17 +125,15 @@ class Copies:
         for delivery_id in delivery_ids:
             self.settle(delivery_id)
 
-    def update(self, delivery_id: int, state: Any) -> None:
-        """Handle a state without settlement: settle the copy for the receiver with that state."""
-        if type(state) in _RANK:
-            self.settle(delivery_id, state)
-
     def count(self, state: Any) -> None:
         """Do nothing: the delivery is counted once, after its last copy."""
 
-    def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
-        """Settle towards the receiver at once: it has sent a state, and the sender gets one outcome for all copies."""
-        sender.settle([token])
+    def pass_state(self, sender: Sender, tokens: Sequence[Token], state: Any) -> None:
+        """Settle towards the receiver at once, and the copies with this state: the sender gets one outcome for all."""
+        sender.settle(tokens)
+        if type(state) in _RANK:
+            for _, delivery_id in tokens:
+                self.settle(delivery_id, state)
 
     def forget(self, delivery_id: int) -> None:
         """Do nothing: copies have no state of their own."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Any
 
 from enmasse.amqp.link import Receiver, Sender
@@ -25,6 +26,7 @@ FURTHER = 3
 waits in the router: it sends for many clients, whose outcomes take the way to subscribers and back."""
 SMALL = 1024
 """Most bytes of these on average: the sender keeps each until it has the outcome."""
+_RECEIVER = itemgetter(0)
 
 
 def _gone(delivery: int | list[int], state: Any = None) -> None:
@@ -53,7 +55,6 @@ class InLink(LinkRecord):
         "second",
         "settle",
         "strip",
-        "update",
         "zero_since",
     )
     direction = "in"
@@ -76,7 +77,6 @@ class InLink(LinkRecord):
         self.ahead: StreamDestination | None = None  # additional link with a large delivery of this link
         self.settle: Callable[..., None] = link.session.settle
         self.accept: Callable[[list[int]], None] = link.accept_all
-        self.update: Callable[[int, Any], None] = link.session.update
         self.strip: Callable[[bytes], bytes] = Stripper().strip
         self.second: dict[int, tuple[Sender, Token]] | None = None
         self.presettled = self.dropped = self.rejected = self.released = self.modified = 0
@@ -251,22 +251,25 @@ class InLink(LinkRecord):
         elif kind is Rejected:
             self.rejected += 1
 
-    def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
-        """Record that a receiver waits for the sender's settlement. If the sender is gone, end the wait at once."""
+    def pass_state(self, sender: Sender, tokens: Sequence[Token], state: Any) -> None:
+        """Pass on a receiver's state; it waits for the sender's settlement. If the sender is gone, end the wait."""
         if self.settle is _gone:
-            self._end_second(sender, token)
+            for token in tokens:
+                self._end_second(sender, token)
             return
         if self.second is None:
             self.second = {}
-        self.second[delivery_id] = (sender, token)
+        ids = [delivery_id for _, delivery_id in tokens]
+        self.second.update(zip(ids, zip(repeat(sender), tokens), strict=False))
+        self.link.session.update_all(ids, state)
 
     def sender_settled(self, delivery_ids: Sequence[int]) -> None:
         """Pass on the sender's settlement to receivers that wait for it."""
         if self.second:
-            for delivery_id in delivery_ids:
-                waiting = self.second.pop(delivery_id, None)
-                if waiting is not None:
-                    waiting[0].settle([waiting[1]])
+            pop = self.second.pop
+            waiting = [found for delivery_id in delivery_ids if (found := pop(delivery_id, None)) is not None]
+            for sender, its in groupby(waiting, _RECEIVER):
+                sender.settle([token for _, token in its])
 
     def forget(self, delivery_id: int) -> None:
         """Record that the receiver has settled: it no longer waits for the sender."""
@@ -282,7 +285,7 @@ class InLink(LinkRecord):
 
     def gone(self) -> None:
         """Handle the end of the link: its deliveries stay in flight, their outcomes are dropped."""
-        self.settle = self.accept = self.update = _gone
+        self.settle = self.accept = _gone
         second, self.second = self.second, None
         for sender, token in (second or {}).values():
             self._end_second(sender, token)

@@ -341,12 +341,9 @@ class OutLink(LinkRecord):
                     source.forget(delivery_id)
         else:
             self.two_phase = True
-            sender = self.sender
             state = self._passed_on(state)
-            for token in tokens:
-                source, delivery_id = token
-                source.awaits(delivery_id, sender, token)
-                source.update(delivery_id, state)
+            for source, its in groupby(tokens, _SOURCE):
+                source.pass_state(self.sender, list(its), state)
 
     def _passed_on(self, state: Any) -> Any:
         """Return the state for the sender: a message undeliverable here may go to another consumer of a broker's

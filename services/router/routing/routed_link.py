@@ -157,7 +157,7 @@ class RoutedLink:
         "temporaries",
         "temporary",
         "two_phase",
-        "update",
+        "update_all",
     )
 
     def __init__(
@@ -181,7 +181,7 @@ class RoutedLink:
         self.egress: Sender
         self.settle: Any = None
         self.accept: Any = None
-        self.update: Any = None
+        self.update_all: Any = None
         self.queue: deque[tuple[Any, int, bool, bytes, int]] = deque()
         self.second: dict[int, Token] | None = None
         self.stream: Stream | None = None
@@ -205,7 +205,7 @@ class RoutedLink:
         self.ingress.on_delivery = limited(self.ingress, self.deliver)
         self.settle = self.ingress.session.settle
         self.accept = self.ingress.accept_all
-        self.update = self.ingress.session.update
+        self.update_all = self.ingress.session.update_all
 
     # Deliveries
 
@@ -294,11 +294,7 @@ class RoutedLink:
         """Pass the receiver's state to the sender. Without settlement, the sender's one will be passed back."""
         if not settled:
             self.two_phase = True
-            if self.second is None:
-                self.second = {}
-            for token in tokens:
-                self.second[token[1]] = token
-                self.update(token[1], state)
+            self.pass_state(self.egress, tokens, state)
             return
         if state is ACCEPTED:
             self.accepted += len(tokens)
@@ -462,11 +458,12 @@ class RoutedLink:
         """Count a delivery with this outcome."""
         count_outcomes(self, state, 1)
 
-    def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
-        """Record that the receiver waits for the sender's settlement."""
+    def pass_state(self, sender: Sender, tokens: Sequence[Token], state: Any) -> None:
+        """Pass on the receiver's state; it waits for the sender's settlement."""
         if self.second is None:
             self.second = {}
-        self.second[delivery_id] = token
+        self.second.update((token[1], token) for token in tokens)
+        self.update_all([delivery_id for _, delivery_id in tokens], state)
 
     def forget(self, delivery_id: int) -> None:
         """Record that the receiver has settled."""
