@@ -186,9 +186,9 @@ class Installation:
 
     def kill(self, component: str, program: str = "") -> None:
         """SIGKILL to the process in each of its Pods; the kubelet starts it again. Returns when that is ready."""
-        before = self._restarts(component)
+        before = self.restarts(component)
         self.kill_processes(program or component)
-        wait_for(f"{component} was started again", lambda: self._restarts(component) > before, PATIENCE)
+        wait_for(f"{component} was started again", lambda: self.restarts(component) > before, PATIENCE)
         self.wait_ready(component)
 
     def kill_processes(self, program: str) -> None:
@@ -196,7 +196,8 @@ class Installation:
         for pid in _processes(PROCESSES.get(program, f"services.{program.replace('-', '_')}")):
             os.kill(pid, signal.SIGKILL)
 
-    def _restarts(self, component: str) -> int:
+    def restarts(self, component: str) -> int:
+        """How often the containers of its Pods were started again."""
         states = (one for pod in self.pods(component) for one in pod["status"].get("containerStatuses", ()))
         return sum(one["restartCount"] for one in states)
 
