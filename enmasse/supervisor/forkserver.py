@@ -20,14 +20,15 @@ import json
 import os
 import socket
 import sys
-from typing import NoReturn
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 from enmasse import startup
 
 LONGEST = 65_536
 """Bytes of a request at most."""
 
-IMPORTED_LATER = ("enmasse.structured", "uvloop", "enmasse.stores.sqlite")
+IMPORTED_LATER = ("enmasse.structured", "uvloop", "enmasse.stores.sqlite", "encodings.utf_8_sig", "setproctitle")
 """Modules that services import after their start."""
 
 
@@ -37,6 +38,7 @@ def serve(client: socket.socket, modules: list[str]) -> None:
         # A service imports the module again and reports the error in its own log.
         with contextlib.suppress(Exception):
             importlib.import_module(module)
+    _prepare()
     gc.freeze()  # collections of a forked process do not write into pages that all share
     while True:
         request, files, _, _ = socket.recv_fds(client, LONGEST, 1)
@@ -44,6 +46,28 @@ def serve(client: socket.socket, modules: list[str]) -> None:
             return
         _fork(client, request, files[0])
         os.close(files[0])
+
+
+def _prepare() -> None:
+    """Do once what each forked process would do at its start, with memory of its own for the result."""
+    import hashlib
+    import hmac
+
+    import msgspec
+
+    for kind in _derived(msgspec.Struct):
+        with contextlib.suppress(Exception):  # a service that uses the type reports the error
+            msgspec.json.Decoder(kind)  # msgspec evaluates the annotations of a type once
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 1)  # OpenSSL looks for an algorithm and keeps it; logins need these
+    hmac.new(b"", b"", "sha256")
+    _show(sys.orig_argv)  # the first title moves the environment
+    sys._clear_type_cache()  # an entry that is replaced writes into the page of the name that it had
+
+
+def _derived(kind: type[Any]) -> Iterator[type[Any]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _derived(each)
 
 
 def _fork(client: socket.socket, request: bytes, output: int) -> None:

@@ -73,6 +73,8 @@ async def test_a_forked_process_is_a_child_like_an_executed_one(tmp_path: Path) 
         about, like = await forked.about(), await executed.about()
         assert about["imported_by"] == pid_of_server(forks) != about["pid"]
         assert like["imported_by"] == like["pid"]
+        for each in (about, like):
+            assert each["evaluated_by"] == [each["imported_by"]]
         for key in ("parent", "arguments", "input", "files"):
             assert about[key] == like[key], key
         assert about["umask"] == 0o077
