@@ -19,9 +19,10 @@ ODD = 'a-"<b>&'
 
 @pytest.fixture
 def name(client: Client) -> Iterator[str]:
-    """The name of an address that is removed at the end."""
+    """The name of an address that is gone at the end: others count the addresses of the suite."""
     yield "made/here"
     client("DELETE", f"addresses/{of('made/here')}", If_Match="*")
+    wait_for(lambda: client("GET", f"addresses/{of('made/here')}").status == 404, "the address is gone")
 
 
 def problem(reply: Reply) -> tuple[int, str]:
