@@ -187,6 +187,8 @@ EVENTS = (
     Event("lease.awaited", "info", "holder reason", "This instance stands by: `holder` leads, or the Lease cannot be read for `reason`.", NOTHING),
     Event("lease.release.failed", "warning", "reason", "The Lease was not released at the end; it expires.", NOTHING),
     Event("lease.renewal.failed", "warning", "reason", "The Lease was not renewed; it is tried again until it expires.", "Check the API server."),
+    Event("live.answer.unreadable", "warning", "broker reason", "A broker that the console follows answers otherwise than Artemis; it is asked again seconds later.", "Check which product and version it is."),
+    Event("live.connections.unknown", "warning", "broker reason", "The connections at a broker of Artemis cannot be listed; it is asked again seconds later, and queues are still shown.", "Check the broker."),
     Event("live.look.failed", "error", "", "A look at what is live failed with an unexpected error; followers get nothing new until the next one, a second later.", REPORT),
     Event("live.message.refused", "error", "reason", "A message with live state cannot be read and was rejected.", "Check that the processes have the same release."),
     Event("log.lines.dropped", "warning", "count", "Log lines were dropped, because standard error was not read.", "Check the reader of the log."),

@@ -225,8 +225,9 @@ class Link(Resource, frozen=True, kw_only=True):
 
 
 class Connection(Resource, frozen=True, kw_only=True):
-    """A connection of a client. `id`: unique in the suite; `component`: the router, broker or gateway that has it;
-    `tls`: version and cipher, None without TLS; `links`: number of those that the caller may view."""
+    """A connection of a client, or of a process of the suite (`inside`). `id`: unique in the suite; `component`: the
+    router, broker or gateway that has it; `tls`: version and cipher, None without TLS; `links`: number of those that
+    the caller may view."""
 
     id: str
     component: str
@@ -236,6 +237,7 @@ class Connection(Resource, frozen=True, kw_only=True):
     peer: str = ""
     tls: str | None = None
     since: str | None = None
+    inside: bool = False
     links: int = 0
     rates: Rates = Rates()
     totals: Counters = Counters()

@@ -1,4 +1,4 @@
-"""`enmasse connection list|show|close`: the connections of clients, from the API of the console."""
+"""`enmasse connection list|show|close`: connections at routers, brokers and gateways, from the API of the console."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enmasse.cli.common import port_offset
 
 @click.group(name="connection", short_help="List, show and close connections of clients.")
 def command() -> None:
-    """List, show and close connections of clients, of AMQP and of MQTT.
+    """List, show and close connections of clients, of AMQP and of MQTT, and of the suite's own processes.
 
     Exit status 0: done. 1: refused, with the reason on stderr. 4: no suite is running, or its console does not answer.
     """
@@ -22,14 +22,18 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 
 @command.command("list")
 @click.option("--refused", is_flag=True, help="Show refusals and closed connections instead, newest first.")
+@click.option("--inside", is_flag=True, help="Show the connections of the suite's own processes instead.")
 @_as_json
 @port_offset
-def list_(refused: bool, as_json: bool, offset: int) -> None:
+def list_(refused: bool, inside: bool, as_json: bool, offset: int) -> None:
     """List the connections: client, user, protocol, host, links, messages a second."""
     from enmasse.cli.console import items
     from enmasse.cli.tables import age, print_json, print_table
 
-    found = items(offset, "events?sort=-time" if refused else "connections")
+    if refused and inside:
+        raise click.UsageError("--refused and --inside cannot be used together")
+    where = "events?sort=-time" if refused else "connections?inside=true" if inside else "connections"
+    found = items(offset, where)
     if as_json:
         print_json({"items": found})
     elif refused:
@@ -47,7 +51,7 @@ def list_(refused: bool, as_json: bool, offset: int) -> None:
              it["rates"]["in"], it["rates"]["out"], age(it["since"] or ""))
             for it in found
         ]  # fmt: skip
-        print_table(titles, rows, "no client is connected")
+        print_table(titles, rows, "no process is connected" if inside else "no client is connected")
 
 
 @command.command("show")

@@ -63,6 +63,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "connection": [
         ("enmasse connection list", ""),
+        ("enmasse connection list --inside", "those of the suite's own processes"),
         ("enmasse connection list --refused", "which clients were refused or closed, and why"),
         ("enmasse connection show router-0/7", ""),
         ("enmasse connection close router-0/7", "the client may connect again"),

@@ -73,10 +73,11 @@ def disconnect(offset: int, client: str) -> int:
     if in_force() is None:
         return _here(offset, "disconnect", ByClient(client=client), Done, "mqtt.client.unknown").count
     of = owner(client)
+    elsewhere = {row["name"] for row in items(offset, "brokers")}  # a broker may have MQTT clients of its own
     found = [
         row["id"]
-        for row in items(offset, "connections")
-        if row["protocol"].startswith("mqtt") and (row["user"] or ANONYMOUS, row["container"]) == of
+        for row in items(offset, "connections?protocol=mqtt*")
+        if row["component"] not in elsewhere and (row["user"] or ANONYMOUS, row["container"]) == of
     ]
     for id in found:
         ask(offset, "DELETE", path("connections", id))

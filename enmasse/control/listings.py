@@ -1,9 +1,11 @@
-"""The listings of a broker's management (`listQueues`, `listAddresses` of Apache ActiveMQ Artemis): rows."""
+"""The listings of a broker's management (`listQueues`, `listConnections` … of Apache ActiveMQ Artemis): rows."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -60,6 +62,67 @@ class AddressRow(msgspec.Struct):
     """Treatment of the next message (docs/contracts.md); empty: it is accepted. Stock brokers lack this column."""
 
 
+LARGEST = 2**50
+"""Largest number that is taken from a broker: sums of thousands of such ones still have 64 bits."""
+Number = int | str
+"""A number as such or as text: columns and releases of Artemis differ. See `number`."""
+
+
+class ConnectionRow(msgspec.Struct):
+    """Columns of listConnections that are used."""
+
+    connectionID: str
+    remoteAddress: str | None = ""
+    localAddress: str | None = ""
+    users: str | None = ""
+    """Users of its sessions, with commas between; empty without a session."""
+    creationTime: str | None = ""
+    """As Java's Date writes it, in the broker's time zone: `Fri Nov 27 23:46:07 UTC 2026`."""
+    protocol: str | None = ""
+    clientID: str | None = ""
+
+
+class ConsumerRow(msgspec.Struct):
+    """Columns of listConsumers that are used. It belongs to the connection with the same addresses."""
+
+    id: Number
+    queue: str | None = ""
+    address: str | None = ""
+    localAddress: str | None = ""
+    remoteAddress: str | None = ""
+    messagesInTransit: Number = 0
+    messagesDelivered: Number = 0
+    messagesDeliveredSize: Number = 0
+
+
+class ProducerRow(msgspec.Struct):
+    """Columns of listProducers that are used. It belongs to the connection with the same addresses."""
+
+    id: Number
+    name: str | None = ""
+    address: str | None = ""
+    localAddress: str | None = ""
+    remoteAddress: str | None = ""
+    msgSent: Number = 0
+    msgSizeSent: Number = 0
+
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class ListingPage(msgspec.Struct, Generic[R]):
+    """A page of a listing. `count`: of the rows on all pages."""
+
+    data: list[R]
+    count: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether there are no other pages."""
+        return self.count <= len(self.data)
+
+
 class _QueuePage(msgspec.Struct):
     data: list[QueueRow]
 
@@ -81,6 +144,16 @@ class Listings:
         return queue_rows(_text(self._queues)), address_rows(_text(self._addresses))
 
 
+async def read_rows(node: Artemis, queues: Sequence[str], addresses: str) -> tuple[list[QueueRow], list[AddressRow]]:
+    """Read the queues that one of these filters takes, and the addresses that the other one takes. Raises ControlError;
+    ValueError if it is not what Artemis answers."""
+    *replies, other = await asyncio.gather(
+        *(node.ask("broker", "listQueues", each, *PAGE) for each in queues),
+        node.ask("broker", "listAddresses", addresses, *PAGE),
+    )
+    return [row for each in replies for row in queue_rows(_text(each))], address_rows(_text(other))
+
+
 async def read_listings(node: Artemis) -> Listings:
     """Read both listings. Raises ControlError."""
     return Listings(
@@ -99,6 +172,19 @@ def queue_rows(text: str) -> list[QueueRow]:
 def address_rows(text: str) -> list[AddressRow]:
     """Rows of listAddresses' JSON text. Raises msgspec.DecodeError (a ValueError)."""
     return decode(text, _AddressPage).data
+
+
+async def read_page(node: Artemis, listing: str, page: type[P], most: int) -> P:
+    """Read the first `most` rows of a listing (`listConnections`), the oldest first. Raises ControlError; ValueError if
+    it is not what Artemis answers."""
+    return decode(_text(await node.ask("broker", listing, "", 1, most)), page)
+
+
+def number(value: Any) -> int:
+    """Return a number that management gives as such or as text, from 0 to LARGEST. Raises ValueError."""
+    if not isinstance(value, int | str):
+        raise ValueError(f"its management answers {type(value).__name__} where a number is expected")
+    return min(max(0, int(value)), LARGEST)
 
 
 def _text(reply: Reply) -> str:

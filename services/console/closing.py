@@ -16,19 +16,23 @@ CLOSING = 10.0
 
 
 async def close_connection(live: Live, subscribers: Subscribers, row: Connection) -> None:
-    """Close a client's connection. Raises RequestError."""
+    """Close a connection of a client or process. Raises RequestError."""
     id = row.id.removeprefix(f"{row.component}/")
     if any(row.component == gateway.component for gateway in live.gateways.values()):
         await subscribers.ask("disconnect", ByClient(client=id), Done, f"connection {row.id[:200]!r}")
         return
     broker = next((each for each in live.brokers.values() if each.component == row.component), None)
-    if broker is not None:
-        await _close_at_broker(broker, id)
-        return
     router = next((each for each in live.routers if each.component == row.component), None)
-    if router is None:
+    node = router if broker is None else broker
+    if node is None:
         raise RequestError("console.service.unavailable", f"{row.component} is not reached; try again")
-    await _close_at_router(router, id)
+    connection = node.connection
+    try:
+        await (_close_at_router(node, id) if broker is None else _close_at_broker(node, id))
+    except RequestError:
+        if row.inside and connection is not None and connection.error is not None:
+            return  # the connection was the console's own, and the answer went with it
+        raise
 
 
 async def _close_at_router(router: Node, id: str) -> None:

@@ -10,7 +10,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -86,7 +86,8 @@ class Watching:
 @dataclass(frozen=True, kw_only=True)
 class Listing(Generic[R]):
     """A list. `shown`: the row as this caller sees it, None if not at all. `filters`: parameter → value of a row that
-    is compared: texts by pattern, others by equality. `sorts`: name of an order → value of a row."""
+    is compared: texts by pattern, others by equality; `unless`: parameter → value without it. `sorts`: name of an
+    order → value of a row."""
 
     rows: Rows[R]
     shown: Callable[[Caller, R], R | None]
@@ -94,6 +95,7 @@ class Listing(Generic[R]):
     sorts: Mapping[str, Callable[[R], Any]]
     kinds: Mapping[str, Any]
     """Parameter → its type, where that is not text."""
+    unless: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -126,7 +128,8 @@ class Listing(Generic[R]):
 
     def taking(self, given: Mapping[str, Any]) -> Callable[[R], bool]:
         """Return whether the filters take a row."""
-        tests = [_test(self.filters[name], value) for name, value in given.items() if name in self.filters]
+        wanted = {**self.unless, **given}
+        tests = [_test(self.filters[name], value) for name, value in wanted.items() if name in self.filters]
         return lambda row: all(test(row) for test in tests)
 
     def page(self, caller: Caller, given: Mapping[str, Any]) -> Page[R]:

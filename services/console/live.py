@@ -191,8 +191,10 @@ class Live:
         node.product = product_at(connection)
         if node.product is EMBEDDED:
             await self._follow(node, connection, NODE)
+        endpoint = self._endpoints.get(node.name)
+        inside = endpoint is not None and not endpoint.by_hand
         while node.product is ARTEMIS:
-            await self._poll(node, lambda take: poll_broker(connection, node.name, take))
+            await self._poll(node, lambda take: poll_broker(connection, node.name, take, inside=inside))
             node.told.set()
             await asyncio.sleep(AGAIN)
         node.told.set()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from enmasse.control import ControlConnection, Dispatch
+from enmasse.engines.moved import Carried, Moved
 from enmasse.live import NODE, Row
 
 POLL = 3.0
@@ -61,7 +62,7 @@ async def poll_router(
     """Ask the management at `address` of the router `name` until the connection is lost. Each answer is a full message
     of live state. `own`: identity of this connection there; None: it is at another router. Raises ControlError."""
     node = await Dispatch(connection, address).opened()
-    moved = Moved()
+    moved = Moved("in", "out")
     loop = asyncio.get_running_loop()
     try:
         while True:
@@ -99,7 +100,7 @@ def state(name: str, tables: Tables, moved: Moved, own: str | None = None) -> Ro
     of the other routers of its mesh, and the names of gateways that are reached through it."""
     carrying = {id: row for id, row in tables.links.items() if row.get("linkType") in ("endpoint", INTER_ROUTER)}
     links = {id: row for id, row in carrying.items() if row["linkType"] == "endpoint"}
-    moved.take(carrying.values(), tables.connections.keys())
+    moved.take(map(carried, carrying.values()), tables.connections.keys())
     clients = {id for id, row in tables.connections.items() if row.get("dir") == "in"}
     attached = Counter(
         (str(row.get("owningAddr")), row.get("linkDir")) for row in links.values() if row.get("connectionId") in clients
@@ -136,28 +137,10 @@ def _delivering(id: str, tables: Tables) -> str:
     return second if second in tables.addresses else id
 
 
-class Moved:
-    """Messages that connections have carried: sums over their links, also over those that are gone."""
-
-    def __init__(self) -> None:
-        self._links: dict[str, int] = {}
-        self._sums: dict[str, dict[str, int]] = {}
-
-    def take(self, links: Iterable[Row], connections: Container[str]) -> None:
-        """Add what links have carried since the last call. Links and connections that are not there are forgotten."""
-        now: dict[str, int] = {}
-        for row in links:
-            id, direction = str(row["identity"]), str(row.get("linkDir"))
-            now[id] = int(row.get("deliveryCount") or 0)
-            sums = self._sums.setdefault(str(row.get("connectionId")), {"in": 0, "out": 0})
-            if direction in sums:
-                sums[direction] += max(0, now[id] - self._links.get(id, 0))
-        self._links = now
-        self._sums = {id: sums for id, sums in self._sums.items() if id in connections}
-
-    def of(self, connection: str) -> Row:
-        """Return the counters of a connection."""
-        return self._sums.get(connection, {"in": 0, "out": 0})
+def carried(row: Row) -> Carried:
+    """Return what a link has carried."""
+    counters = {row["linkDir"]: int(row.get("deliveryCount") or 0)} if row.get("linkDir") in ("in", "out") else {}
+    return str(row["identity"]), str(row.get("connectionId")), counters
 
 
 def _connection(row: Row) -> Row:

@@ -72,8 +72,8 @@ class Traffic:
         self.links: Rows[Link] = Rows(lambda: self._links, self._link)
         self.addresses_of: dict[str, dict[str, str | None]] = {}
         """Connection → link → address."""
-        self.users: dict[str, str | None] = {}
-        """Connection → its user."""
+        self.inside: set[str] = set()
+        """The connections of the suite's own processes."""
         self._owner = owner
         self._now = now
         self._rows: dict[tuple[str, str, str], _Of] = {}
@@ -117,12 +117,12 @@ class Traffic:
             elif kind == "router":
                 self._peers[key] = component, row
                 self._peer_meter.note(key, _carried(row))
-            inside = row.get("role") or row.get("kind", "normal") in INSIDE or row.get("dir") == "out"
-            if inside or (kind == "broker" and not row.get("user")):
-                continue
             other = other or key not in self._connections
             self._connections[key] = component, row
-            self.users[key] = row.get("user")
+            if _is_inside(kind, row):
+                self.inside.add(key)
+            else:
+                self.inside.discard(key)
             self._connection_meter.note(key, _carried(row))
             changed.add(key)
         linked, more = set(), False
@@ -138,6 +138,15 @@ class Traffic:
             self.connections.changed(changed, other_keys=other)
         if linked:
             self.links.changed(linked, other_keys=more)
+
+    @property
+    def clients(self) -> int:
+        """Number of connections of clients."""
+        return len(self._connections) - len(self.inside)
+
+    def of_client(self, link: Link) -> bool:
+        """Return whether a link belongs to a client's connection."""
+        return link.connection in self._connections and link.connection not in self.inside
 
     def gone(self, component: str) -> None:
         """Forget the connections and gauges of a process that is not reached. Its counters are kept: if it is
@@ -296,9 +305,9 @@ class Traffic:
         key = f"{component}/{id}"
         if group == "connections" and self._peers.pop(key, None) is not None:
             self._peer_meter.forget(key)
-        elif group == "connections" and self._connections.pop(key, None) is not None:
+        if group == "connections" and self._connections.pop(key, None) is not None:
             self.addresses_of.pop(key, None)
-            self.users.pop(key, None)
+            self.inside.discard(key)
             self._connection_meter.forget(key)
             self.connections.changed({key})
         elif group == "links" and (found := self._links.pop(key, None)) is not None:
@@ -350,6 +359,7 @@ class Traffic:
             if isinstance(tls, Mapping)
             else str(tls),
             since=moment(row.get("opened")),
+            inside=key in self.inside,
             links=len(self.addresses_of.get(key, ())),
             rates=Rates(in_=rates[0], out=rates[1], bytes_in=rates[2], bytes_out=rates[3]),
             totals=Counters(**{a: int(row.get(b) or 0) for a, b in zip(_SHORT, OF_CONNECTION, strict=True)}),
@@ -386,6 +396,15 @@ class Traffic:
 
 def _carried(row: Row) -> tuple[int, ...]:
     return tuple([int(row.get(field) or 0) for field in OF_CONNECTION])
+
+
+def _is_inside(kind: str, row: Row) -> bool:
+    """Return whether a connection at a router, broker or gateway (`kind`) is one of the suite's own processes."""
+    if "inside" in row:
+        return bool(row["inside"])
+    if row.get("role") or row.get("kind", "normal") in INSIDE or row.get("dir") == "out":
+        return True
+    return kind == "broker" and not row.get("user")
 
 
 _SHORT = ("in_", "out", "bytes_in", "bytes_out")

@@ -122,6 +122,26 @@ def test_a_connection_to_a_broker_itself_is_shown_and_closed(
     assert any(line["event"] == "audit.connection.closed" and found["id"] in line["what"] for line in audit)
 
 
+def test_connections_of_processes_are_shown_apart_and_closed(client: Client, suite: Suite) -> None:
+    offset = ("--port-offset", str(suite.offset))
+    controller = "connections?inside=true&component=small-persisted-queue-0&container=storage_controller"
+    (before, *_) = wait_for(lambda: client.items(controller))
+    wait_for(lambda: client.items(f"connections/{of(before['id'])}/links"))
+    wait_for(lambda: client.items("connections?inside=true&component=router-0&container=ragent"))
+    shown = suite.command("connection", "list", "--inside", "--json", *offset)
+    rows = {row["id"]: row for row in json.loads(shown.stdout)["items"]}
+    assert rows[before["id"]]["user"] == "storage_controller" and all(row["inside"] for row in rows.values())
+    assert not any(row["inside"] for row in client.items("connections"))
+    assert suite.command("connection", "close", before["id"], *offset).returncode == 0
+    wait_for(lambda: [each for each in client.items(controller) if each["id"] != before["id"]], "it connects again")
+    assert suite.command("connection", "list", "--inside", "--refused", *offset).returncode == 2
+    own = "connections?inside=true&component=small-persisted-topic-0&container=console"
+    (before, *_) = wait_for(lambda: client.items(own))
+    assert client("DELETE", f"connections/{of(before['id'])}").status == 204
+    wait_for(lambda: [each for each in client.items(own) if each["id"] != before["id"]], "the console connects again")
+    suite.wait_ready()
+
+
 def test_brokers_and_routers(client: Client) -> None:
     wait_for(lambda: all(each["connected"] for each in client.items("brokers")))
     brokers = {each["name"]: each for each in client.items("brokers")}

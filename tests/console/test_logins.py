@@ -53,6 +53,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         "root": user(allow("view", "manage", "send", "recv", on="#")),
         "ann": user(allow("view", on="a/#"), allow("manage", on="a/one")),
         "bob": user(),
+        "console": user(),
         "cat": user(allow("view", on="a/#"), allow("send", "recv", on="a/topic/#")),
         "dan": user(allow("view", "manage", on="b"), allow("view", "manage", on="d/dead")),
         "pat": user(allow("send", "recv", on="a/#"), allow("send", "recv", on="vault/#")),
@@ -579,6 +580,15 @@ def test_an_issuer_that_is_away_lets_nobody_in_and_passwords_still_count(
         reply = come_back(client, started.cookie, code=code, state=started.query["state"])
         assert reply.headers["Location"] == "/?login=unavailable" and session_of(reply) is None
     assert log_in("root")("GET", "me").body["user"] == "root"
+
+
+def test_a_user_with_the_name_of_a_process_does_not_own_its_connections(suite: Suite, log_in: Any) -> None:
+    root, console = log_in("root"), log_in("console")
+    (there, *_) = wait_for(lambda: root.items("connections?inside=true&user=console"))
+    assert console.items("connections?inside=true") == []
+    path = f"connections/{of(there['id'])}"
+    assert [console(method, path).status for method in ("GET", "DELETE")] == [404, 404]
+    assert root("GET", path).status == 200
 
 
 def test_a_user_with_view_of_one_address_sees_nothing_of_another(suite: Suite, log_in: Any) -> None:

@@ -209,6 +209,19 @@ def test_a_connection_that_is_closed_in_the_page_ends_at_the_client(suite: Suite
             receiver.receive(timeout=SECONDS)
 
 
+def test_connections_of_the_suite_itself_are_shown_apart(console: Console) -> None:
+    page = console.open("connections?of=suite", "Connections")
+    rows = page.get_by_role("region", name="Connections").locator("tbody tr")
+    rows.filter(has_text="ragent").filter(has_text="router-0").get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("ragent")
+    page.get_by_role("button", name="Close connection").click()
+    expect(page.get_by_role("dialog")).to_contain_text("process of the suite")
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    page = console.open("connections", "Connections")
+    page.get_by_role("combobox", name="Show").select_option("the suite's processes")
+    expect(rows.filter(has_text="ragent")).to_have_count(1)
+
+
 def test_mqtt_sessions_and_retained_topics_are_shown_and_can_be_cleared(suite: Suite, console: Console) -> None:
     with device(suite, "thermometer"):
         page = console.open("sessions", "MQTT sessions")

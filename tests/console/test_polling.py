@@ -8,17 +8,19 @@ from typing import Any, cast
 import pytest
 
 from enmasse.control import Dispatch
+from enmasse.engines.moved import Carried, Moved
 from services.console import polling
-from services.console.polling import PAGE, Moved, Tables, listed, state
+from services.console.polling import PAGE, Tables, carried, listed, state
 from services.console.traffic import Traffic
 
 
-def link(id: str, connection: str, direction: str, count: int | None) -> dict[str, Any]:
-    return {"identity": id, "connectionId": connection, "linkDir": direction, "deliveryCount": count}
+def link(id: str, connection: str, direction: str, count: int | None) -> Carried:
+    row: dict[str, Any] = {"identity": id, "connectionId": connection, "linkDir": direction, "deliveryCount": count}
+    return carried(row)
 
 
 def test_a_connection_has_the_sum_of_its_links() -> None:
-    moved = Moved()
+    moved = Moved("in", "out")
     links = [link("1", "a", "in", 5), link("2", "a", "in", 2), link("3", "a", "out", 4), link("4", "b", "out", None)]
     moved.take(links, {"a", "b"})
     assert (moved.of("a"), moved.of("b"), moved.of("c")) == (
@@ -29,7 +31,7 @@ def test_a_connection_has_the_sum_of_its_links() -> None:
 
 
 def test_what_a_link_that_is_gone_has_carried_stays() -> None:
-    moved = Moved()
+    moved = Moved("in", "out")
     moved.take([link("1", "a", "in", 5), link("2", "a", "in", 2)], {"a"})
     moved.take([link("2", "a", "in", 3)], {"a"})
     moved.take([link("2", "a", "in", 3), link("5", "a", "in", 10)], {"a"})
@@ -37,7 +39,7 @@ def test_what_a_link_that_is_gone_has_carried_stays() -> None:
 
 
 def test_a_connection_that_is_gone_is_forgotten() -> None:
-    moved = Moved()
+    moved = Moved("in", "out")
     moved.take([link("1", "a", "in", 5)], {"a"})
     moved.take([], set())
     assert moved.of("a") == {"in": 0, "out": 0}
@@ -83,7 +85,7 @@ def test_producers_and_consumers_of_an_address_are_clients() -> None:
             ("15", "2", "out", "endpoint", "M0any", 1),
             addresses=("M0q", "M1q", "M0any", "Lx", "R2"),
         ),
-        Moved(),
+        Moved("in", "out"),
     )
     assert found["addresses"] == {
         "q": {"in": 7, "out": 5, "producers": 1, "consumers": 2},
@@ -95,14 +97,16 @@ def test_producers_and_consumers_of_an_address_are_clients() -> None:
 
 
 def test_what_a_router_says_of_its_mesh_and_of_gateways() -> None:
-    found = state("router-0", tables(addresses=("F$live/gateway", "E$live/no", "M0$live/no")), Moved(), own="1")
+    found = state(
+        "router-0", tables(addresses=("F$live/gateway", "E$live/no", "M0$live/no")), Moved("in", "out"), own="1"
+    )
     assert (found["routers"], found["gateways"]) == ({"router-1": {}, "router-2": {}}, {"gateway": {}})
     assert {id: row["role"] for id, row in found["connections"].items() if row["role"]} == {"1": "console"}
 
 
 def test_the_routers_of_a_mesh_are_merged() -> None:
     found = Traffic({"any": ("any", "anycast")}.get, lambda: 1000.0)
-    moved, other = Moved(), Moved()
+    moved, other = Moved("in", "out"), Moved("in", "out")
     for second, sent in enumerate((0, 10, 20, 30, 40)):
         first = tables(
             ("10", "2", "in", "endpoint", "M0any", sent),
@@ -122,7 +126,7 @@ def test_the_routers_of_a_mesh_are_merged() -> None:
         for body in (state("router-0", first, moved, own="1"), state("router-1", at, other)):
             found.take(body["component"], "router", body, full=True)
         found.look(float(second))
-    assert found.connections.keys() == ["router-0/2", "router-1/7"]
+    assert [key for key, row in found.connections if not row.inside] == ["router-0/2", "router-1/7"]
     stats = found.stats("any")
     assert (stats.producers, stats.consumers, stats.totals.in_, stats.totals.out) == (1, 1, 40, 40)
     assert (stats.rates.in_, stats.rates.out) == (10.0, 10.0)
@@ -132,7 +136,7 @@ def test_the_routers_of_a_mesh_are_merged() -> None:
     assert peers == {"b-0": (0.0, 30.0), "router-1": (0.0, 10.0)}
     assert [(row["container"], rates.in_) for row, rates in found.peers("router-1")] == [("router-0", 10.0)]
     found.gone("router-1")
-    assert found.connections.keys() == ["router-0/2"] and found.peers("router-1") == []
+    assert [key for key, row in found.connections if not row.inside] == ["router-0/2"] and found.peers("router-1") == []
     assert found.stats("any").consumers == 0
 
 

@@ -98,3 +98,21 @@ def test_rates_follow_counters_and_end() -> None:
     for second in range(5, 12):
         meter.look(float(second))
     assert meter.rates("k") == (0.0,) and meter.look(20.0) == set()
+
+
+def test_connections_of_processes_are_told_from_those_of_clients() -> None:
+    found = traffic()
+    at_router = {
+        "1": {"user": "u"}, "2": {"user": "r", "role": "ragent"}, "3": {"kind": "inter-router"}, "4": {"dir": "out"},
+    }  # fmt: skip
+    found.take("r", "router", body(connections=at_router), full=True)
+    found.take("b", "broker", body(connections={"1": {"user": None}, "2": {"user": "anonymous"}}), full=True)
+    at_artemis = {"1": {"user": None, "inside": False}, "2": {"user": "router-0", "inside": True}}
+    found.take("a", "broker", body(connections=at_artemis, links={"5": {"connection": "2", "dir": "in"}}), full=True)
+    rows = dict(iter(found.connections))
+    assert {key for key, row in rows.items() if row.inside} == {"r/2", "r/3", "r/4", "b/1", "a/2"}
+    assert (found.clients, rows["a/2"].links, found.of_client(dict(iter(found.links))["a/5"])) == (3, 1, False)
+    found.take("b", "broker", body(connections={"1": {"user": "u"}}), full=False)
+    assert found.clients == 4 and not dict(iter(found.connections))["b/1"].inside, "its user was not known at first"
+    found.gone("a")
+    assert (found.clients, found.inside) == (3, {"r/2", "r/3", "r/4"})

@@ -11,8 +11,11 @@ import secrets
 import time
 from collections.abc import Callable
 
-from enmasse.control import Artemis, ControlConnection, RequestFailed
-from enmasse.control.listings import PAGE, AddressRow, QueueRow, address_rows, queue_rows
+from enmasse import log
+from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
+from enmasse.control.errors import DECODE_ERROR
+from enmasse.control.listings import AddressRow, QueueRow, number, read_rows
+from enmasse.engines.artemis.clients import MAX_TEXT, NOTHING, Clients, Rows
 from enmasse.live import Row
 
 POLL = 3.0
@@ -22,34 +25,35 @@ ASKED = 100
 """Queues that are asked in a look for their oldest message, those that have changed first."""
 
 
-async def poll_broker(connection: ControlConnection, name: str, take: Callable[[Row], None]) -> None:
+async def poll_broker(connection: ControlConnection, name: str, take: Callable[[Row], None], *, inside: bool) -> None:
     """Ask the broker `name` until the connection is lost. `take` gets messages of live state, the first one full.
-    Raises ControlError."""
+    `inside`: only processes of the suite can connect to this broker. Raises ControlError."""
     node = await Artemis(connection).opened()
-    state = State(name)
+    state, clients = State(name), Clients(connection, name, inside=inside)
     loop = asyncio.get_running_loop()
     try:
         while True:
             began = loop.time()
             queues, addresses = await _listed(node)
             await state.ask(node, queues)
-            take(state.news(queues, addresses))
+            take(state.news(queues, addresses, await clients.look()))
             await asyncio.sleep(max(POLL, SHARE * (loop.time() - began)))
+    except ValueError as error:
+        log.get(broker=name).warning("live.answer.unreadable", reason=str(error)[:MAX_TEXT])
+        raise ControlError(DECODE_ERROR, f"{name}: its management does not answer as Artemis' does") from None
     finally:
         node.close()
+        clients.close()
 
 
 async def _listed(node: Artemis) -> tuple[dict[str, QueueRow], dict[str, AddressRow]]:
-    """Return the queues that have been used, and the addresses. Raises ControlError."""
+    """Return the queues that have been used, and the addresses. Raises ControlError; ValueError if it is not what
+    Artemis answers."""
     columns = ("messagesAdded", "messageCount", "consumerCount")
-    *queues, addresses = await asyncio.gather(
-        *(node.invoke("broker", "listQueues", _above_0(column), *PAGE) for column in columns),
-        node.invoke("broker", "listAddresses", _above_0("routedMessageCount"), *PAGE),
-    )
-    found = [each for text in queues for each in queue_rows(text)]
+    queues, addresses = await read_rows(node, [_above_0(column) for column in columns], _above_0("routedMessageCount"))
     return (
-        {each.name: each for each in found if each.temporary != "true" and each.internalQueue != "true"},
-        {each.name: each for each in address_rows(addresses) if each.temporary != "true" and each.internal != "true"},
+        {each.name: each for each in queues if each.temporary != "true" and each.internalQueue != "true"},
+        {each.name: each for each in addresses if each.temporary != "true" and each.internal != "true"},
     )
 
 
@@ -73,7 +77,7 @@ class State:
 
     async def ask(self, node: Artemis, queues: dict[str, QueueRow]) -> None:
         """Ask queues that have changed for their oldest message and their bytes, some of them in each look. Raises
-        ControlError."""
+        ControlError; ValueError for what is no number."""
         for name, queue in queues.items():
             if queue != self._queues.get(name):
                 if queue.messageCount == "0":
@@ -90,14 +94,15 @@ class State:
             self._oldest[name] = answer
             del self._due[name]
 
-    def news(self, queues: dict[str, QueueRow], addresses: dict[str, AddressRow]) -> Row:
-        """Return what has changed as a message of live state."""
+    def news(self, queues: dict[str, QueueRow], addresses: dict[str, AddressRow], clients: Rows = NOTHING) -> Row:
+        """Return what has changed as a message of live state. Raises ValueError for what is no number."""
         now = {
             "queues": {name: self._queue(each) for name, each in queues.items()},
-            "addresses": {name: {"in": int(each.routedMessageCount)} for name, each in addresses.items()},
+            "addresses": {name: {"in": number(each.routedMessageCount)} for name, each in addresses.items()},
+            **clients,
         }
         reported, self._reported = self._reported, now
-        before = reported or {"queues": {}, "addresses": {}}
+        before = reported or {kind: {} for kind in now}
         return {
             "schema": 1, "component": self._name, "kind": "broker", "run": self._run, "started": self._started,
             "at": time.time(), "full": reported is None, "complete": True,
@@ -112,17 +117,17 @@ class State:
         oldest, size = self._oldest.get(queue.name, (None, None))
         row: Row = {
             "address": queue.address, "routingType": queue.routingType,
-            "messages": max(0, int(queue.messageCount)), "delivering": int(queue.deliveringCount),
-            "scheduled": int(queue.scheduledCount), "consumers": int(queue.consumerCount),
-            "in": int(queue.messagesAdded), "out": int(queue.messagesAcked), "expired": int(queue.messagesExpired),
-            "deadLettered": int(queue.messagesKilled), "oldest": oldest,
+            "messages": number(queue.messageCount), "delivering": number(queue.deliveringCount),
+            "scheduled": number(queue.scheduledCount), "consumers": number(queue.consumerCount),
+            "in": number(queue.messagesAdded), "out": number(queue.messagesAcked),
+            "expired": number(queue.messagesExpired), "deadLettered": number(queue.messagesKilled), "oldest": oldest,
         }  # fmt: skip
         return row if size is None else row | {"bytes": size}
 
 
 async def _oldest(node: Artemis, queue: str) -> tuple[float | None, int]:
     """Return when the sender made the first message (seconds since 1970; None: it did not state it), and the bytes of
-    all. Raises ControlError but RequestFailed: a queue may have gone."""
+    all. Raises ControlError but RequestFailed: a queue may have gone; ValueError for what is no number."""
     try:
         first, size = await asyncio.gather(
             node.attribute(f"queue.{queue}", "firstMessageTimestamp"),
@@ -130,4 +135,4 @@ async def _oldest(node: Artemis, queue: str) -> tuple[float | None, int]:
         )
     except RequestFailed:
         return None, 0
-    return round(first / 1000, 1) if first else None, max(0, int(size))
+    return round(number(first) / 1000, 1) if first else None, number(size)

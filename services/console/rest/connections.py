@@ -23,9 +23,16 @@ def operations(parts: Parts) -> list[Operation]:
     """Return the operations."""
     live, traffic = parts.live, parts.live.traffic
 
+    def owns(caller: Caller, row: Connection) -> bool:
+        # A process, or a user whom a broker itself knows, may have the name of one of the suite's users.
+        known_elsewhere = {broker.component for broker in live.brokers.values()}
+        return caller.owns(row.user) and not row.inside and row.component not in known_elsewhere
+
     def shown(caller: Caller, row: Connection) -> Connection | None:
-        if caller.viewer or caller.owns(row.user):
+        if caller.viewer or owns(caller, row):
             return row
+        if row.inside:
+            return None
         links = [each for each in traffic.addresses_of.get(row.id, {}).values() if caller.views(each)]
         if not links:
             return None
@@ -33,7 +40,7 @@ def operations(parts: Parts) -> list[Operation]:
         return msgspec.structs.replace(row, links=len(links), rates=_NO_RATES, totals=_NO_TOTALS)
 
     def shown_link(caller: Caller, row: Link) -> Link | None:
-        return row if row.connection in traffic.users and caller.views(row.address) else None
+        return row if traffic.of_client(row) and caller.views(row.address) else None
 
     def shown_event(caller: Caller, row: Event) -> Event | None:
         return row if caller.views(row.address) or caller.owns(row.user) else None
@@ -48,6 +55,7 @@ def operations(parts: Parts) -> list[Operation]:
             "container": lambda row: row.container,
             "peer": lambda row: row.peer,
             "tls": lambda row: row.tls is not None,
+            "inside": lambda row: row.inside,
         },
         sorts={
             "user": lambda row: row.user,
@@ -57,7 +65,8 @@ def operations(parts: Parts) -> list[Operation]:
             "out": lambda row: row.rates.out,
             "links": lambda row: row.links,
         },
-        kinds={"tls": bool},
+        kinds={"tls": bool, "inside": bool},
+        unless={"inside": False},
     )
     links: Listing[Link] = Listing(
         rows=traffic.links,
@@ -100,7 +109,7 @@ def operations(parts: Parts) -> list[Operation]:
         given = call.parameters()
         of = await seen(call)
         found = (traffic.links.get(key) for key in sorted(traffic.addresses_of.get(of.id, {})))
-        rows = [row for row in found if row is not None and shown_link(call.caller, row) is not None]
+        rows = [row for row in found if row is not None and (of.inside or shown_link(call.caller, row) is not None)]
         limit = given.get("limit", len(rows))
         return Answer(Page(items=rows[:limit], next=None, total=len(rows)))
 
@@ -110,7 +119,7 @@ def operations(parts: Parts) -> list[Operation]:
     async def close(call: Call) -> Answer:
         call.parameters()
         row = await seen(call)
-        if not call.caller.owns(row.user):
+        if not owns(call.caller, row):
             writing.administers(call.caller)
         await close_connection(live, parts.subscribers, row)
         log.audit(
@@ -147,7 +156,10 @@ def operations(parts: Parts) -> list[Operation]:
         )  # fmt: skip
 
     return [
-        listed("/connections", "listConnections", "Connections of clients.", list_connections, connections, Connection),
+        listed(
+            "/connections", "listConnections", "Connections of clients, or (inside=true) of processes of the suite.",
+            list_connections, connections, Connection,
+        ),
         listed("/links", "listLinks", "Links of clients.", list_links, links, Link),
         listed("/events", "listEvents", "Refusals and closed connections.", list_events, events, Event),
         Operation(

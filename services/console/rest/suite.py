@@ -69,7 +69,7 @@ def operations(parts: Parts) -> list[Operation]:
                 messages=sum(row.stats.messages or 0 for row in visible),
                 rates=_added(Rates, (row.stats.rates for row in visible)),
                 totals=_added(Counters, (row.stats.totals for row in visible)),
-                connections=len(parts.live.traffic.connections.keys()) if caller.viewer else 0,
+                connections=parts.live.traffic.clients if caller.viewer else 0,
             )
         )
 

@@ -22,29 +22,31 @@ const COLUMNS = [
 ];
 
 export function Connections() {
-  const watched = useWatch("connections");
-  const [text, setText] = useQuery("name"), [protocol, setProtocol] = useQuery("protocol");
+  const [text, setText] = useQuery("name"), [protocol, setProtocol] = useQuery("protocol"), [of, setOf] = useQuery("of");
+  const watched = useWatch(`connections?inside=${of === "suite"}`);
   const rows = useMemo(() => {
     const matches = matcher(text);
     return [...watched.items.values()].filter((it) => (matches(it.container) || matches(it.user || "") || matches(it.peer)) && (!protocol || it.protocol.toLowerCase().startsWith(protocol)));
   }, [watched.version, text, protocol]);
   return html`<h1>Connections</h1><div class="tools">
       <label>Client, user or host <input type="search" value=${text} onInput=${(event) => setText(event.currentTarget.value)} /></label>
-      <label>Protocol <select value=${protocol} onChange=${(event) => setProtocol(event.currentTarget.value)}><option value="">all</option><option value="amqp">AMQP</option><option value="mqtt">MQTT</option></select></label></div>
-    <${Loaded} of=${watched}><${Table} label="Connections" columns=${COLUMNS} rows=${rows} keyOf=${(it) => it.id} onOpen=${(it) => go("connections", it.id)} empty="No client is connected." /><//>`;
+      <label>Protocol <select value=${protocol} onChange=${(event) => setProtocol(event.currentTarget.value)}><option value="">all</option><option value="amqp">AMQP</option><option value="mqtt">MQTT</option></select></label>
+      <label>Show <select value=${of} onChange=${(event) => setOf(event.currentTarget.value)}><option value="">clients</option><option value="suite">the suite's processes</option></select></label></div>
+    <${Loaded} of=${watched}><${Table} label="Connections" columns=${COLUMNS} rows=${rows} keyOf=${(it) => it.id} onOpen=${(it) => go("connections", it.id)} empty=${of === "suite" ? "No process is connected." : "No client is connected."} /><//>`;
 }
 
 export function Connection({ name, me }) {
-  const watched = useWatch("connections");
+  const clients = useWatch("connections"), isClient = !clients.ready || clients.items.has(name);
+  const processes = useWatch(isClient ? null : "connections?inside=true"), watched = isClient ? clients : processes;
   const [closing, setClosing] = useState(false);
   const it = watched.items.get(name);
   if (watched.ready && !it) return html`<h1>Connection</h1><p class="empty" role="status">This connection is closed.</p>`;
   return html`<${Loaded} of=${watched}>${it && html`<h1>${it.container || it.id}</h1>
-    ${(me.administrator || owns(me, it.user)) && html`<div class="tools"><span class="spring"></span><button type="button" class="danger" onClick=${() => setClosing(true)}>Close connection</button></div>`}
+    ${(me.administrator || (!it.inside && owns(me, it.user))) && html`<div class="tools"><span class="spring"></span><button type="button" class="danger" onClick=${() => setClosing(true)}>Close connection</button></div>`}
     <${Facts} of=${{ User: it.user || "anonymous", Protocol: it.protocol, From: it.peer, TLS: it.tls || "no", At: it.component, Connected: ago(it.since),
       In: `${rate(it.rates.in)}/s, ${count(it.totals.in)} in all`, Out: `${rate(it.rates.out)}/s, ${count(it.totals.out)} in all`, Bytes: `${bytes(it.totals.bytesIn)} in, ${bytes(it.totals.bytesOut)} out` }} />
     <section><h2>Links</h2><${Links} where=${path("connections", name, "links")} /></section>
-    ${closing && html`<${Confirm} title="Close" text="The client is disconnected. It may connect again." onClose=${() => setClosing(false)}
+    ${closing && html`<${Confirm} title="Close" text=${it.inside ? "A process of the suite is disconnected. It connects again; meanwhile its clients may have to wait." : "The client is disconnected. It may connect again."} onClose=${() => setClosing(false)}
       action=${() => call("DELETE", path("connections", name))} onDone=${() => { notice("The connection is closed."); go("connections"); }} />`}`}<//>`;
 }
 

@@ -35,7 +35,7 @@ function layout(routers, brokers, connections, components) {
   }
   // Routers that run, and that the console does not reach, or not yet.
   const others = components.filter((it) => it.kind === "router" && !routers.some((one) => one.name === it.name) && routers.length > 0);
-  const names = new Set(routers.map((it) => it.name));
+  const names = new Set([...routers, ...brokers].map((it) => it.name)); // clients may be connected to a broker itself
   const idle = components.filter((it) => it.kind === "mqtt_gateway").map((it) => it.name);
   const gateways = [...new Set([...[...clients.values()].map((it) => it.at).filter((it) => !names.has(it)), ...idle])];
   const groups = [...clients.entries()].map(([key, it]) => ({ key: `clients ${key}`, name: `${it.protocol} clients`, detail: `${count(it.number)} connected`, good: true, sum: it }));
