@@ -11,8 +11,10 @@ from proton import ConnectionException, Message
 from proton.utils import BlockingConnection
 
 from enmasse.control import connect
+from enmasse.engines.artemis.clients import Clients
 from enmasse.model.addresses import Address, Ttl
 from enmasse.model.names import AddressName
+from enmasse.settings import host_port
 from services.ragent.byhand import ByHand
 from services.storage_controller import policies
 from services.storage_controller.contents import Contents, Holding, contents
@@ -305,3 +307,38 @@ def test_a_client_whose_connection_an_administrator_closes_is_told(
     reason = "Condition('amqp:connection:forced', 'closed by an administrator')"
     assert (reason in str(told.value)) is expected(embedded=True, artemis=False)
     assert m("closeConnectionWithID", mine) is False
+
+
+def test_connections_and_links_as_the_console_lists_them(broker: Broker, q: str, expected: Expected) -> None:
+    """By pages of `listConnections`, `listConsumers` and `listProducers`; the embedded broker has `$live`."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        connection = await connect(*host_port(broker.url), container="console")
+        clients = Clients(connection, "b", inside=False)
+        with broker.connect() as c:
+            sender = c.create_sender(q)
+            await loop.run_in_executor(None, exchange, c, sender)
+            found = await clients.look()
+            mine = {id: row for id, row in found["connections"].items() if row["container"] == c.container.container_id}
+            assert len(mine) == expected(embedded=0, artemis=1)
+            if mine:
+                ((id, row),) = mine.items()
+                assert (row["protocol"], row["user"], row["in"], row["out"]) == ("amqp", None, 3, 3)
+                assert row["bytesIn"] > 0 and row["bytesOut"] > 0 and isinstance(row["opened"], float)
+                links = {row["dir"]: row for row in found["links"].values() if row["connection"] == id}
+                assert {each["address"] for each in links.values()} == {q} and links["out"]["queue"] == q
+                assert (links["in"]["count"], links["out"]["count"], links["out"]["unsettled"]) == (3, 3, 3)
+                await loop.run_in_executor(None, sender.close)
+                later = (await clients.look())["connections"][id]
+                assert (later["in"], later["peer"]) == (3, row["peer"])
+        clients.close()
+        connection.close()
+
+    def exchange(c: BlockingConnection, sender: Any) -> None:
+        for number in range(3):
+            sender.send(Message(body=str(number)))
+        receiver = attach(c, q, 3)
+        assert [take(receiver).body for _ in range(3)] == ["0", "1", "2"]
+
+    asyncio.run(scenario())

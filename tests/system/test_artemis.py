@@ -6,11 +6,13 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import psutil
 import pytest
+from proton import ConnectionException, Message
 from proton.utils import BlockingConnection
 
 from enmasse.engines.artemis import peers
@@ -18,7 +20,7 @@ from enmasse.identity.credentials import Credential, read_credential
 from enmasse.settings import host_port
 from enmasse.testing import Suite, running
 from tests import one_program
-from tests.artemis import ENVIRONMENT
+from tests.artemis import ENVIRONMENT, Artemis, running_artemis
 from tests.console.client import Client, of
 from tests.console.test_messages import bodies, fill, finished, problem
 from tests.identity.kit import refusal
@@ -28,6 +30,7 @@ from tests.load import Consumer, Producer, subscribe
 from tests.spark import sinking
 from tests.system.mqtt_devices import exactly_once
 from tests.system.seeing import carrier, component, wait_address, wait_process
+from tests.test_artemis import manage
 
 pytestmark = pytest.mark.slow
 UNIQUE = {"type": "queue", "flavor": "small-persisted-queue", "duplicates": "message-id"}
@@ -158,6 +161,58 @@ def test_messages_of_artemis_in_the_console(suite: Suite) -> None:
         wait_for(lambda: counted(suite, client, "messages_in_total", "in/from") == 9)
         assert counted(suite, client, "dead_lettered_total", "in/from") == 4
     suite.edit("addresses.json", {}, remove=["in/from", "in/to", "in/dead"])
+
+
+def test_connections_at_artemis_are_listed_and_closed(suite: Suite, tmp_path: Path) -> None:
+    """Those of processes at brokers of the suite, and those of clients at a broker that is managed by hand."""
+    suite.edit("addresses.json", {"counted": {"type": "queue", "flavor": "small-persisted-queue"}})
+    wait_address(suite, "counted", ready=True)
+    with Client(suite) as client:
+        name = carrier(suite, "counted")["name"]
+        (router,) = wait_for(lambda: client.items(f"connections?inside=true&component={name}&user=router-0"))
+        assert (router["protocol"], router["container"], router["inside"]) == ("amqp", "router-0", True)
+        assert router["peer"].startswith("127.0.0.1:") and router["since"] and router["tls"] is None
+        sent = router["totals"]["in"]
+        assert command(suite, "send", "counted", "one").returncode == 0
+        row = f"connections/{of(router['id'])}"
+        wait_for(lambda: client("GET", row).body["totals"]["in"] > sent)
+        assert "counted" in {each["address"] for each in client.items(f"{row}/links")}
+        assert command(suite, "connection", "close", router["id"]).returncode == 0
+        wait_for(lambda: client("GET", row).status == 404)
+        assert client("DELETE", row).status == 404
+        wait_for(lambda: client.items(f"connections?inside=true&component={name}&user=router-0"), "it connects again")
+        suite.wait_ready()
+        assert command(suite, "receive", "counted", "--count", "1", "--timeout", "60").stdout == "one\n"
+        with running_artemis(tmp_path) as hand:
+            _by_hand(suite, client, hand)
+    suite.edit("addresses.json", {}, remove=["counted"])
+
+
+def _by_hand(suite: Suite, client: Client, hand: Artemis) -> None:
+    c = BlockingConnection(hand.address, timeout=60)
+    external = {"type": "queue", "templateName": "queue-external"}
+    queue = {"name": "hand", "address": "hand", "routing-type": "ANYCAST", "auto-create-address": True}
+    manage(c, "createQueue", json.dumps(queue))
+    suite.edit("flavors.json", {"hand": {**external, "templateParameters": {"HOST": "127.0.0.1", "PORT": hand.port}}})
+    suite.edit("addresses.json", {"hand": {"type": "queue", "flavor": "hand"}})
+    wait_address(suite, "hand", ready=True)
+    receiver = c.create_receiver("hand", credit=7)
+    (found,) = wait_for(lambda: client.items(f"connections?container={c.container.container_id}"))
+    assert (found["component"], found["user"], found["inside"]) == (hand.address, None, False)
+    (link,) = wait_for(lambda: client.items(f"links?connection={of(found['id'])}&address=hand"))
+    assert (link["direction"], link["unsettled"]) == ("out", 0)
+    c.create_sender("hand").send(Message(body="x"))
+    receiver.receive(timeout=60)
+    wait_for(lambda: client("GET", f"connections/{of(found['id'])}").body["totals"]["out"] >= 1)
+    assert command(suite, "connection", "show", found["id"]).returncode == 0
+    assert command(suite, "connection", "close", found["id"]).returncode == 0
+    with pytest.raises(ConnectionException):
+        c.wait(lambda: False, timeout=60)
+    audit = [json.loads(line) for line in (suite.data / "logs" / "audit.log").read_text().splitlines()]
+    assert any(line["event"] == "audit.connection.closed" and found["id"] in line["what"] for line in audit)
+    suite.edit("addresses.json", {}, remove=["hand"])
+    suite.wait_ready()
+    suite.edit("flavors.json", {}, remove=["hand"])
 
 
 def command(suite: Suite, *words: str) -> CompletedProcess[str]:
