@@ -26,3 +26,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def offset_option(offset: int) -> str:
     """Return the option that addresses an `enmasse` command to the suite with this port offset; empty for 0."""
     return f" --port-offset {offset}" if offset else ""
+
+
+def printable(text: str) -> str:
+    """Return a name with escapes (`\\x1b`) for characters that would move the cursor or break the line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -118,7 +118,7 @@ def _chosen(rows: list[dict[str, Any]], patterns: tuple[str, ...], not_ready: bo
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def show(name: str, config: Path | None, offset: int, place: cluster.Place | None, as_json: bool) -> None:
     """Show the entry of one address in the file, and its state if the suite runs."""
-    from enmasse.cli.tables import printable
+    from enmasse.text import printable
 
     where, wanted, found, phase, in_memory = _looked_up(config, offset, place)
     running = found.get(name)

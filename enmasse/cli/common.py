@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import click
 
 from enmasse.errors import marked
+from enmasse.text import printable
 
 OK, FAILED, COULD_NOT_START, TIMED_OUT, UNREACHABLE, INTERRUPTED, NOBODY_READS = 0, 1, 2, 3, 4, 130, 141
 """The exit statuses of every command (docs/cli.md). 2 is also wrong usage, as in click; shells show 130 and 141 after
@@ -103,9 +104,10 @@ def tls_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def report(line: str) -> None:
-    """Write a line to stderr. A failure to write it is ignored: it must not change how the command ends."""
+    """Write a line, or several, to stderr. Names and texts in it may be those of others: no character of them moves the
+    cursor. A failure to write it is ignored: it must not change how the command ends."""
     with contextlib.suppress(OSError, ValueError):
-        click.echo(line, err=True)
+        click.echo("\n".join(map(printable, line.expandtabs().split("\n"))), err=True)
 
 
 def end(id: str, message: str, status: int = FAILED) -> NoReturn:

@@ -61,7 +61,8 @@ def list_(refused: bool, inside: bool, as_json: bool, offset: int) -> None:
 def show(id_: str, as_json: bool, offset: int) -> None:
     """Show a connection with its links."""
     from enmasse.cli.console import ask, path
-    from enmasse.cli.tables import print_json, print_table, printable
+    from enmasse.cli.tables import print_json, print_table
+    from enmasse.text import printable
 
     found: dict[str, Any] = ask(offset, "GET", path("connections", id_))
     links = ask(offset, "GET", path("connections", id_, "links"))["items"]

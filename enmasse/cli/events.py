@@ -92,7 +92,7 @@ def _show(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
-    from enmasse.cli.tables import printable
+    from enmasse.text import printable
 
     reason = ": ".join(part for part in (row["condition"], row["description"]) if part)
     facts = " ".join(f"{name}={row[name]}" for name in ("address", "user", "client", "peer") if row[name])

@@ -63,7 +63,7 @@ def list_(config: Path | None, offset: int, place: cluster.Place | None, as_json
 @_as_json
 def show(name: str, config: Path | None, offset: int, place: cluster.Place | None, as_json: bool) -> None:
     """Show one flavor and the addresses that use it."""
-    from enmasse.cli.tables import printable
+    from enmasse.text import printable
 
     there = opened(FLAVORS, config, offset, place)
     found = there.all()

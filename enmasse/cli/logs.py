@@ -145,7 +145,7 @@ def _fields(line: str) -> dict[str, Any]:
 
 def shown(name: str, line: str) -> str:
     """Return time, component, level, event and fields of a line of JSON; another line after the component's name."""
-    from enmasse.cli.tables import printable
+    from enmasse.text import printable
 
     found = _fields(line)
     if "event" not in found:

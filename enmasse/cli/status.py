@@ -204,8 +204,8 @@ def missing_files(wanted: Hashes, status: dict[str, Any]) -> list[str]:
 
 
 def _reasons(status: dict[str, Any], most: int = MOST) -> list[str]:
-    from enmasse.cli.tables import printable
     from enmasse.supervisor.lines import error_lines
+    from enmasse.text import printable
 
     lines = [f"{c['name']}: {c['detail'] or 'not ready'}" for c in status["components"] if not c["ready"]]
     lines += [

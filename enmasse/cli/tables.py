@@ -14,7 +14,7 @@ import click
 
 from enmasse.cli.common import HTTP_PORT
 from enmasse.supervisor.lines import INSECURE, error_lines
-from enmasse.text import counted
+from enmasse.text import counted, printable
 
 MAX_ADDRESSES = 200
 MAX_NAMED = 5
@@ -222,13 +222,6 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     text = "" if value is None else printable(str(value))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-
-
-def printable(text: str) -> str:
-    """Return a name with escapes (`\\x1b`) for characters that would move the cursor or break the line."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def age(since: str) -> str:

@@ -181,7 +181,7 @@ def list_(as_json: bool, config: Path | None, offset: int) -> None:
 @_options
 def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
     """Show a user or group with its permissions, without hashes."""
-    from enmasse.cli.tables import printable
+    from enmasse.text import printable
 
     where, rows = _rows(config, offset)
     row = next((each for each in rows if each["name"] == name), None)
@@ -234,9 +234,9 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
 
     An ADDRESS with the words + or # is a filter of a subscription. Exit status 0: allowed. 1: not allowed.
     """
-    from enmasse.cli.tables import printable
     from enmasse.identity.permissions import Permissions
     from enmasse.identity.principal import Principal
+    from enmasse.text import printable
 
     if in_force() is not None:
         _check_by_console(offset, name, operation, address, as_json=as_json)
@@ -270,7 +270,7 @@ def _check_by_console(offset: int, name: str, operation: str, address: str, *, a
     from urllib.parse import urlencode
 
     from enmasse.cli.console import ask, path
-    from enmasse.cli.tables import printable
+    from enmasse.text import printable
 
     query = urlencode({"operation": operation, "address": address})
     decision = ask(offset, "GET", f"{path('users', name, 'may')}?{query}")

@@ -17,6 +17,7 @@ import pytest
 from enmasse import health
 from enmasse.cli import cluster, tables
 from enmasse.cli.address import show
+from enmasse.cli.common import report
 from enmasse.cli.status import command
 from enmasse.cli.tables import age
 from enmasse.files import read_json, write_json, write_text
@@ -334,3 +335,9 @@ def test_very_many_errors_are_counted() -> None:
     lines = error_lines(errors)
     assert len(lines) == 101 and lines[99] == "f: entry 'e99': wrong"
     assert lines[100] == "… and 900 more errors; `enmasse status --json` shows all"
+
+
+def test_no_character_of_an_error_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of files and texts of servers are in it."""
+    report("first\x1b[2Jline\r\nüber 🎉")
+    assert capsys.readouterr().err == "first\\x1b[2Jline\\r\nüber 🎉\n"

@@ -30,6 +30,7 @@ from services.mqtt_gateway.amqp.access import (
     may_subscribe,
 )
 from services.mqtt_gateway.amqp.mapping import Route
+from services.mqtt_gateway.amqp.session import without_address
 from services.mqtt_gateway.ports import Refused, Request
 from tests.authserv.published import AUDIENCE, Published
 from tests.authserv.running import Running, user
@@ -286,3 +287,8 @@ def test_a_client_is_disconnected_when_its_token_expires(router: Router, configs
     with contextlib.closing(issuer), Running() as service:
         service.users({}, Issuer(issuer=issuer.url, audience=AUDIENCE, skew=0))
         run()
+
+
+def test_why_no_address_takes_a_topic() -> None:
+    assert "'x/y': publish to an address, or mark a topic address mqttDefault" in without_address("x/y")
+    assert "has more than 200 levels; shorten it" in without_address("/".join("x" * 201))

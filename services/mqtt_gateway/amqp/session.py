@@ -18,7 +18,7 @@ from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Outgoing
-from enmasse.model.topics import TopicMap
+from enmasse.model.topics import MAX_LEVELS, TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
 from services.mqtt_gateway.amqp.access import NotAllowed, may_have_replies, may_subscribe, ways
@@ -39,7 +39,12 @@ SUBSCRIBING: Final = 40.0
 ATTACHING: Final = 2.0
 """Seconds that SUBACK waits for links to addresses."""
 
-_REMEDY = "publish to an address, or mark a topic address mqttDefault"
+
+def without_address(topic: str) -> str:
+    """Return why no address takes a topic."""
+    if topic.count("/") >= MAX_LEVELS:
+        return f"the topic {topic[:100]!r} … has more than {MAX_LEVELS} levels; shorten it"
+    return f"no address takes the topic {topic[:100]!r}: publish to an address, or mark a topic address mqttDefault"
 
 
 class MqttSession(Publisher):
@@ -177,8 +182,7 @@ class MqttSession(Publisher):
             return
         if way is None:
             if qos == 2 or not publish.topic.startswith(BRIDGE_STATE):
-                text = f"no address takes the topic {publish.topic[:100]!r}: {_REMEDY}"
-                self._refuse(publish, reasons.TOPIC_NAME_INVALID, text)
+                self._refuse(publish, reasons.TOPIC_NAME_INVALID, without_address(publish.topic))
             elif qos:
                 self.sent(publish.packet_id, qos, reasons.SUCCESS, "")  # ignored, as the bridge's will is
             return
@@ -265,7 +269,7 @@ class MqttSession(Publisher):
     def _send_once(self, publish: Publish, key: str) -> None:
         way = self._shared.publishing.way(publish.topic)
         if way is None:
-            self._refuse(publish, reasons.TOPIC_NAME_INVALID, f"no address takes the topic: {_REMEDY}")
+            self._refuse(publish, reasons.TOPIC_NAME_INVALID, without_address(publish.topic))
             return
         sealed = self._sealed(publish, way.route) if publish.retain else None
         shared = self._shared
