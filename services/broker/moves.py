@@ -18,6 +18,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import ACCEPTED, RELEASED
 from enmasse.amqp.termini import MOVES
 from enmasse.amqp.types import Symbol
+from enmasse.model.moves import MoveOrder
 from services.broker.consumers import CopyLink
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
@@ -30,26 +31,16 @@ from services.broker.management.messages import chosen, origin
 from services.broker.producers import AddressProducer, rejected
 
 
-class Moved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages: these `ids`, or waiting ones that the `filter` takes; at most `limit`. `source`: only dead
-    letters that came from this address."""
-
-    ids: list[int] | None = None
-    filter: str = ""
-    limit: int | None = None
-    source: str | None = None
-
-
 def order_in(link: Link) -> Any:
     """Return what a peer states that attaches for a move; None: it is another kind of link."""
     attach = link.remote_attach
     return (attach.properties or {}).get(MOVES) if attach is not None else None
 
 
-def read(order: Any) -> Moved:
+def read(order: Any) -> MoveOrder:
     """Return the messages that a receiver asks for. Raises BrokerError."""
     try:
-        return msgspec.json.decode(order, type=Moved)
+        return msgspec.json.decode(order, type=MoveOrder)
     except (msgspec.MsgspecError, TypeError) as error:
         raise BrokerError(f"the property {MOVES} of the link: {error}", "amqp:invalid-field") from None
 
@@ -63,8 +54,9 @@ class LinkMover(CopyLink, Mover):
     """A receiver that takes messages out of a queue for another broker."""
 
     def __init__(
-        self, later: Callable[[Callable[[], None]], object], link: Sender, broker: Broker, queue: Queue, order: Moved
-    ) -> None:
+        self, later: Callable[[Callable[[], None]], object], link: Sender, broker: Broker, queue: Queue,
+        order: MoveOrder,
+    ) -> None:  # fmt: skip
         """`later` calls in the next turn. Raises BrokerError for an invalid filter."""
         takes = chosen(broker, queue, order.filter)
 

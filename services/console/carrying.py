@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from proton import symbol
@@ -18,6 +18,7 @@ from enmasse.amqp.termini import MOVES
 from enmasse.control import ControlConnection, ControlError, Delivery, Outcome
 from enmasse.control.errors import LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
+from enmasse.model.moves import MoveOrder
 from services.console.errors import RequestError
 from services.console.jobs import Running
 from services.console.live import Live
@@ -36,29 +37,20 @@ LOOK, ENDING = 0.2, 2.0
 """Seconds between two looks whether the job is to stop, and for outcomes when it is."""
 
 
-class Wanted(NamedTuple):
-    """Which messages: these `ids`, or those that the `selector` takes; at most `limit`. `origin`: only dead letters
-    that came from this address."""
-
-    ids: list[int] | None = None
-    selector: str = ""
-    limit: int | None = None
-    origin: str | None = None
-
-
-async def carry(live: Live, source: str, target: str, queue: str, to: str, wanted: Wanted, job: Running) -> None:
+async def carry(live: Live, source: str, target: str, queue: str, to: str, order: MoveOrder, job: Running) -> None:
     """Move messages from `queue` at the broker `source` to `to` at `target`, until these are all or the job is to stop.
     A broker that is lost is waited for, also at another endpoint. Raises RequestError."""
     first, known = job.done, dict[bytes, None]()
     moved, since = job.done, time.monotonic()
     while not job.stopped:
-        left = None if wanted.limit is None else wanted.limit - (job.done - first)
+        left = None if order.limit is None else order.limit - (job.done - first)
         if left is not None and left <= 0:
             return
         try:
             here, there = await live.node(source).reached(), await live.node(target).reached()
             carrier = _Carrier(job, known, f"{queue[:200]!r} to {to[:200]!r}")
-            if await carrier.run(here, there, queue, to, _order(wanted, left)):
+            text = msgspec.json.encode(msgspec.structs.replace(order, limit=left)).decode()
+            if await carrier.run(here, there, queue, to, text):
                 return
         except RequestError as error:
             if error.id != "console.service.unavailable" or _late(since):
@@ -72,11 +64,6 @@ async def carry(live: Live, source: str, target: str, queue: str, to: str, wante
 
 def _late(since: float) -> bool:
     return time.monotonic() - since > AWAY
-
-
-def _order(wanted: Wanted, limit: int | None) -> str:
-    order = {"ids": wanted.ids, "filter": wanted.selector, "limit": limit, "source": wanted.origin}
-    return msgspec.json.encode(order).decode()
 
 
 class _Carrier:

@@ -21,8 +21,9 @@ from enmasse.api.types import Death, Job, Message, NewMessage
 from enmasse.control import Artemis, ControlError, RequestFailed
 from enmasse.engines.messages import product as engine
 from enmasse.engines.messages.product import Product, Waiting
+from enmasse.model.moves import MoveOrder
 from services.console import jobs
-from services.console.carrying import Wanted, carry
+from services.console.carrying import carry
 from services.console.errors import RequestError
 from services.console.live import Live
 from services.console.traffic import moment
@@ -321,7 +322,8 @@ async def _carry(
     portions = [None] if ids is None else [ids[at : at + IDS] for at in range(0, len(ids), IDS)]
     for portion in portions:
         left = None if order.limit is None else order.limit - job.done
-        await carry(live, broker, elsewhere, order.address, to, Wanted(portion, order.selector, left, origin), job)
+        wanted = MoveOrder(ids=portion, filter=order.selector, limit=left, source=origin)
+        await carry(live, broker, elsewhere, order.address, to, wanted, job)
 
 
 def audit(job: Job, host: str) -> None:
