@@ -50,7 +50,7 @@ from tests.interop.matrix.table import (
     cells,
     page,
 )
-from tests.system.amqp_users import allow, apply, entry
+from tests.system.users import allow, apply, entry
 
 pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients before, the first test does
 

@@ -21,7 +21,7 @@ from enmasse.model.users import Permission
 from enmasse.stores import SqliteSettings
 from enmasse.testing import wait_for
 from tests.mqtt_lwt.house import QUEUE, House
-from tests.system.mqtt_users import allow
+from tests.system.users import allow
 
 
 def entry(*addresses: str, groups: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -1,19 +1,12 @@
-"""Users of a suite in tests, and MQTT clients that log in, packet by packet."""
+"""MQTT clients that log in, packet by packet."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
-import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
-from enmasse.identity.passwords import hashed
 from enmasse.identity.scram import ScramClient
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (
@@ -36,34 +29,11 @@ from enmasse.mqtt.packets import (
     Will,
 )
 from enmasse.mqtt.reader import Reader
-from enmasse.testing import Suite, running, wait_for
+from enmasse.testing import Suite, wait_for
 
 PATIENCE = 60.0
 CODES = {5: {"bad": 0x86, "forbidden": 0x87, "away": 0x88}, 4: {"bad": 4, "forbidden": 5, "away": 3}}
 """CONNACK by version."""
-_numbers = itertools.count(1)
-
-
-def allow(*addresses: str, operations: Sequence[str] = ("send", "recv")) -> dict[str, Any]:
-    return {"allow": list(operations), "addresses": list(addresses)}
-
-
-@functools.cache
-def hash_of(password: str) -> dict[str, Any]:
-    found = hashed(password, random=True)
-    return {"password": found.password, "scram": msgspec.to_builtins(found.scram)}
-
-
-def entry(password: str, *permissions: dict[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
-    return {**hash_of(password), "groups": list(groups), "permissions": list(permissions)}
-
-
-def write_users(suite: Suite, entries: dict[str, Any]) -> None:
-    """Replace users.json, as an editor does."""
-    new = suite.config / "users.new"
-    new.write_text(json.dumps(entries))
-    new.chmod(0o600)
-    new.rename(suite.config / "users.json")
 
 
 class Device:
@@ -227,48 +197,14 @@ class Front:
         with Device(self._suite.mqtt_port, "", user, password, **more) as device:
             return int(device.connected().answer.reason)
 
-    def apply(self, entries: dict[str, Any]) -> None:
-        """Replace users.json, and wait until it is in force: a user that was added with it logs in, which shows that
-        the authentication service has it, and may subscribe, which shows it of each gateway."""
-        number = next(_numbers)
-        name, source = f"marker-{number}", f"127.0.2.{1 + number % 250}"
-        write_users(self._suite, {**entries, name: entry("marker", allow("#", operations=["recv"]))})
-        for port in gateway_ports(self._suite):
-            wait_for(
-                f"users.json is in force at port {port}", functools.partial(self._may_subscribe, port, name, source)
-            )
-
-    def _may_subscribe(self, port: int, name: str, source: str) -> bool:
-        """Return whether the user is there. From an address of its own: with 50 failures at one, users wait there."""
-        with Device(port, name, name, "marker", expiry=0, source=source) as device:
-            return not device.connected().answer.reason and device.subscribe(name) != [reasons.NOT_AUTHORIZED]
-
     def wait_code(self, wanted: int, user: str | None, password: str | None, **more: Any) -> None:
         wait_for(f"CONNACK {wanted} of {user}", lambda: self.code(user, password, **more) == wanted)
-
-
-def gateway_ports(suite: Suite) -> list[int]:
-    """Return a port of each gateway that no other one has."""
-    gateways = [each["endpoints"] for each in suite.status()["components"] if each["kind"] == "mqtt_gateway"]
-    if len(gateways) == 1:
-        return [suite.mqtt_port]
-    return [int(each["own"].rpartition(":")[2]) for each in gateways]
 
 
 @contextlib.contextmanager
 def front(suite: Suite) -> Iterator[Front]:
     with contextlib.ExitStack() as stack:
         yield Front(suite, stack)
-
-
-@contextlib.contextmanager
-def with_users(folder: Path, addresses: dict[str, Any], users: dict[str, Any], **options: Any) -> Iterator[Suite]:
-    """Run a suite with these users as long as the block. `options`: those of `running`."""
-    with running(folder, addresses, **options) as suite:
-        write_users(suite, users)
-        suite.up()
-        yield suite
-        assert suite.down() == 0
 
 
 def closed(devices: Sequence[Device]) -> Callable[[], bool]:

@@ -15,8 +15,8 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED
 from enmasse.testing import Suite
 from tests.kit.running import asyncio_test
-from tests.system.amqp_users import PATIENCE, Scram, allow, apply, client, entry
-from tests.system.mqtt_users import with_users
+from tests.system.amqp_users import PATIENCE, Scram, client
+from tests.system.users import allow, apply, entry, with_users
 
 REFUSED = "amqp:unauthorized-access"
 ADDRESSES = {"news": {"type": "topic", "flavor": "small-persisted-topic"}}

@@ -22,9 +22,9 @@ from enmasse.spark.segment import read_spool
 from enmasse.spark.source import AmqpStreamReader
 from enmasse.testing import Suite, wait_for
 from tests.kit.running import asyncio_test
-from tests.system.amqp_users import PATIENCE, Plain, Scram, allow, apply, client, deny, entry, proton, send_one
-from tests.system.mqtt_users import with_users
+from tests.system.amqp_users import PATIENCE, Plain, Scram, client, proton, send_one
 from tests.system.seeing import kill, wait_process
+from tests.system.users import allow, apply, deny, entry, with_users
 
 REFUSED = "amqp:unauthorized-access"
 TOPIC, QUEUE = "small-persisted-topic", "small-persisted-queue"

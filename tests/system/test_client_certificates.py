@@ -21,7 +21,8 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.testing import Suite, wait_for
 from tests.certificates import Authority
 from tests.kit.running import asyncio_test
-from tests.system.mqtt_users import PATIENCE, allow, entry, with_users, write_users
+from tests.system.mqtt_users import PATIENCE
+from tests.system.users import allow, entry, with_users, write_users
 
 ADDRESSES = {"devices": {"type": "topic", "flavor": "small-persisted-topic"}, "chat": {"type": "anycast"}}
 DEVICE = {"permissions": [allow("devices/${user}/#", "chat")]}

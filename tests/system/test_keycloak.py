@@ -21,9 +21,10 @@ from tests.console.browser import Console, chromium
 from tests.keycloak import AUDIENCE, CONFIDENTIAL, PASSWORDS, PUBLIC, SECRET, Keycloak, running_keycloak
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
-from tests.system.amqp_users import Plain, allow, client, entry, proton
-from tests.system.mqtt_users import CODES, Device, write_users
+from tests.system.amqp_users import Plain, client, proton
+from tests.system.mqtt_users import CODES, Device
 from tests.system.seeing import component, status
+from tests.system.users import allow, entry, write_users
 
 pytestmark = pytest.mark.slow
 ADDRESSES = {

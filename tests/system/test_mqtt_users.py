@@ -16,8 +16,9 @@ from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import V5, V311, Auth, Properties, Publish, Subscribe, Subscription, Will
 from enmasse.testing import Suite, wait_for
 from tests.kit.processes import COMMAND, run
-from tests.system.mqtt_users import CODES, PATIENCE, Device, Front, allow, entry, front, with_users, write_users
+from tests.system.mqtt_users import CODES, PATIENCE, Device, Front, front
 from tests.system.seeing import kill, status, wait_process
+from tests.system.users import allow, apply, entry, with_users, write_users
 
 TOPIC, QUEUE = "small-persisted-topic", "small-persisted-queue"
 ADDRESSES = {
@@ -52,7 +53,7 @@ def clients(suite: Suite) -> Iterator[Front]:
 def users(suite: Suite, clients: Front) -> Iterator[dict[str, Any]]:
     """Entries that a test may change; afterwards those of before are in force again."""
     yield dict(USERS)
-    clients.apply(USERS)
+    apply(suite, USERS)
 
 
 # --- login ------------------------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def test_packets_other_than_the_expected_auth_end_the_connection(
 
 def test_the_anonymous_user_needs_an_entry(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
     users["anonymous"] = {"permissions": [allow("news/#")]}
-    clients.apply(users)
+    apply(suite, users)
     device = clients.device("anon", None, None)
     assert device.subscribe("news/#", "devices/#") == [1, 0x87]
     assert clients.code("alice", "wrong") == CODES[5]["bad"]
@@ -286,7 +287,7 @@ def test_clients_of_removed_users_and_changed_passwords_are_disconnected(
     suite: Suite, clients: Front, users: dict[str, Any], version: int
 ) -> None:
     for changed in (None, entry("other", OWN)):
-        clients.apply({**users, "temp": entry("pw-t", OWN)})
+        apply(suite, {**users, "temp": entry("pw-t", OWN)})
         device = clients.device("c", "temp", "pw-t", version=version)
         other = clients.device("c", "alice", "pw-a")
         write_users(suite, users if changed is None else {**users, "temp": changed})
@@ -299,7 +300,7 @@ def test_a_user_has_as_many_connections_as_its_limit(
     suite: Suite, clients: Front, users: dict[str, Any], version: int
 ) -> None:
     full = reasons.QUOTA_EXCEEDED if version == V5 else CODES[4]["away"]
-    clients.apply({**users, "temp": {**entry("pw-t", OWN), "groups": ["few"]}, "@few": {"limits": {"connections": 2}}})
+    apply(suite, {**users, "temp": {**entry("pw-t", OWN), "groups": ["few"]}, "@few": {"limits": {"connections": 2}}})
     first, second = (clients.device(f"c{n}", "temp", "pw-t", version=version) for n in range(2))
     assert clients.code("temp", "pw-t", version=version) == full
     assert clients.code("alice", "pw-a", version=version) == 0, "other users are not affected"
@@ -316,13 +317,13 @@ def test_a_user_connects_as_often_as_its_limit(
     suite: Suite, clients: Front, users: dict[str, Any], version: int
 ) -> None:
     often = reasons.CONNECTION_RATE_EXCEEDED if version == V5 else CODES[4]["away"]
-    clients.apply({**users, "temp": {**entry("pw-t", OWN), "limits": {"connects_per_second": 1}}})
+    apply(suite, {**users, "temp": {**entry("pw-t", OWN), "limits": {"connects_per_second": 1}}})
     clients.wait_code(often, "temp", "pw-t", version=version)
     clients.wait_code(0, "temp", "pw-t", version=version)
 
 
 def test_the_will_of_a_removed_user_is_dropped(suite: Suite, clients: Front, users: dict[str, Any]) -> None:
-    clients.apply({**users, "temp": entry("pw-t", allow("devices/bob/#"))})
+    apply(suite, {**users, "temp": entry("pw-t", allow("devices/bob/#"))})
     reader = clients.device("reader", "bob", "pw-b")
     assert reader.subscribe("devices/bob/#") == [1]
     device = clients.device("c", "temp", "pw-t", will=Will("devices/bob/will", b"bye", 1))
@@ -336,7 +337,7 @@ def test_a_will_left_by_a_lost_gateway_is_published_only_if_its_user_may_still_s
     suite: Suite, clients: Front, users: dict[str, Any]
 ) -> None:
     """The right of one user is taken away while its will waits; another user's will is published."""
-    clients.apply({**users, "temp": entry("pw-t", allow("devices/bob/#"))})
+    apply(suite, {**users, "temp": entry("pw-t", allow("devices/bob/#"))})
     delayed = Properties(will_delay=1)
     mine, other = (Will("devices/bob/will", text, 1, properties=delayed) for text in (b"of temp", b"of bob"))
     reader = clients.device("reader", "bob", "pw-b", clean=False)
@@ -358,7 +359,7 @@ def test_a_will_left_by_a_lost_gateway_is_published_only_if_its_user_may_still_s
 def test_clients_whose_subscriptions_are_no_longer_allowed_are_disconnected(
     suite: Suite, clients: Front, users: dict[str, Any]
 ) -> None:
-    clients.apply({**users, "temp": entry("pw-t", OWN, allow("news/#"))})
+    apply(suite, {**users, "temp": entry("pw-t", OWN, allow("news/#"))})
     publisher, subscriber, other = (clients.device(name, "temp", "pw-t", clean=False) for name in "pso")
     assert publisher.publish("news/x") in (0, 0x10)
     assert subscriber.subscribe("news/#", "devices/temp/#", "$share/g/news/#") == [1, 1, 1]
@@ -437,7 +438,7 @@ def test_retained_messages_are_given_while_their_user_may_send_there(
 ) -> None:
     """Another user reads them as long as their user may send there."""
     temp = entry("pw-t", allow(f"devices/bob/{kind}", operations=["send"]))
-    clients.apply({**users, "temp": temp})
+    apply(suite, {**users, "temp": temp})
     topic = f"devices/bob/{kind}"
     if kind == "will":
         clients.device("r", "temp", "pw-t", will=Will(topic, b"kept", 1, True)).lose()
@@ -475,7 +476,7 @@ def test_a_subscription_to_everything_ends_when_an_address_comes_that_is_not_all
 ) -> None:
     """All addresses that exist are allowed: the subscription ends with an address that is not."""
     everything = [f"{name}/#" for name in json.loads((suite.config / "addresses.json").read_text())]
-    clients.apply({**users, "temp": entry("pw-t", allow(*everything))})
+    apply(suite, {**users, "temp": entry("pw-t", allow(*everything))})
     device, admin = clients.device("n", "temp", "pw-t", clean=False), clients.device("all", "admin", "pw-admin")
     assert device.subscribe("#", "news/#") == [1, 1]
     suite.edit("addresses.json", {"secret": {"type": "topic", "flavor": TOPIC}})

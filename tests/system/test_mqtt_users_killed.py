@@ -15,8 +15,9 @@ from enmasse.mqtt import reasons
 from enmasse.testing import Suite, running, wait_for
 from tests.system.mqtt_devices import PATIENCE, SOME, Device, publishing
 from tests.system.mqtt_users import Device as Packets
-from tests.system.mqtt_users import Front, allow, entry, front, write_users
+from tests.system.mqtt_users import Front, front
 from tests.system.seeing import kill, wait_process
+from tests.system.users import allow, entry, write_users
 
 TOPIC = "small-persisted-topic"
 ADDRESSES = {"devices": {"type": "topic", "flavor": TOPIC}}

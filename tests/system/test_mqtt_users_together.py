@@ -20,18 +20,9 @@ from proton.utils import BlockingReceiver, LinkDetached, SendException
 from enmasse.mqtt.packets import V5, V311, Properties, Will
 from enmasse.testing import Suite, running, wait_for
 from tests.system import amqp_users
-from tests.system.mqtt_users import (
-    CODES,
-    PATIENCE,
-    Front,
-    allow,
-    entry,
-    front,
-    gateway_ports,
-    with_users,
-    write_users,
-)
+from tests.system.mqtt_users import CODES, PATIENCE, Front, front
 from tests.system.test_mqtt import ask
+from tests.system.users import allow, apply, entry, gateway_ports, with_users, write_users
 
 TOPIC, QUEUE = "small-persisted-topic", "small-persisted-queue"
 ADDRESSES = {
@@ -71,7 +62,7 @@ def clients(suite: Suite) -> Iterator[Front]:
 @pytest.mark.parametrize("gateways", [(0, 0), (0, 1)])
 def test_groups_belong_to_their_users(suite: Suite, clients: Front, gateways: tuple[int, int]) -> None:
     """Each user's group of this name gets all messages, and what waits for it goes to no other user's clients."""
-    clients.apply({**USERS, "temp": TEMP})
+    apply(suite, {**USERS, "temp": TEMP})
     first, second = (gateway_ports(suite)[number] for number in gateways)
     ours = [clients.device(f"ours-{n}", "temp", "pw-t", port=port) for n, port in enumerate((first, second))]
     theirs = clients.device("theirs", "alice", "pw-a", port=second)
@@ -94,7 +85,7 @@ def test_groups_belong_to_their_users(suite: Suite, clients: Front, gateways: tu
 
 
 def test_a_group_of_a_user_without_the_right_gets_nothing(suite: Suite, clients: Front) -> None:
-    clients.apply({**USERS, "temp": TEMP})
+    apply(suite, {**USERS, "temp": TEMP})
     member = clients.device("leaves", "temp", "pw-t")
     assert member.subscribe("$share/team/news/#") == [1]
     write_users(suite, USERS)
@@ -192,7 +183,7 @@ def test_subscriptions_of_amqp_clients_belong_to_their_users(suite: Suite) -> No
         "spy": entry("pw-s", *CONTROL, OWN),
         "anonymous": {"permissions": [*CONTROL, READS]},
     }
-    amqp_users.apply(suite, users)
+    apply(suite, users)
     with contextlib.ExitStack() as stack:
         temp = Control(suite, "temp", "pw-t", stack)
         spy = Control(suite, "spy", "pw-s", stack, container=as_container("~temp/c"))
@@ -222,16 +213,16 @@ def test_subscriptions_of_amqp_clients_belong_to_their_users(suite: Suite) -> No
         assert found is not None and found.receive(PATIENCE).body == "for temp"
         found.close()
         assert temp.ask("subscribe", body="news/b")[0] == {"news/b": True}
-        amqp_users.apply(suite, {**users, "temp": entry("pw-t", *CONTROL, allow("news/b"))})
+        apply(suite, {**users, "temp": entry("pw-t", *CONTROL, allow("news/b"))})
         wait_for("one filter is ended", lambda: temp.ask("list")[0] == {"news/b": True})
-        amqp_users.apply(suite, {**users, "temp": entry("pw-t", *CONTROL)})
+        apply(suite, {**users, "temp": entry("pw-t", *CONTROL)})
         wait_for("the subscription is ended", lambda: temp.ask("list") == ({}, []))
     write_users(suite, USERS)
 
 
 def test_replies_of_the_subscription_service_go_where_their_user_may_send(suite: Suite) -> None:
     """The service may send everywhere."""
-    amqp_users.apply(suite, {**USERS, "temp": entry("pw-t", *CONTROL, allow("news/#"))})
+    apply(suite, {**USERS, "temp": entry("pw-t", *CONTROL, allow("news/#"))})
     with contextlib.ExitStack() as stack:
         temp = Control(suite, "temp", "pw-t", stack)
         wait_for("subserv knows the users", lambda: temp.ask("list_topics") == (["news"], []))
@@ -250,7 +241,7 @@ def test_replies_of_the_subscription_service_go_where_their_user_may_send(suite:
 def test_a_will_of_an_amqp_client_needs_the_right_to_send_there(suite: Suite, clients: Front) -> None:
     """The right to send to `$lwt` is not one to send wherever the service may."""
     wills = allow("$lwt", operations=["send"])
-    amqp_users.apply(suite, {**USERS, "temp": entry("pw-t", wills, OWN)})
+    apply(suite, {**USERS, "temp": entry("pw-t", wills, OWN)})
     reader = clients.device("reader", "admin", "pw-admin")
     assert reader.subscribe("devices/temp/#", "news/#", "devices/alice/#") == [1, 1, 1]
     connection = amqp_users.proton(suite, "temp", "pw-t")

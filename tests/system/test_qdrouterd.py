@@ -15,8 +15,8 @@ from enmasse.testing import Suite, running, wait_for
 from tests import one_program
 from tests.artemis import ENVIRONMENT
 from tests.spark import sinking
-from tests.system.amqp_users import PATIENCE, allow, entry, proton, send_one
-from tests.system.mqtt_users import write_users
+from tests.system.amqp_users import PATIENCE, proton, send_one
+from tests.system.users import allow, entry, write_users
 
 
 @pytest.mark.needs("qdrouterd")

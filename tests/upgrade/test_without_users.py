@@ -9,8 +9,9 @@ import pytest
 from enmasse.amqp.errors import AmqpError
 from enmasse.testing import Suite
 from tests.kit.running import asyncio_test
-from tests.system.amqp_users import PATIENCE, Scram, allow, apply, client, entry
-from tests.system.mqtt_users import Device, write_users
+from tests.system.amqp_users import PATIENCE, Scram, client
+from tests.system.mqtt_users import Device
+from tests.system.users import allow, apply, entry, write_users
 from tests.upgrade import content, names
 from tests.upgrade.archive import FOLDER, unpack
 
