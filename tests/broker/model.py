@@ -35,15 +35,16 @@ class State:
         )
 
 
-def _difference(expected: State, found: State) -> str:
-    if expected.values != found.values:
-        return f"definitions {sorted(expected.values.items() ^ found.values.items())}"
-    if expected.keys != found.keys:
-        return f"keys {expected.keys ^ found.keys}"
-    for q in expected.queues:
-        if list(expected.queues[q].items()) != list(found.queues[q].items()):
-            return f"queue {q}: {expected.queues[q].items() ^ found.queues[q].items() or 'order'}"
-    return "none"
+def _differences(expected: State, found: State) -> list[str]:
+    differences = [f"definition {each}" for each in expected.values.items() ^ found.values.items()]
+    differences += [f"key {each}" for each in expected.keys ^ found.keys]
+    for q in expected.queues.keys() | found.queues.keys():
+        these, those = expected.queues.get(q, {}), found.queues.get(q, {})
+        for message, state in these.items() ^ those.items():
+            differences.append(f"queue {q}: {'lost' if message in these else 'too many'}: message {message} {state}")
+        if these == those and list(these) != list(those):
+            differences.append(f"queue {q}: order")
+    return differences
 
 
 Op = Callable[[State], None]
@@ -258,8 +259,10 @@ class Pair:
     def check(self) -> None:
         """What was found is a state that may be; the store agrees with itself. The model goes on from there."""
         found = self.found()
-        if not any(found == s for s in self.since):
-            raise AssertionError("\n".join(f"not state {i}: {_difference(s, found)}" for i, s in enumerate(self.since)))
+        if found not in self.since:
+            each = [_differences(state, found) for state in self.since]
+            nearest = min(range(len(each)), key=lambda number: len(each[number]))
+            raise AssertionError(f"nearest is state {nearest} of {len(each)}: {'; '.join(each[nearest])}")
         assert not self.store.recovered.damaged
         self.base, self.now, self.since = found, found.copy(), [found]
         self.log.clear()
