@@ -20,11 +20,11 @@ from enmasse.identity.scram import Unknown, scram
 from enmasse.model.users import ANONYMOUS, Verifier, prepared
 from services.authserv.authz import AUTHZ, NOTHING, address_authz
 from services.authserv.bearer import oauthbearer, xoauth2
+from services.authserv.logins import Logins
 from services.authserv.proof import Proof, Unavailable
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
-    from services.authserv.app import AuthService
 
 BEARER = {"OAUTHBEARER": oauthbearer, "XOAUTH2": xoauth2}
 
@@ -33,8 +33,8 @@ class Login(Handler):
     """Login of one client. `address`: its host; `relayed`: it may state another one, with a proof by `relay_key` unless
     that is empty."""
 
-    def __init__(self, service: AuthService, address: str, *, relayed: bool, relay_key: str = "") -> None:
-        self._service = service
+    def __init__(self, logins: Logins, address: str, *, relayed: bool, relay_key: str = "") -> None:
+        self._logins = logins
         self._peer = address
         self._relayed = relayed
         self._relay_key = relay_key
@@ -83,11 +83,11 @@ class Login(Handler):
             properties[Symbol("exp")] = found.expires
         wanted = c.remote_open.desired_capabilities if c.remote_open is not None else None
         if AUTHZ in map(str, wanted or ()):
-            authz = address_authz(self._service.rights(principal), principal.name)
+            authz = address_authz(self._logins.rights(principal), principal.name)
             properties[Symbol("address-authz")] = authz
             c.open_fields.offered_capabilities = (Symbol(AUTHZ),)
         c.open_fields.properties = {**(c.open_fields.properties or {}), **properties}
-        self._service.soon(c.close)
+        self._logins.soon(c.close)
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
         """End an attempt that has no outcome."""
@@ -99,7 +99,7 @@ class Login(Handler):
         if principal is None:
             return None
         if credentials is None:
-            credentials = self._service.credentials(principal.name)
+            credentials = self._logins.credentials(principal.name)
         return Identity(principal, credentials, self._expires)
 
     def check(self, exchange: Exchange, user: str, password: str) -> None:
@@ -110,13 +110,13 @@ class Login(Handler):
     def redeem(self, exchange: Exchange, code: RedeemCode) -> None:
         """Check a code that a browser has brought from its issuer, and answer as a mechanism does."""
         self.begun(None)
-        self._decide(_Answer(exchange, self), "", self._service.redeem(code))
+        self._decide(_Answer(exchange, self), "", self._logins.redeem(code))
 
     def refresh(self, exchange: Exchange, request: RefreshLogin) -> None:
         """Check a refresh token, and answer as a mechanism does. Failures of others at this address do not count:
         this client was logged in before."""
         self.begun(None)
-        self._service.spawn(self._decided(_Answer(exchange, self), "", self._service.refresh(request)))
+        self._logins.spawn(self._decided(_Answer(exchange, self), "", self._logins.refresh(request)))
 
     # --- mechanisms ---------------------------------------------------------------------------------------------------
 
@@ -133,34 +133,34 @@ class Login(Handler):
         return lambda: _Watched(factory(), self)
 
     def _may_try(self) -> bool:
-        self._trying = self._trying or self._service.begin(self._user, self._address)
+        self._trying = self._trying or self._logins.begin(self._user, self._address)
         return self._trying
 
     def _end(self, *, failed: bool = False) -> bool:
         """End the attempt; return whether there was one."""
         trying, self._trying = self._trying, False
         if trying:
-            self._service.end(self._user, self._address, failed=failed)
+            self._logins.end(self._user, self._address, failed=failed)
         return trying
 
     def _verifier(self, user: str, mechanism: str) -> Verifier | None:
         self._user = user
-        self._credentials = self._service.credentials(user)
-        return self._service.verifier(user, mechanism) if self._may_try() else None
+        self._credentials = self._logins.credentials(user)
+        return self._logins.verifier(user, mechanism) if self._may_try() else None
 
     def _check(self, exchange: Exchange, user: str, password: str) -> None:
         self._user = prepared(user) or user
-        self._credentials = self._service.credentials(self._user)
+        self._credentials = self._logins.credentials(self._user)
         if not self._may_try():
             exchange.fail()
-        elif (proof := self._service.at_once(self._user, password)) is not None:
+        elif (proof := self._logins.at_once(self._user, password)) is not None:
             self._proved(exchange, proof)
         else:
-            self._service.spawn(self._checked(exchange, self._user, password))
+            self._logins.spawn(self._checked(exchange, self._user, password))
 
     async def _checked(self, exchange: Exchange, user: str, password: str) -> None:
         try:
-            proof = await self._service.check(user, password)
+            proof = await self._logins.check(user, password)
         except (Busy, Unavailable):
             exchange.fail(TEMPORARY)
             return
@@ -174,13 +174,13 @@ class Login(Handler):
         exchange.succeed(proof.principal.name)
 
     def _check_token(self, exchange: Exchange, user: str, token: str) -> None:
-        self._decide(exchange, prepared(user) or user, self._service.check_token(token))
+        self._decide(exchange, prepared(user) or user, self._logins.check_token(token))
 
     def _decide(self, exchange: Exchange, user: str, check: Coroutine[Any, Any, Proof | None]) -> None:
         """Answer what a check finds. `user`: name that the client states; empty: none."""
         self._user = user
         if self._may_try():
-            self._service.spawn(self._decided(exchange, user, check))
+            self._logins.spawn(self._decided(exchange, user, check))
         else:
             check.close()
             exchange.fail()
@@ -206,17 +206,17 @@ class Login(Handler):
         """Answer the client: `user` None if the login has failed."""
         checked = self._end(failed=user is None)
         if user is None:
-            self._service.failed(mechanism, self._user, self._address, answer, checked=checked)
+            self._logins.failed(mechanism, self._user, self._address, answer, checked=checked)
             return
         if self._principal is None:
-            self._principal = self._service.principal(user)
-        self._service.succeeded(mechanism, user, self._address)
+            self._principal = self._logins.principal(user)
+        self._logins.succeeded(mechanism, user, self._address)
         answer()
 
     def undecided(self, mechanism: str) -> None:
         """End an attempt that cannot be decided now, which is no failure of the client."""
         self._end()
-        self._service.undecided(mechanism)
+        self._logins.undecided(mechanism)
 
 
 class _Unready:

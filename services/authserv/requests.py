@@ -31,11 +31,11 @@ from enmasse.identity.login_requests import (
     encoded,
 )
 from services.authserv.login import Login
+from services.authserv.logins import Logins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from services.authserv.app import AuthService
 
 LIMITS = Limits(max_sessions=1, max_links=4, max_message_size=MAX_REQUEST)
 CODE, REFRESH = "code", "refresh"
@@ -46,8 +46,8 @@ _log = log.get(part="logins")
 class LoginRequests(Handler):
     """The connection of one gateway, or of the console."""
 
-    def __init__(self, service: AuthService, admission: Admission) -> None:
-        self._service = service
+    def __init__(self, logins: Logins, admission: Admission) -> None:
+        self._logins = logins
         self._admission = admission
         self._pairs = {ADDRESS: _Pair(self._check_password), ISSUERS: _Pair(self._ask_issuers)}
 
@@ -105,18 +105,18 @@ class LoginRequests(Handler):
 
     def _check_password(self, payload: bytes) -> None:
         request, answer = decoded_request(payload), self._pairs[ADDRESS].answer
-        if not self._service.has_users:
+        if not self._logins.has_users:
             answer(encoded(LoginAnswer(request.id, "unavailable")))
             return
-        login = Login(self._service, request.client, relayed=False)
+        login = Login(self._logins, request.client, relayed=False)
         login.check(_Reply(request.id, "PLAIN", login, answer), request.user, request.password)
 
     def _ask_issuers(self, payload: bytes) -> None:
         request, answer = decoded_issuer_request(payload), self._pairs[ISSUERS].answer
         if isinstance(request, ListIssuers):
-            answer(encoded(IssuersAnswer(request.id, self._service.issuers.for_browsers())))
+            answer(encoded(IssuersAnswer(request.id, self._logins.issuers.for_browsers())))
             return
-        login = Login(self._service, request.client, relayed=False)
+        login = Login(self._logins, request.client, relayed=False)
         if isinstance(request, RefreshLogin):
             login.refresh(_Reply(request.id, REFRESH, login, answer), request)
         else:

@@ -69,7 +69,7 @@ class Running:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE)
 
     async def _replace(self, body: feeds.Users) -> None:
-        self.service.replace(body)
+        self.service.logins.replace(body)
 
     def users(self, entries: dict[str, User] | None = None, *issuers: Issuer) -> None:
         """Put these entries and issuers in force; None: there is no users.json."""
@@ -94,7 +94,7 @@ class Running:
     async def _stop(self) -> None:
         for listener in self._listeners:
             listener.close()
-        await self.service.close()
+        await self.service.logins.close()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 

@@ -29,7 +29,7 @@ from enmasse.identity.login_requests import (
 from enmasse.identity.principal import Principal
 from enmasse.identity.roles import Role
 from enmasse.model.issuers import Issuer
-from services.authserv import app
+from services.authserv import logins
 from tests.authserv.published import AUDIENCE, CLIENT, Published
 from tests.authserv.running import Running, ask, user
 from tests.identity.kit import Suite, attach_refused, condition_after, dial
@@ -49,14 +49,14 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
 @pytest.fixture(scope="module")
 def shared(suite: Suite) -> Iterator[Running]:
     with Running(peers=str(suite.file), logins="127.0.0.1:0") as running, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "DELAY", 0.0)
+        patch.setattr(logins, "DELAY", 0.0)
         yield running
 
 
 def put_in_force(service: Running, published: Published, **more: Any) -> None:
     issuer = Issuer(issuer=published.url, audience=AUDIENCE, **{"client_id": CLIENT, **more})
     service.users({"bob": user("bob's")}, issuer)
-    wait_for(lambda: not service.service.issuers.problems(), "the issuer is known")
+    wait_for(lambda: not service.service.logins.issuers.problems(), "the issuer is known")
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ async def test_a_code_proves_the_user_and_the_groups_of_the_access_token_once(
         assert (await c.redeem(code)).outcome == "refused"
     _, fields = published.requests[0]
     assert fields["client_id"] == CLIENT and "client_secret" not in fields
-    assert service.service.issuers.problems() == []
+    assert service.service.logins.issuers.problems() == []
 
 
 @asyncio_test
@@ -147,7 +147,7 @@ async def test_a_user_of_users_json_has_its_entry_there_as_with_other_tokens(
 ) -> None:
     async with console(service, suite) as c:
         found = await c.redeem(published.code(CHALLENGE, REDIRECT, NONCE, user="bob"))
-    assert (found.user, found.credentials) == ("bob", service.service.credentials("bob"))
+    assert (found.user, found.credentials) == ("bob", service.service.logins.credentials("bob"))
     assert found.credentials is not None
 
 
@@ -195,9 +195,9 @@ async def test_tokens_that_are_not_for_this_client_prove_nothing_and_the_reason_
 ) -> None:
     async with console(service, suite) as c:
         assert (await c.redeem(published.code(CHALLENGE, REDIRECT, NONCE, **claims))).outcome == "unavailable"
-        assert "its tokens for codes are not accepted" in "".join(service.service.issuers.problems())
+        assert "its tokens for codes are not accepted" in "".join(service.service.logins.issuers.problems())
         assert (await c.redeem(published.code(CHALLENGE, REDIRECT, NONCE))).outcome == "accepted"
-    assert service.service.issuers.problems() == []
+    assert service.service.logins.issuers.problems() == []
 
 
 @asyncio_test
@@ -221,7 +221,7 @@ async def test_an_issuer_that_is_away_decides_nothing_and_no_failure_is_counted(
     async with console(service, suite) as c:
         for _ in range(8):  # more than the failures that are free
             assert (await c.redeem(code)).outcome == "unavailable"
-    assert "logins of browsers: http://127.0.0.1" in "".join(service.service.issuers.problems())
+    assert "logins of browsers: http://127.0.0.1" in "".join(service.service.logins.issuers.problems())
 
 
 @asyncio_test
@@ -255,7 +255,7 @@ async def test_browsers_are_sent_to_no_place_that_others_can_read(
         fetched = "authorization_endpoint" if endpoint is None else ""
 
         def known() -> bool:
-            problems = "".join(shared.service.issuers.problems())
+            problems = "".join(shared.service.logins.issuers.problems())
             return fetched in problems if fetched else not problems
 
         await asyncio.to_thread(wait_for, known, "the discovery document was read")
@@ -276,7 +276,7 @@ def test_a_client_without_the_grant_for_passwords_refuses_them(service: Running,
 
     published.override = answer
     assert ask(service.port, "alice", "alice's").outcome == 1
-    assert service.service.issuers.problems() == []
+    assert service.service.logins.issuers.problems() == []
 
 
 @asyncio_test

@@ -12,7 +12,7 @@ from enmasse.amqp.sasl import PlainClient
 from enmasse.identity.relays import relayed_client, relayed_host_name
 from enmasse.identity.scram import ScramClient
 from enmasse.model.users import Permission, User
-from services.authserv import app
+from services.authserv import logins
 from tests.authserv.running import Running, ask, ask_engine, begun_scram, user
 from tests.kit.waiting import wait_for
 
@@ -34,7 +34,7 @@ USERS = {"alice": ALICE, "@staff": STAFF}
 @pytest.fixture(scope="module")
 def service() -> Iterator[Running]:
     with Running() as running, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "DELAY", 0.0)
+        patch.setattr(logins, "DELAY", 0.0)
         running.users(USERS)
         yield running
 
@@ -127,7 +127,7 @@ def test_mechanisms_that_are_not_configured_are_refused() -> None:
 
 
 def test_an_address_with_many_failures_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "DELAY", 0.0)
+    monkeypatch.setattr(logins, "DELAY", 0.0)
     with Running(relays=()) as running:
         running.users({"alice": ALICE, "bob": user("bob's")})
         for _ in range(8):
@@ -188,15 +188,15 @@ def test_only_addresses_are_addresses(stated: str) -> None:
 
 
 def test_logins_that_succeed_are_not_limited_where_the_address_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "AT_ONCE", 2)
+    monkeypatch.setattr(logins, "AT_ONCE", 2)
     with Running() as running:
         running.users(USERS)
         assert all(ask_engine(running.port, PlainClient("alice", "right")).opened for _ in range(5))
 
 
 def test_attempts_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "DELAY", 0.0)
-    monkeypatch.setattr(app, "AT_ONCE", 2)
+    monkeypatch.setattr(logins, "DELAY", 0.0)
+    monkeypatch.setattr(logins, "AT_ONCE", 2)
     with Running(relays=()) as running:
         running.users({"alice": ALICE})
         waiting = [begun_scram(running.port) for _ in range(2)]
@@ -204,14 +204,14 @@ def test_attempts_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         waiting.pop().close()
         wait_for(lambda: ask(running.port, "alice", "right").opened, "one attempt has ended")
         waiting.pop().close()
-        wait_for(lambda: not running.service._under_way, "no attempt is under way")
+        wait_for(lambda: not running.service.logins._under_way, "no attempt is under way")
 
 
 def test_a_user_who_is_removed_before_the_open_may_do_nothing(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dispatch lets a client in after the outcome, and everything is allowed without the property."""
-    monkeypatch.setattr(service.service, "principal", lambda _: None)
+    monkeypatch.setattr(service.service.logins, "principal", lambda _: None)
     answer = ask_engine(service.port, ScramClient("alice", "right"))
     assert answer.properties["address-authz"] == {}
     assert "authenticated-identity" not in answer.properties

@@ -16,7 +16,7 @@ import pytest
 from enmasse.amqp.sasl import PlainClient
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import User
-from services.authserv import app, endpoint, issuer
+from services.authserv import endpoint, issuer, logins
 from services.authserv.documents import MAX_DOCUMENT
 from services.authserv.login import Login
 from services.authserv.tokens import MAX_TOKEN
@@ -31,7 +31,7 @@ REFUSED, TEMPORARY = 1, 4
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Running]:
     with Running() as running, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "DELAY", 0.0)
+        patch.setattr(logins, "DELAY", 0.0)
         yield running
 
 
@@ -43,16 +43,16 @@ def entry(published: Published, **more: Any) -> Issuer:
 def running(shared: Running, published: Published) -> Running:
     """The service with one issuer, which is known."""
     shared.users({"bob": user("bob's")}, entry(published))
-    wait_for(lambda: not shared.service.issuers.problems(), "the issuer is known")
+    wait_for(lambda: not shared.service.logins.issuers.problems(), "the issuer is known")
     return shared
 
 
 def problem(running: Running) -> str:
-    return "; ".join(running.service.issuers.problems())
+    return "; ".join(running.service.logins.issuers.problems())
 
 
 def undecided(running: Running) -> int:
-    return running.service._counts["PLAIN", "undecided"]
+    return running.service.logins._counts["PLAIN", "undecided"]
 
 
 def names(answer: Answer) -> tuple[str, list[str]]:
@@ -77,7 +77,7 @@ def test_a_client_with_a_secret_proves_itself_by_http_basic(shared: Running, pub
     assert headers["Authorization"] == "Basic " + base64.b64encode(b"suite:s%3Ae+c%25").decode()
     assert "client_id" not in fields
     assert "client_secret" not in fields
-    assert "s:e" not in repr(shared.service.issuers._sources["issuer-0"].issuer)
+    assert "s:e" not in repr(shared.service.logins.issuers._sources["issuer-0"].issuer)
 
 
 def test_wrong_passwords_and_unknown_users_are_refused_alike(running: Running) -> None:
@@ -133,7 +133,7 @@ def test_a_success_is_remembered_until_its_token_expires(
     assert len(published.logins) == 3  # failures are not remembered
     published.passwords["dora"] = "dora's"
     published.claims = {"exp": int(time.time()) - 29}  # counts for the skew of 30 s only
-    source = running.service.issuers._sources["issuer-0"].passwords
+    source = running.service.logins.issuers._sources["issuer-0"].passwords
     assert source is not None
     monkeypatch.setattr(source, "_now", lambda: time.time() + 40)
     for count in (4, 5):
@@ -306,7 +306,7 @@ def test_a_token_that_is_too_long_is_refused_and_not_asked_for(running: Running,
 
 def offered(running: Running) -> set[str]:
     names = ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "ANONYMOUS")
-    connection = running.service._offered(Login(running.service, "127.0.0.1", relayed=False))
+    connection = running.service._offered(Login(running.service.logins, "127.0.0.1", relayed=False))
     return {name for name in names if name in connection}
 
 

@@ -17,7 +17,7 @@ from enmasse.amqp.performatives import Open, SaslInit, SaslOutcome, SaslResponse
 from enmasse.amqp.types import Symbol
 from enmasse.model import feeds
 from enmasse.model.issuers import Issuer
-from services.authserv import app
+from services.authserv import logins
 from services.authserv.app import AuthService, AuthservSettings
 from services.authserv.documents import IssuerError
 from tests.authserv.running import user
@@ -58,15 +58,15 @@ frames = st.one_of(
 async def opened(data: list[bytes]) -> Connection:
     """Return the service's side of a connection after a client has sent this."""
     service = AuthService(SETTINGS, asyncio.get_running_loop())
-    service.replace(USERS)
+    service.logins.replace(USERS)
     connection = service.connection(SimpleNamespace(address="192.0.2.1:1"))
     for each in data:
         if connection.finished:
             break
         connection.receive(each)
-        while service._tasks:
-            await asyncio.wait(service._tasks)
-    await service.close()
+        while service.logins._tasks:
+            await asyncio.wait(service.logins._tasks)
+    await service.logins.close()
     return connection
 
 
@@ -74,7 +74,7 @@ async def opened(data: list[bytes]) -> Connection:
 @settings(deadline=None, max_examples=150)
 def test_no_sequence_of_frames_is_a_login(data: list[bytes], begun: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "DELAY", 0.0)
+        patch.setattr(logins, "DELAY", 0.0)
         patch.setattr("enmasse.identity.passwords.PasswordChecks._compute", lambda *_: False)
         patch.setattr("services.authserv.documents.Documents._request", away)
         connection = asyncio.run(opened([SASL_HEADER, *data] if begun else data))

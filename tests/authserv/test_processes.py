@@ -43,7 +43,7 @@ class Answering:
     async def __aexit__(self, *_: object) -> None:
         for server in self._servers.values():
             server.close()
-        await self._service.close()
+        await self._service.logins.close()
 
 
 async def login(port: int, own: Credential) -> Answer:

@@ -15,7 +15,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.identity.login_requests import ADDRESS, MOST, LoginAnswer, LoginRequest, decoded_answer, encoded
 from enmasse.identity.principal import Principal
 from enmasse.identity.roles import Role
-from services.authserv import app
+from services.authserv import logins
 from services.authserv.app import AuthservSettings
 from tests.authserv.running import Running, ask, user
 from tests.identity.kit import REFUSED, Suite, attach_refused, condition_after, dial, refusal
@@ -32,7 +32,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
 
 @pytest.fixture
 def service(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setattr(app, "DELAY", 0.0)
+    monkeypatch.setattr(logins, "DELAY", 0.0)
     with Running(peers=str(suite.file), logins="127.0.0.1:0") as running:
         running.users({"alice": ALICE, "chosen": user("right", random=False)})
         yield running
@@ -76,7 +76,7 @@ async def test_each_request_gets_its_answer(service: Running, suite: Suite) -> N
         "chosen", "alice", "refused", "refused", "refused", "refused", "alice", "refused", "refused", "chosen",
     ]  # fmt: skip
     assert found[1].login.principal == Principal("alice", ("staff",))
-    assert found[1].credentials == service.service.credentials("alice")
+    assert found[1].credentials == service.service.logins.credentials("alice")
     refused = [msgspec.structs.replace(each, id=0) for each in found if each.outcome == "refused"]
     assert all(each == refused[0] for each in refused), "a wrong password and an unknown user read alike"
 

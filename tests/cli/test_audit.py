@@ -113,7 +113,7 @@ def test_repeated_logins_are_counted(file: Path, monkeypatch: pytest.MonkeyPatch
             "audit.login.accepted", "alice", "login by PLAIN", 1,
         )  # fmt: skip
         monkeypatch.setattr(audit, "INTERVAL", 0.0)
-        service.service.audit.write_repeated()
+        service.service.logins.audit.write_repeated()
         assert [line["count"] for line in lines(file)] == [1, 3]
 
 

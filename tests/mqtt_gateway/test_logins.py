@@ -17,7 +17,7 @@ from enmasse.identity.roles import Role
 from enmasse.identity.scram import ScramClient
 from enmasse.mqtt import reasons
 from enmasse.testing import free_port
-from services.authserv import app
+from services.authserv import logins as authserv
 from services.mqtt_gateway.amqp import logins
 from services.mqtt_gateway.amqp.logins import Logins
 from services.mqtt_gateway.amqp.password_link import PasswordLink
@@ -40,7 +40,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
 @pytest.fixture(scope="module")
 def service(suite: Suite) -> Iterator[Running]:
     with Running(peers=str(suite.file), logins="127.0.0.1:0") as running, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "DELAY", 0.0)
+        patch.setattr(authserv, "DELAY", 0.0)
         running.users({"alice": ALICE})
         yield running
 
@@ -73,7 +73,7 @@ async def refusal(found: Logins, name: str, password: bytes, peer: str = PEER) -
 def test_a_right_password_gives_the_principal(service: Running, own: Credential | None) -> None:
     async def test(found: Logins) -> None:
         login = await found.login("alice", b"right", PEER, lambda: True)
-        assert login == Login(Principal("alice", ("staff",)), service.service.credentials("alice"))
+        assert login == Login(Principal("alice", ("staff",)), service.service.logins.credentials("alice"))
         assert login.credentials
         assert found.outcomes == {"accepted": 1}
         assert found.waiting == 0

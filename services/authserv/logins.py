@@ -1,0 +1,180 @@
+"""Logins of all clients: proofs of identities, limits of failures, counts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
+
+from enmasse import log, process
+from enmasse.identity.audit import LoginAudit
+from enmasse.identity.failures import Failures, network_of
+from enmasse.identity.login import may_be_token
+from enmasse.identity.login_requests import RedeemCode, RefreshLogin
+from enmasse.identity.passwords import PasswordChecks
+from enmasse.identity.permissions import Rights
+from enmasse.identity.principal import Principal
+from enmasse.identity.scram import USER_ITERATIONS, Unknown
+from enmasse.metrics import counter, gauge, single
+from enmasse.model import feeds
+from enmasse.model.users import ANONYMOUS, Verifier, user_name_error
+from services.authserv.issuers import Issuers
+from services.authserv.proof import Proof
+from services.authserv.sources import Users
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+DELAY = 1.0
+"""Seconds until a failure is answered whose address is not known, or has to wait."""
+AT_ONCE = 64
+"""Attempts of a user at an address that may be under way, which bounds the guesses between two waits."""
+
+
+class Logins:
+    """Logins of all clients. `threads`: passwords that are checked at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
+        self._loop = loop
+        self._checks = PasswordChecks(loop.time, threads)
+        self._failures = Failures(loop.time)
+        self._under_way: Counter[tuple[str, str]] = Counter()
+        """Attempts without an outcome, by user and address."""
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.unknown = Unknown(USER_ITERATIONS)
+        self.audit = LoginAudit(loop.time)
+        self.users = Users(self._checks)
+        self.issuers = Issuers(time.time)
+
+    def replace(self, body: feeds.Users) -> None:
+        """Put other users and issuers in force."""
+        if body.salt_key:
+            self.unknown = Unknown(USER_ITERATIONS, body.salt_key)
+        self.issuers.replace(body.issuers)
+        self.users.replace(body)
+
+    async def close(self) -> None:
+        """End what runs beside the connections."""
+        for task in self._tasks:
+            task.cancel()
+        self._checks.close()
+        await self.issuers.close()
+
+    def metrics(self) -> Iterator[Metric]:
+        """Metrics of logins (docs/metrics.md)."""
+        counts = [({"mechanism": name, "outcome": outcome}, n) for (name, outcome), n in sorted(self._counts.items())]
+        yield counter("enmasse_logins_total", "Logins by mechanism and outcome.", counts)
+        yield counter("enmasse_password_checks_total", "Passwords checked by argon2.", single(self._checks.computed))
+        yield gauge("enmasse_users", "Users in users.json.", single(len(self.users)))
+        yield gauge("enmasse_issuers", "Issuers in issuers.json.", single(len(self.issuers)))
+
+    @property
+    def has_users(self) -> bool:
+        """Return whether users are known, so that a password can be right or wrong."""
+        return self.users.known and not self.users.anonymous
+
+    def begin(self, user: str, address: str | None) -> bool:
+        """Return whether this user may try now: neither has to wait, nor has too many attempts under way."""
+        key = user, network_of(address) if address is not None else ""
+        if self._under_way[key] >= AT_ONCE or (address is not None and self._failures.wait(user, address) > 0):
+            return False
+        self._under_way[key] += 1
+        return True
+
+    def end(self, user: str, address: str | None, *, failed: bool) -> None:
+        """Note that an attempt has ended. A failure from an address that is not known counts as under way DELAY longer,
+        which bounds the guesses there, as failures do elsewhere."""
+        if address is None and failed:
+            self._loop.call_later(DELAY, self._ended, (user, ""))
+        else:
+            self._ended((user, network_of(address) if address is not None else ""))
+
+    def _ended(self, key: tuple[str, str]) -> None:
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
+
+    def failed(
+        self, mechanism: str, user: str, address: str | None, answer: Callable[[], None], *, checked: bool
+    ) -> None:
+        """Count a failed login, and answer it: later if the address is not known or had to wait."""
+        self._counts[mechanism, "refused"] += 1
+        known = self.users.knows(user)  # a name that is unknown may be a password
+        log.get().info("authserv.login.refused", user=user if known else None, peer=address, mechanism=mechanism)
+        self.audit.note(user if known else None, address, mechanism, accepted=False)
+        if address is not None and checked:
+            self._failures.failed(user, address)
+            answer()
+        else:
+            self._loop.call_later(DELAY, answer)
+
+    def succeeded(self, mechanism: str, user: str, address: str | None) -> None:
+        """Count a login."""
+        self._counts[mechanism, "accepted"] += 1
+        self.audit.note(user, address, mechanism, accepted=True)
+        if address is not None:
+            self._failures.succeeded(user, address)
+
+    def undecided(self, mechanism: str) -> None:
+        """Count a login that could not be decided."""
+        self._counts[mechanism, "undecided"] += 1
+
+    def verifier(self, user: str, mechanism: str) -> Verifier | None:
+        """Return the verifier of a user for a SCRAM mechanism."""
+        return self.users.verifier(user, mechanism)
+
+    def at_once(self, user: str, password: str) -> Proof | None:
+        """Return the identity of the user with this password if that is known, or cheap to find; else None."""
+        return None if self._may_be_token(password) else self.users.at_once(user, password)
+
+    async def check(self, user: str, password: str) -> Proof | None:
+        """Return the identity of the user with this password, which may be a token, if `at_once` has not found it.
+        Issuers are asked about names that have no entry in users.json. Raises Busy, Unavailable."""
+        if self._may_be_token(password):
+            found = await self.check_token(password)
+            return found if found is not None and user in ("", found.principal.name) else None
+        if self.users.knows(user) or user == ANONYMOUS or user_name_error(user) is not None:
+            return await self.users.check(user, password)
+        if self.issuers.check_passwords:
+            return await self.issuers.check_password(user, password)
+        return await self.users.check(user, password)
+
+    def _may_be_token(self, password: str) -> bool:
+        return bool(self.issuers) and may_be_token(password)
+
+    async def check_token(self, token: str) -> Proof | None:
+        """Return the identity that a token proves. Raises Unavailable."""
+        return await self.issuers.check_token(token)
+
+    async def redeem(self, login: RedeemCode) -> Proof | None:
+        """Return the identity that a code of a browser proves. Raises Busy, Unavailable."""
+        return await self.issuers.redeem(login)
+
+    async def refresh(self, login: RefreshLogin) -> Proof | None:
+        """Return the identity that a refresh token proves. Raises Busy, Unavailable."""
+        return await self.issuers.refresh(login)
+
+    def principal(self, user: str) -> Principal | None:
+        """Return the identity of a user, after the proof by SCRAM."""
+        return self.users.principal(user)
+
+    def rights(self, principal: Principal) -> Rights:
+        """Return what a principal may do."""
+        return self.users.rights(principal)
+
+    def credentials(self, user: str) -> str | None:
+        """Return `credentials` of the feed `permissions`; None: the user has no entry."""
+        return self.users.credentials(user)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work beside the connection."""
+        task = process.spawn(work, "check of a password")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call in the next turn of the loop."""
+        self._loop.call_soon(call)
