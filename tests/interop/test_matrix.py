@@ -50,7 +50,7 @@ from tests.interop.matrix.table import (
     cells,
     page,
 )
-from tests.system.users import allow, apply, entry
+from tests.system.users import allow, apply, entry, write_users
 
 pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients before, the first test does
 
@@ -210,9 +210,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     ):
         sso = {"issuer": tokens.issuer.url, "audience": AUDIENCE}
         (suite.config / "issuers.json").write_text(json.dumps({"sso": sso}))
-        users_file = suite.config / "users.json"
-        users_file.write_text(json.dumps(users()))
-        users_file.chmod(0o600)
+        write_users(suite, users())
         suite.up(240)
         suite.wait_ready()
         apply(suite, users())
