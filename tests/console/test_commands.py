@@ -10,6 +10,7 @@ from proton import ConnectionException
 from proton.utils import BlockingConnection
 
 from enmasse.testing import Suite
+from tests.kit.kept import kept
 from tests.kit.waiting import wait_for
 
 
@@ -26,10 +27,11 @@ def test_a_connection_is_listed_shown_and_closed(suite: Suite) -> None:
         found = json.loads(run(suite, "list", "--json").stdout)["items"]
         return [each["id"] for each in found if each["container"] == name]
 
-    (id,) = wait_for(ids)
-    assert id in run(suite, "list").stdout
-    wait_for(lambda: "of the command" in run(suite, "show", id).stdout)
-    assert json.loads(run(suite, "show", id, "--json").stdout)["links"][0]["address"] == "orders"
+    with kept(amqp):
+        (id,) = wait_for(ids)
+        assert id in run(suite, "list").stdout
+        wait_for(lambda: "of the command" in run(suite, "show", id).stdout)
+        assert json.loads(run(suite, "show", id, "--json").stdout)["links"][0]["address"] == "orders"
     assert run(suite, "close", id).stdout == f"closed {id}\n"
     with pytest.raises(ConnectionException):
         while True:

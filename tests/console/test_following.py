@@ -19,6 +19,7 @@ from services.console import live
 from services.console.app import Door
 from services.console.settings import ConsoleSettings
 from tests.console.client import Client
+from tests.kit.kept import kept
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 
@@ -108,7 +109,8 @@ def test_it_ends_with_the_last_stream_and_begins_with_the_next_request(
         await door.close()
 
     try:
-        asyncio_test(main)()
+        with kept(amqp):
+            asyncio_test(main)()
     finally:
         amqp.close()
 

@@ -22,6 +22,7 @@ from enmasse.model.users import Effect, Granted, Permission
 from enmasse.testing import Suite, running
 from tests.console.browser import SECONDS, Console, chromium
 from tests.console.client import Client, of
+from tests.kit.kept import kept
 from tests.kit.waiting import wait_for
 
 MARKUP = "<img/src=x/onerror=alert(1)>"
@@ -103,14 +104,16 @@ def marked(suite: Suite) -> Iterator[str]:
     with pytest.raises(LinkDetached):
         amqp.create_receiver(f"none/{MARKUP}")
     everything = {"subject": MARKUP, "contentType": MARKUP, "replyTo": MARKUP, "properties": {MARKUP: MARKUP}}
-    with Client(suite) as client, device(suite, MARKUP):
+    with Client(suite) as client, device(suite, MARKUP), kept(amqp):
         sent = client("POST", "addresses/plain/messages", {"body": MARKUP, **everything})
         assert sent.status == 204, sent
         wait_for(lambda: client.items("addresses/failed/messages"), "the dead letter")
         (found,) = wait_for(lambda: client.items(f"connections?container={of(MARKUP)}&protocol=amqp"))
-        yield str(found["id"])
-        for queue in ("plain", "failed"):
-            assert client("POST", f"addresses/{queue}/purge", {}).body["state"] == "done"
+        try:
+            yield str(found["id"])
+        finally:
+            for queue in ("plain", "failed"):
+                assert client("POST", f"addresses/{queue}/purge", {}).body["state"] == "done"
     amqp.close()
 
 

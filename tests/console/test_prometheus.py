@@ -26,6 +26,7 @@ from enmasse.metrics import OTHERS
 from enmasse.testing import Suite, free_port, running, wait_for
 from tests.console.client import Client
 from tests.console.walking import PASSWORD
+from tests.kit.kept import kept
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "charts" / "enmasse" / "files" / "rules.yaml"
@@ -226,12 +227,14 @@ def test_a_console_of_which_only_metrics_are_scraped_follows_no_live_state(suite
 
 def test_alerts_become_pending_and_fire(suite: Suite, used: BlockingConnection, prometheus: Prometheus) -> None:
     queue = QUEUES[-1]
-    wait_for("pending", lambda: "pending" in prometheus.alerts("EnMasseQueueNotConsumed", address=queue), PATIENCE)
-    assert prometheus.alerts("EnMasseClientsRefused") == []
-    wait_for("the first refusal", lambda: prometheus.query(REFUSED), PATIENCE)
+    with kept(used):
+        wait_for("pending", lambda: "pending" in prometheus.alerts("EnMasseQueueNotConsumed", address=queue), PATIENCE)
+        assert prometheus.alerts("EnMasseClientsRefused") == []
+        wait_for("the first refusal", lambda: prometheus.query(REFUSED), PATIENCE)
     refuse(used, 150)
     refused = "EnMasseClientsRefused"
-    wait_for(refused, lambda: prometheus.alerts(refused, what="receive") == ["firing"], PATIENCE)
+    with kept(used):
+        wait_for(refused, lambda: prometheus.alerts(refused, what="receive") == ["firing"], PATIENCE)
     broker = suite.component("broker", queue)["name"]
 
     def killed() -> bool:
