@@ -328,7 +328,8 @@ def shadowed(
 
     The broker of a topic takes all names below its name. None of `keep` is below a topic of `keep`.
     """
-    names = [name for name, address in good.items() if (old := keep.get(name)) is not address and old != address]
+    written = map(AddressName, document.entries)  # of an edit, only what it touches: the others are those of `keep`
+    names = [name for name in written if (new := good.get(name)) is not (old := keep.get(name)) and new and new != old]
     dotted = [name for name in good if "." in name]
     topics = {router_form(name): name for name in dotted if good[name].type == "topic"}
     below = tuple(f"{router_form(name)}/" for name in names if good[name].type == "topic")
