@@ -115,8 +115,7 @@ async def test_a_blocked_event_loop_is_not_live() -> None:
         async def live() -> bool:
             return (await fetch(f"{url}/livez"))[0] == 200
 
-        while not await live():
-            await asyncio.sleep(0)
+        await until(live)
         assert (await fetch(f"{url}/readyz"))[0] == 200
 
 

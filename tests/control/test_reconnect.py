@@ -10,6 +10,7 @@ import pytest
 
 from enmasse.backoff import ReconnectBackoff
 from enmasse.reconnect import keep_connected
+from tests.kit.waiting import until
 
 
 class Owner:
@@ -73,8 +74,7 @@ def test_the_connection_is_closed_where_the_loop_is_cancelled() -> None:
     async def main() -> list[str]:
         owner = Owner("stays")
         task = asyncio.create_task(owner.run())
-        while "session stays" not in owner.events:
-            await asyncio.sleep(0)
+        await until(lambda: "session stays" in owner.events)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return owner.events

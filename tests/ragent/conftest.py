@@ -12,7 +12,6 @@ import pytest
 from enmasse.supervisor.probe import Probe
 from enmasse.testing import free_port
 from services.ragent.agent import ClientListener, RouterAgent, RouterAgentSettings, run, serve
-from tests.kit.waiting import DEADLINE
 from tests.ragent.doubles import FakeConfigserv, FakeRouter, until
 
 Scenario = Callable[["World"], Coroutine[Any, Any, None]]
@@ -65,29 +64,26 @@ class World:
     async def join(self, router: FakeRouter) -> None:
         """The router dials until the agent listens."""
 
-        async def dial() -> None:
-            while True:
-                try:
-                    await router.dial(self.port)
-                except Exception:
-                    await asyncio.sleep(0.01)
-                else:
-                    return
+        async def dialled() -> bool:
+            try:
+                await router.dial(self.port)
+            except Exception:
+                return False
+            return True
 
-        await asyncio.wait_for(dial(), DEADLINE)
+        await until(dialled, "the agent to listen")
 
     async def shows(self, text: str) -> None:
         """Waits until the detail of the agent's health ends so."""
         probe = Probe("127.0.0.1", self.health_port)
 
-        async def asked() -> None:
-            while not (detail := (await probe.ask()).detail).endswith(text):
-                self.detail = detail
-                await asyncio.sleep(0.01)
+        async def is_shown() -> bool:
+            self.detail = (await probe.ask()).detail
+            return self.detail.endswith(text)
 
         try:
-            await asyncio.wait_for(asked(), DEADLINE)
-        except TimeoutError:
+            await until(is_shown)
+        except AssertionError:
             raise AssertionError(f"its health does not show {text!r} but {self.detail!r}") from None
         finally:
             probe.close()

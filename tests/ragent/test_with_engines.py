@@ -100,13 +100,13 @@ class Engines:
 
     @contextlib.asynccontextmanager
     async def at(self, port: int) -> Any:
-        connection: ControlConnection | None = None
-        async with asyncio.timeout(DEADLINE):
-            while connection is None:
-                try:
-                    connection = await connect("127.0.0.1", port, container="client")
-                except ControlError:
-                    await asyncio.sleep(0.02)
+        async def dialled() -> ControlConnection | None:
+            try:
+                return await connect("127.0.0.1", port, container="client")
+            except ControlError:
+                return None
+
+        connection: ControlConnection = await until(dialled, f"an answer at port {port}")
         try:
             yield connection
         finally:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -239,14 +238,14 @@ class World:
     @asynccontextmanager
     async def at(self, broker: str) -> AsyncIterator[ControlConnection]:
         """A connection to a broker, as soon as it answers."""
-        deadline = time.monotonic() + DEADLINE
-        while True:
+
+        async def dialled() -> ControlConnection | None:
             try:
-                connection = await connect("127.0.0.1", self.supervisor.port(broker), container="client")
-                break
+                return await connect("127.0.0.1", self.supervisor.port(broker), container="client")
             except (ControlError, KeyError):
-                assert time.monotonic() < deadline, f"{broker} does not answer"
-                await asyncio.sleep(0.02)
+                return None
+
+        connection: ControlConnection = await until(dialled, f"an answer of {broker}")
         try:
             yield connection
         finally:

@@ -298,8 +298,12 @@ def test_a_level_below_a_topic_goes_when_nobody_uses_it(play: Play, monkeypatch:
         await world.subscribe("topics-0", "t/some/#", "many")
         await world.send("topics-0", "t/some/held", 1)
         await world.send("topics-0", "t/unused", 1)
-        while "t/unused" in (names := await world.manage("topics-0", "getAddressNames")):
-            await asyncio.sleep(0.02)
+
+        async def names_without_it() -> list[str] | None:
+            names: list[str] = await world.manage("topics-0", "getAddressNames")
+            return None if "t/unused" in names else names
+
+        names = await until(names_without_it, "the unused level to go")
         assert {"t", "t/subscribed", "t/some/held"} <= set(names), "somebody has something of these"
         await world.send("topics-0", "t/unused", 1)
 
@@ -339,8 +343,10 @@ def test_properties_become_settings_and_go_with_them(play: Play) -> None:
             return found
 
         async def shows(**values: Any) -> None:
-            while not {**values}.items() <= (await shown()).items():
-                await asyncio.sleep(0.02)
+            async def are_shown() -> bool:
+                return values.items() <= (await shown()).items()
+
+            await until(are_shown, f"settings {values}")
 
         world.configserv.addresses({"q": wanted, "dead": queue()})
         await world.ready("q", "dead")

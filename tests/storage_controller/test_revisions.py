@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 from collections.abc import Callable, Iterator
@@ -176,8 +175,11 @@ def test_ready_is_what_routers_can_know_of(play: Play) -> None:
         world.configserv.hold = lambda body: True
         world.configserv.addresses({"q": queue("memory"), "r": queue()})
         await world.says("q", "given flavor memory instead of disk")
-        while "q" not in await world.manage("memory-0", "getQueueNames"):  # it works; only nobody knows of it yet
-            await asyncio.sleep(0.02)
+
+        async def is_made() -> bool:
+            return "q" in await world.manage("memory-0", "getQueueNames")
+
+        await until(is_made, "the queue")  # it works, but the routers do not know of it yet
         assert world.configserv.ready(REPORTER) == {"r"}
         world.configserv.release()
         await world.ready("q", "r")

@@ -74,20 +74,22 @@ class Gateway:
     async def attach(self) -> Gateway:
         world = self._world
         self.connection = await connect("127.0.0.1", world.router.container_port, container=self.name)
-        while True:
-            try:
-                self._sender = self.connection.sender(wire.ADDRESS, name=self.name)
-                self._receiver = self.connection.receiver(wire.ADDRESS, name=self.name, window=1000)
-                self._receiver.on_message = self._on_message
-                await self._sender.opened()
-                await self._receiver.opened()
-                self._sender.on_closed = self._receiver.on_closed = self._lost
-                break
-            except Exception:
-                for link in (self._sender, self._receiver):
-                    link.close()
-                await asyncio.sleep(0.05)
+        await until(self._attached, "the links to be taken")
         return self
+
+    async def _attached(self) -> bool:
+        self._sender = self.connection.sender(wire.ADDRESS, name=self.name)
+        self._receiver = self.connection.receiver(wire.ADDRESS, name=self.name, window=1000)
+        self._receiver.on_message = self._on_message
+        try:
+            await self._sender.opened()
+            await self._receiver.opened()
+        except Exception:
+            for link in (self._sender, self._receiver):
+                link.close()
+            return False
+        self._sender.on_closed = self._receiver.on_closed = self._lost
+        return True
 
     def _lost(self, error: LinkClosed) -> None:
         waiting, self._waiting = self._waiting, {}
