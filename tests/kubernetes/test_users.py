@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from enmasse.amqp.performatives import ACCEPTED
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.kubelet import HEALTH, Running
 from tests.kubernetes.release import PATIENCE, Release, installed
 from tests.kubernetes.running import status
 
@@ -74,6 +76,18 @@ async def login(release: Release, user: str | None = "alice", password: str = PA
         return error.condition
 
 
+def known(release: Release, count: int) -> bool:
+    """Return whether each of the authentication services, of which a router asks any, knows this number of users.
+    Asking by logins would fail often, and after some failures a client has to wait."""
+    pods = release.pods("authserv")
+    return len(pods) == 2 and all(f"\nenmasse_users {count:.1f}\n" in metrics(pod) for pod in pods)
+
+
+def metrics(pod: Running) -> str:
+    with urllib.request.urlopen(f"http://{pod.address}:{HEALTH}/metrics", timeout=PATIENCE) as answer:
+        return str(answer.read(), "utf-8")
+
+
 async def let_in(release: Release, user: str | None = "alice", password: str = PASSWORD) -> bool:
     return await login(release, user, password) == ""
 
@@ -89,7 +103,8 @@ async def test_users_are_in_a_secret(release: Release, tmp_path: Path) -> None:
     enmasse(tmp_path, "add", "alice", "--password-file", "-")
     enmasse(tmp_path, "allow", "alice", "send,recv", "orders")
     await asyncio.to_thread(write, release, tmp_path / "users.json")
-    await until(lambda: let_in(release), "alice is let in")
+    await until(lambda: asyncio.to_thread(known, release, 1), "both authentication services know alice", PATIENCE)
+    assert await let_in(release)
     assert await refused(release, None) and await refused(release, "alice", "wrong") and await refused(release, "bob")
     host, _, port = release.router.rpartition(":")
     async with connect(host=host, port=int(port), user="alice", password=PASSWORD, timeout=60) as client:
