@@ -34,17 +34,21 @@ class Events:
         self.rows: Rows[Event] = Rows(lambda: self._events, self._events.get)
         self._latest: dict[str, _Latest] = {}
         self._before: dict[str, _Latest | None] = {}
-        """The newest event before the present state of a process, which repeats that one and those before."""
+        """Process whose state is incomplete → its newest event before that, which the state repeats with earlier
+        ones."""
 
-    def take(self, body: Row, *, first: bool) -> None:
-        """Add events of a message of live state. `first`: it belongs to a first state, which may repeat some."""
+    def take(self, body: Row) -> None:
+        """Add events of a message of live state. From a full message on, until the state is complete, they may repeat
+        others: of a new follower, and of one that has missed too much."""
         component, run = body["component"], body["run"]
         if body["full"]:
             self._before[component] = self._latest.get(component)
         for event in body.get("events", ()):
-            if not first or not _is_known(self._before.get(component), run, event):
+            if not _is_known(self._before.get(component), run, event):
                 self._latest[component] = _newer(self._latest.get(component), run, event)
                 self._add(component, event)
+        if body["complete"]:
+            self._before.pop(component, None)
 
     def _add(self, component: str, row: Row) -> None:
         # Not counted: ids of the events that a caller may view must not reveal how many others there are.

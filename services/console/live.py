@@ -291,8 +291,10 @@ class Live:
 
     def _take(self, node: Node, body: Row) -> None:
         node.component = body["component"]
-        self.traffic.take(node.component, body["kind"], body, full=body["full"])
-        self.events.take(body, first=not node.complete.is_set())
+        if body["full"]:  # also while it is followed, after it has missed too much: the other rows come next
+            node.complete.clear()
+        self.traffic.take(node.component, body["kind"], body, full=body["full"], complete=body["complete"])
+        self.events.take(body)
         if node.merged.complete:
             node.complete.set()
             if node is not self.router:

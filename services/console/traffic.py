@@ -96,11 +96,14 @@ class Traffic:
         self._peers: dict[str, tuple[str, Row]] = {}
         """Connections of routers to brokers and to each other."""
         self._peer_meter = Meter(len(OF_CONNECTION))
+        self._unseen: dict[str, set[tuple[str, str]]] = {}
+        """Process whose state is incomplete → groups and ids of its earlier rows that it has not had yet."""
 
-    def take(self, component: str, kind: str, body: Row, *, full: bool) -> None:
-        """Take a message of a process. `full`: its other rows are gone."""
+    def take(self, component: str, kind: str, body: Row, *, full: bool, complete: bool = True) -> None:
+        """Take a message of a process. `full`: its state begins, and rows that it does not have until it is `complete`
+        are gone. Dropping them earlier would count the others twice."""
         if full:
-            self._drop_all(component, body)
+            self._unseen[component] = self._known(component)
         for group, ids in body.get("removed", {}).items():
             for id in ids:
                 if group == "connections":
@@ -138,6 +141,7 @@ class Traffic:
             self.connections.changed(changed, other_keys=other)
         if linked:
             self.links.changed(linked, other_keys=more)
+        self._see(component, body, complete=complete)
 
     @property
     def clients(self) -> int:
@@ -151,7 +155,9 @@ class Traffic:
     def gone(self, component: str) -> None:
         """Forget the connections and gauges of a process that is not reached. Its counters are kept: if it is
         followed again without a new start, only their growth counts."""
-        self._drop_clients(component, {})
+        self._unseen.pop(component, None)
+        for group, id in self._of_clients(component):
+            self._drop(component, group, id)
         for key, row in list(self._rows.items()):
             if key[0] == component:
                 self._set(key, _Of(row.address, row.counters, dict.fromkeys(row.gauges, 0), None), of_broker=False)
@@ -319,23 +325,33 @@ class Traffic:
         else:
             self._forget((component, group, id))
 
-    def _drop_all(self, component: str, body: Row) -> None:
-        """Drop the rows of a process that `body` does not have."""
+    def _known(self, component: str) -> set[tuple[str, str]]:
+        """Return groups and ids of the rows of a process, also of connections that are only counted."""
         prefix = f"{component}/"
-        for key in [key for key in self._counted if key.startswith(prefix)]:
-            if key[len(prefix) :] not in body.get("connections", {}):
-                del self._counted[key]
-        self._drop_clients(component, body)
-        for row in [each for each in self._rows if each[0] == component and each[2] not in body.get(each[1], {})]:
-            self._forget(row)
+        counted = {("connections", key[len(prefix) :]) for key in self._counted if key.startswith(prefix)}
+        rows = {(group, id) for of, group, id in self._rows if of == component}
+        return counted | rows | self._of_clients(component)
 
-    def _drop_clients(self, component: str, body: Row) -> None:
-        """Drop the connections and links of a process that `body` does not have."""
+    def _of_clients(self, component: str) -> set[tuple[str, str]]:
+        """Return groups and ids of the connections and links of a process."""
         prefix = f"{component}/"
-        for group, keys in (("connections", self._peers), ("connections", self._connections), ("links", self._links)):
-            present = body.get(group, {})
-            for key in [key for key in keys if key.startswith(prefix) and key[len(prefix) :] not in present]:
-                self._drop(component, group, key[len(prefix) :])
+        groups = (("connections", self._connections), ("links", self._links))
+        return {(group, key[len(prefix) :]) for group, keys in groups for key in keys if key.startswith(prefix)}
+
+    def _see(self, component: str, body: Row, *, complete: bool) -> None:
+        """Note the rows of a message. When the state of its process is complete, drop those that have not come."""
+        unseen = self._unseen.get(component)
+        if unseen is None:
+            return
+        for group in ("queues", "addresses", "connections", "links"):
+            unseen.difference_update((group, id) for id in body.get(group, ()))
+        if not complete:
+            return
+        del self._unseen[component]
+        for group, id in unseen:
+            if group == "connections":
+                self._counted.pop(f"{component}/{id}", None)
+            self._drop(component, group, id)
 
     # -- rows
 

@@ -89,6 +89,35 @@ def test_a_process_that_is_followed_again_counts_only_what_was_added() -> None:
     assert found.of_component("b")[1].in_ == found.of_component("r")[1].in_ == 12
 
 
+def test_a_state_in_several_messages_counts_once_however_often_it_is_taken() -> None:
+    """It begins again for a new follower, and for one that has missed too much."""
+    found = traffic()
+    for number in range(3):
+        found.take("b", "broker", body(connections={"1": {"user": "u"}}), full=True, complete=False)
+        assert found.of_component("b")[1].in_ == 10 * bool(number)
+        found.take("b", "broker", body(queues={"q": {"address": "q", "in": 10}}), full=False)
+        found.take("r", "router", body(connections={"1": {"user": "u", "in": 5}}), full=True, complete=False)
+        found.take("r", "router", body(connections={"2": {"user": "u", "in": 6}}), full=False)
+        assert [found.of_component(each)[1].in_ for each in ("b", "r")] == [10, 11]
+        assert found.stats("q").totals.in_ == 10
+        if number == 1:
+            found.gone("b")
+            found.gone("r")
+
+
+def test_a_row_is_shown_until_a_complete_state_does_not_have_it() -> None:
+    found = traffic()
+    connections: dict[str, Any] = {"1": {"user": "u"}, "2": {"user": "v"}}
+    links = {"3": {"connection": "1", "address": "m"}, "4": {"connection": "2", "address": "m"}}
+    found.take("r", "router", body(connections=connections, links=links, addresses={"m": {"consumers": 2}}), full=True)
+    found.take("r", "router", body(connections={"1": connections["1"]}), full=True, complete=False)
+    assert (found.connections.keys(), found.links.keys()) == (["r/1", "r/2"], ["r/3", "r/4"])
+    assert found.stats("m").consumers == 2
+    found.take("r", "router", body(links={"3": links["3"]}), full=False)
+    assert (found.connections.keys(), found.links.keys()) == (["r/1"], ["r/3"])
+    assert found.addresses_of == {"r/1": {"r/3": "m"}} and found.stats("m").consumers == 0
+
+
 def test_rates_follow_counters_and_end() -> None:
     meter = Meter(1)
     for second in range(5):
