@@ -102,12 +102,18 @@ class Listing(Generic[R]):
         """The parameters of the query."""
         orders = ", ".join(["name", *self.sorts])
         return (
-            *(Parameter(n, "only these; text may have * and ?", self.kinds.get(n, _Text)) for n in self.filters),
+            *(Parameter(name, self._about(name), self.kinds.get(name, _Text)) for name in self.filters),
             Parameter("sort", f"order: {orders}; with - in front the greatest first", _Text),
             Parameter("limit", "number of rows at most", Annotated[int, msgspec.Meta(ge=1, le=MOST)]),
             Parameter("after", "`next` of the page before", Annotated[str, msgspec.Meta(max_length=4096)]),
             Parameter("watch", "a stream of events instead of a page", bool),
         )
+
+    def _about(self, name: str) -> str:
+        """Return the description of a filter."""
+        if name in self.unless:
+            return f"only these; without it: {msgspec.json.encode(self.unless[name]).decode()}"
+        return "only these" if name in self.kinds else "only these; text may have * and ?"
 
     def found(self, caller: Caller, given: Mapping[str, Any]) -> Iterator[tuple[str, R]]:
         """Yield the rows that the caller sees and the filters take, in the order of their keys."""
