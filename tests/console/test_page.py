@@ -200,11 +200,12 @@ def test_the_table_of_addresses_is_used_by_keyboard_alone(suite: Suite, console:
 def test_a_connection_that_is_closed_in_the_page_ends_at_the_client(suite: Suite, console: Console) -> None:
     amqp = BlockingConnection(suite.url, timeout=SECONDS)
     receiver = amqp.create_receiver("plain")
-    page = console.open("connections", "Connections")
-    rows = page.get_by_role("region", name="Connections").locator("tbody tr")
-    rows.filter(has_text=amqp.container.container_id).get_by_role("link").click()
-    expect(page.get_by_role("region", name="Links")).to_contain_text("plain")
-    page.get_by_role("button", name="Close connection").click()
+    with kept(amqp):
+        page = console.open("connections", "Connections")
+        rows = page.get_by_role("region", name="Connections").locator("tbody tr")
+        rows.filter(has_text=amqp.container.container_id).get_by_role("link").click()
+        expect(page.get_by_role("region", name="Links")).to_contain_text("plain")
+        page.get_by_role("button", name="Close connection").click()
     page.get_by_role("dialog").get_by_role("button", name="Close", exact=True).click()
     expect(page.get_by_text("The connection is closed.")).to_be_visible()
     with pytest.raises(ConnectionException):
