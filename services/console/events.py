@@ -32,6 +32,7 @@ class Events:
     def __init__(self) -> None:
         self._events: dict[str, Event] = {}
         self.rows: Rows[Event] = Rows(lambda: self._events, self._events.get)
+        self._brokers: set[str] = set()
         self._latest: dict[str, _Latest] = {}
         self._before: dict[str, _Latest | None] = {}
         """Process whose state is incomplete → its newest event before that, which the state repeats with earlier
@@ -41,6 +42,8 @@ class Events:
         """Add events of a message of live state. From a full message on, until the state is complete, they may repeat
         others: of a new follower, and of one that has missed too much."""
         component, run = body["component"], body["run"]
+        if body["kind"] == "broker":
+            self._brokers.add(component)
         if body["full"]:
             self._before[component] = self._latest.get(component)
         for event in body.get("events", ()):
@@ -49,6 +52,10 @@ class Events:
                 self._add(component, event)
         if body["complete"]:
             self._before.pop(component, None)
+
+    def owner(self, row: Event) -> str | None:
+        """Return the suite's user whose event it is; None at a broker, which knows processes and users of its own."""
+        return None if row.component in self._brokers else row.user
 
     def _add(self, component: str, row: Row) -> None:
         # Not counted: ids of the events that a caller may view must not reveal how many others there are.

@@ -43,7 +43,7 @@ def operations(parts: Parts) -> list[Operation]:
         return row if traffic.of_client(row) and caller.views(row.address) else None
 
     def shown_event(caller: Caller, row: Event) -> Event | None:
-        return row if caller.views(row.address) or caller.owns(row.user) else None
+        return row if caller.views(row.address) or caller.owns(live.events.owner(row)) else None
 
     connections: Listing[Connection] = Listing(
         rows=traffic.connections,
