@@ -55,6 +55,8 @@ DRAINS, SMALL = 3, 16
 GROUP_BYTES = 8 << 20
 """Messages are stored together if they are here, up to this many bytes. While the next group has as many, large
 messages stay with the peer."""
+FRAME_BYTES = 16 << 10
+"""Larger messages come in several frames, so that GROUP_BYTES bound them; of others there are as many as credit."""
 ON_THE_WAY = 1000
 """Messages that routers and a broker may hold as unsettled although this link's peer has taken note of them."""
 
@@ -299,7 +301,9 @@ class Reception:
     def connect(self) -> Client:
         """Return a client for the next attempt, not open yet. Raises FileError."""
         self._phase = Phase.CONNECT
-        return self._settings.login().client(container_id=self._settings.container, idle_timeout=30)
+        return self._settings.login().client(
+            container_id=self._settings.container, idle_timeout=30, max_frame_size=FRAME_BYTES
+        )
 
     async def session(self, client: Client) -> None:
         """Receive from attach to loss of the link. Raises OSError or AmqpError: why it ended."""

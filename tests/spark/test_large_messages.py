@@ -76,27 +76,30 @@ def test_a_message_of_50_mb_becomes_a_row_of_parquet(broker: Broker, tmp_path: P
     assert rows == [*[(f"m{n}", SIZE, {n}) for n in range(5)], ("small", 1, {ord("x")})]
 
 
-def test_a_full_spool_leaves_large_messages_where_they_are_whatever_the_credit(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "count", "limit"), [(4 << 20, 30, 16 << 20), (60_000, 2500, 8 << 20)])
+def test_a_full_spool_leaves_large_messages_where_they_are_whatever_the_credit(
+    broker: Broker, tmp_path: Path, size: int, count: int, limit: int
+) -> None:
     """The receiver has credit for all of them, and keeps a few."""
-    broker.queue("many")
-    size, count, limit = 4 << 20, 30, 16 << 20
-    options = {"url": broker.url, "address": "many", "spool": str(tmp_path / "spool"), "spoollimit": str(limit)}
+    address, first = f"many-{size}", limit // size + 1
+    broker.queue(address)
+    options = {"url": broker.url, "address": address, "spool": str(tmp_path / "spool"), "spoollimit": str(limit)}
     reader = AmqpStreamReader(options)
     try:
         receivers = reader.started()
         receivers.await_address()
         process = receivers.processes[0].process.pid
         messages = [Message(id=f"m{n}", body=bytes(size), durable=True, inferred=True) for n in range(count)]
-        broker.send("many", messages[:5])
+        broker.send(address, messages[:first])
         until(lambda: receivers.full, "a full spool")
         before = peak(process)
-        broker.send("many", messages[5:])
+        broker.send(address, messages[first:])
         end: list[int] = []
         while end != [count]:
             until(lambda: receivers.full or receivers.heads() == [count], "a full spool, or all messages")
             end = receivers.heads()
             receivers.commit(end)
-        until(lambda: broker.depth("many") == 0, "the acceptances")
+        until(lambda: broker.depth(address) == 0, "the acceptances")
         grown = peak(process) - before
     finally:
         reader.stop()
