@@ -104,16 +104,20 @@ class Management:
             pn_message_free(self._reply)
 
     async def opened(self) -> Self:
-        """Wait until both links are attached. Raises LinkClosed, RequestTimeout."""
+        """Wait until both links are attached. Raises LinkClosed, RequestTimeout; then both are closed."""
         try:
             async with asyncio.timeout(self.timeout):
                 await self._receiver.opened()
                 await self._sender.opened()
-        except TimeoutError:
-            raise RequestTimeout("timeout", f"{self.connection.peer} does not attach links to {self.node}") from None
-        address = self._receiver.remote_source
-        if not address:
-            raise LinkClosed("amqp:not-implemented", "the peer gave no address for replies")
+            address = self._receiver.remote_source
+            if not address:
+                raise LinkClosed("amqp:not-implemented", "the peer gave no address for replies")
+        except BaseException as error:  # also if the caller no longer waits
+            self.close()
+            if isinstance(error, TimeoutError):
+                text = f"{self.connection.peer} does not attach links to {self.node}"
+                raise RequestTimeout("timeout", text) from None
+            raise
         self._reply_to = address
         self._send_queued()
         return self

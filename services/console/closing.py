@@ -49,7 +49,7 @@ async def _close_at_router(router: Node, id: str) -> None:
             finally:
                 node.close()
     except (ControlError, TimeoutError) as error:
-        raise RequestError("console.service.failed", f"{router.title} has not closed it: {error}") from None
+        raise RequestError("console.service.failed", f"{router.title} has not closed it: {_reason(error)}") from None
 
 
 async def _close_at_broker(broker: Node, id: str) -> None:
@@ -57,12 +57,17 @@ async def _close_at_broker(broker: Node, id: str) -> None:
     await broker.managed()
     connection = await broker.reached()
     try:
-        management = await Artemis(connection, timeout=CLOSING).opened()
-        try:
-            found = await management.invoke("broker", "closeConnectionWithID", id)
-        finally:
-            management.close()
-    except ControlError as error:
-        raise RequestError("console.service.failed", f"{broker.title} has not closed it: {error}") from None
+        async with asyncio.timeout(CLOSING):  # also for a broker that gives no credit
+            management = await Artemis(connection).opened()
+            try:
+                found = await management.invoke("broker", "closeConnectionWithID", id)
+            finally:
+                management.close()
+    except (ControlError, TimeoutError) as error:
+        raise RequestError("console.service.failed", f"{broker.title} has not closed it: {_reason(error)}") from None
     if not found:
         raise unknown(f"connection {id[:200]!r}")
+
+
+def _reason(error: ControlError | TimeoutError) -> str:
+    return str(error) or f"no answer within {CLOSING:g} s"

@@ -162,6 +162,29 @@ async def test_a_node_that_does_not_answer_the_attach() -> None:
 
 
 @asyncio_test
+async def test_a_node_that_refuses_requests_keeps_no_link_for_replies() -> None:
+    attached: list[ControlLink] = []
+
+    def attach(link: ControlLink) -> None:
+        attached.append(link)
+        if isinstance(link, ControlReceiver):
+            link.refuse("amqp:unauthorized-access", "not for you")
+        else:
+            link.accept()
+
+    def accepted(connection: ControlConnection) -> None:
+        connection.on_attach = attach
+
+    listener = await listen("127.0.0.1", 0, accepted, container="router")
+    connection = await connect("127.0.0.1", listener.port, container="agent")
+    with pytest.raises(LinkClosed, match="not for you"):
+        await Dispatch(connection).opened()
+    await until(lambda: len(attached) == 2 and all(link.closed for link in attached), "both links are closed")
+    connection.close()
+    await listener.close()
+
+
+@asyncio_test
 async def test_requests_fail_with_the_connection() -> None:
     async with node() as (router, listener):
         router.automatic = False
