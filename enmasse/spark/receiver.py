@@ -51,7 +51,8 @@ ASK_SECONDS = 1.0
 QUIET_SECONDS = 0.5
 """How long nothing must have come from a peer that may answer a drain before it has asked the broker (Dispatch)."""
 DRAINS, SMALL = 3, 16
-"""An address is empty after DRAINS drains in a row that each bring less than one in SMALL of the credit."""
+"""An address is empty after DRAINS drains in a row that each bring less than one in SMALL of the credit, or of what may
+be on the way if that is less."""
 GROUP_BYTES = 8 << 20
 """Messages are stored together if they are here, up to this many bytes. While the next group has as many, large
 messages stay with the peer."""
@@ -82,7 +83,7 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spool: str
     container: str
     subscription: str = ""
-    credit: int = 4000
+    credit: int = 1000
     spool_limit: int = 1 << 30
     bucket: str = ""
     gather: float = 0.0
@@ -406,28 +407,32 @@ async def take_groups(settings: ReceiverSettings, intake: Intake, receiver: Clie
 async def drained(receiver: ClientReceiver, window: int) -> None:
     """Return when the address has given what it had; it has no credit then.
 
-    A drain that brings nothing shows that. If others receive from the address, or send to it, the last drain is one of
+    A drain that brings nothing shows that, if nothing is unsettled: a router brings no more than it may hold as
+    unsettled, however much credit it has. If others receive from the address, or send to it, the last drain is one of
     several that bring little: so messages that keep coming do not keep it from ending.
     """
-    link, little = receiver.link, 0
+    link, little, settled = receiver.link, 0, True
     if not link.second:
         await quiet(receiver)
     while little < DRAINS:
         wanted = window - link.unsettled - link.credit
-        if wanted <= 0 and not link.credit:
+        if (link.unsettled and not settled) or (wanted <= 0 and not link.credit):
             await asyncio.sleep(0.01)  # what has come must be stored first
             continue
         link.grant(max(0, wanted))
-        asked, before = link.credit, link.deliveries
+        asked, before, settled = link.credit, link.deliveries, not link.unsettled
         try:
             await receiver.drain(SETTLE_SECONDS)
         except TimeoutError:
             if receiver.fetched:
                 continue  # the spool is full: the answer may not be read yet
         came = link.deliveries - before
-        if not came:
-            return
-        little = little + 1 if came * SMALL < asked else 0
+        if came * SMALL >= min(asked, ON_THE_WAY):
+            little, settled = 0, True
+        elif settled:
+            if not came:
+                return
+            little += 1
 
 
 async def quiet(receiver: ClientReceiver) -> None:

@@ -84,7 +84,7 @@ def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
         "container": options.get("container") or "spark-" + hashlib.sha256((bucket or spool).encode()).hexdigest()[:12],
         "subscription": options.get("subscription", ""),
         "shared": PARTITIONED in options,
-        "credit": number(options, "credit", 4000, MOST_CREDIT),
+        "credit": number(options, "credit", 1000, MOST_CREDIT),
         "spool_limit": max(1, number(options, "spoolLimit", 1 << 30) // receivers_of(options)),
     }
 

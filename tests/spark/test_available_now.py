@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
+from enmasse.aio.client import connect
+from enmasse.amqp.message import Message as AmqpMessage
 from enmasse.spark.source import AmqpStreamReader
 from enmasse.testing import Suite, running, wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
@@ -184,3 +187,16 @@ def test_messages_that_keep_coming_do_not_keep_it_from_ending(broker: Broker, tm
         found = joined(available(broker.url, "busy", tmp_path))
     assert found[:300] == ids(300)
     assert found[300:] == [f"n{i}" for i in range(len(found) - 300)]
+
+
+def test_all_is_read_with_more_credit_than_a_router_holds_unsettled(suite: Suite, tmp_path: Path) -> None:
+    """A drain brings nothing while as many are unsettled as the router holds, though the queue has more."""
+    asyncio.run(send_many(suite.url, 5000))
+    assert sorted(joined(available(suite.url, "q", tmp_path, credit="20000"))) == sorted(ids(5000))
+
+
+async def send_many(url: str, count: int) -> None:
+    host, _, port = url.removeprefix("amqp://").rpartition(":")
+    async with connect(host=host, port=int(port)) as client:
+        sender = await client.sender("q")
+        await asyncio.gather(*(sender.send(AmqpMessage("x", message_id=each)) for each in ids(count)))
