@@ -70,9 +70,8 @@ class IncomingWindow:
         """The window is smaller than it would be if streamed deliveries were taken."""
         self.accepted: list[int] = []
         self.others: list[tuple[int, Any]] = []
-        self.updates: dict[int, Any] = {}
-        """Decided, to be sent at the next flush: accepted, settled otherwise, stated without settling. What is stated
-        again replaces what was stated before."""
+        self.updates: list[tuple[int, Any]] = []
+        """Decided, to be sent at the next flush: accepted, settled otherwise, stated without settling."""
         self.credit_due: list[Receiver] = []
         self._initial = 0  # next-incoming-id while next_id is -1
         self._advertised = size & U32  # transfer-id up to which the peer may send, as advertised last
@@ -198,8 +197,8 @@ class IncomingWindow:
             for state, ids in by_state(others):
                 send_dispositions(output, channel, ids, True, True, state)
         if self.updates:
-            updates, self.updates = self.updates, {}
-            for state, ids in by_state(updates.items()):
+            updates, self.updates = self.updates, []
+            for state, ids in by_state(updates):
                 send_dispositions(output, channel, ids, True, False, state)
 
     def flush_credit(self) -> None:

@@ -293,7 +293,6 @@ class Sender(Link):
         second), or any other. For the latter the session's unsettled deliveries are searched."""
         unsettled = self._window.unsettled
         ids: list[int] = []
-        others: list[Any] = []
         for token in tokens:
             known = self._stated.pop(id(token), {})
             while known:
@@ -303,27 +302,13 @@ class Sender(Link):
                     ids.append(delivery_id)
                     break
             else:
-                others.append(token)
+                for delivery_id, (link, held) in unsettled.items():
+                    if link is self and held is token and delivery_id not in ids:
+                        ids.append(delivery_id)
+                        break
             if known:
                 self._stated[id(token)] = known
-        if others:
-            ids += self._search(others, set(ids))
         self.settle_ids(ids)
-
-    def _search(self, tokens: list[Any], taken: set[int]) -> list[int]:
-        """Return the oldest unsettled deliveries with these tokens that are not `taken`, by one search for all: a peer
-        that states outcomes again and again makes its user settle the same ones as often."""
-        wanted: dict[int, int] = {}
-        for token in tokens:
-            wanted[id(token)] = wanted.get(id(token), 0) + 1
-        found: list[int] = []
-        for delivery_id, (link, token) in self._window.unsettled.items():
-            if link is self and wanted.get(id(token), 0) and delivery_id not in taken:
-                wanted[id(token)] -= 1
-                found.append(delivery_id)
-                if len(found) == len(tokens):
-                    break
-        return found
 
     def _decided(self, tokens: Iterable[Any]) -> None:
         """Note the settlement of deliveries with these tokens."""

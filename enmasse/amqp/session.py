@@ -141,14 +141,13 @@ class Session:
         """As receiver: state an outcome without settling."""
         self.update_all((delivery_id,), state)
 
-    def update_all(self, delivery_ids: Iterable[int], state: Any) -> list[int]:
-        """`update` of several deliveries; return those that are not settled. The others are ignored."""
+    def update_all(self, delivery_ids: Iterable[int], state: Any) -> None:
+        """`update` of several deliveries; unknown ids are ignored."""
         unsettled = self.incoming.unsettled
-        known = [each for each in delivery_ids if each in unsettled]
-        if known:
-            self.incoming.updates.update(dict.fromkeys(known, state))
+        updates = [(each, state) for each in delivery_ids if each in unsettled]
+        if updates:
+            self.incoming.updates += updates
             self.touch()
-        return known
 
     def end(self, error: AmqpError | None = None) -> None:
         """End the session; `on_end` follows when the peer has answered."""

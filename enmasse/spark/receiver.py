@@ -212,8 +212,7 @@ class Intake:
             for one, verdict in zip(deliveries, verdicts, strict=True):
                 if verdict == RELEASED:
                     one.settle(RELEASED_OUTCOME)
-        if settled:
-            settled[0].receiver.accept_all(settled)  # those that are not given back
+        deliveries[0].receiver.accept_all(settled)  # those that are not settled yet
 
     def _decided(self, delivery_id: int, verdict: int) -> None:
         """Store, accept or give back what was held."""

@@ -8,7 +8,7 @@ import pytest
 
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Disposition
+from enmasse.amqp.performatives import ACCEPTED, Disposition
 from tests.amqp.engine_kit import Pair, Recorder, frames
 
 Run = tuple[str, int, list[bytes]]
@@ -160,51 +160,6 @@ def test_rcv_settle_mode_second_waits_for_the_sender() -> None:
     sender.settle([0, 1, 2])
     pair.run()
     assert pair.remote("r1").unsettled == 0
-
-
-def test_an_outcome_that_is_stated_again_is_that_of_no_other_delivery() -> None:
-    """The last one counts: also if a receiver states one and settles before the sender, in one read."""
-    server = Recorder(window=10, outcome=None)
-    server.attach = lambda link: link.accept(rcv_settle_mode=1)
-    pair = Pair(server=server)
-    sender = pair.sender("s", rcv_settle_mode=1)
-    for i in range(6):
-        sender.send(b"x", i)
-    pair.run()
-    session = pair.remote("s").session
-    session.update_all([0, 2], ACCEPTED)
-    session.settle(0)
-    session.update_all([3, 5], ACCEPTED)
-    session.update_all([3], RELEASED)
-    session.update_all([3], ACCEPTED)
-    session.update_all([5], RELEASED)
-    pair.run()
-    assert sorted(pair.client.outcomes) == [(i, RELEASED if i == 5 else ACCEPTED, False) for i in (0, 2, 3, 5)]
-
-
-def test_deliveries_are_settled_by_token_with_one_search_for_all() -> None:
-    """A peer that states outcomes again makes its user settle the same ones again: they are looked for together."""
-
-    class Searched(dict[int, Any]):
-        searches = 0
-
-        def items(self) -> Any:
-            self.searches += 1
-            return super().items()
-
-    pair = Pair(server=Recorder(window=10, outcome=None))
-    first, second = pair.sender("one"), pair.sender("two")
-    unsettled = first.session.outgoing.unsettled = Searched()
-    tokens = [object() for _ in range(3)]
-    for token in [*tokens, tokens[0]]:
-        first.send(b"x", token)
-        second.send(b"x", token)
-    pair.run()
-    first.settle([tokens[2], tokens[0], object()])
-    assert unsettled.searches == 1
-    assert [token for link, token in unsettled.values() if link is first] == [tokens[1], tokens[0]]
-    first.settle([tokens[0], tokens[0], tokens[1]])
-    assert unsettled.searches == 2 and first.unsettled == 0 and second.unsettled == 4
 
 
 def test_send_run_is_send_for_each() -> None:

@@ -292,6 +292,7 @@ def test_messages_go_through_the_listeners_of_the_context(elsewhere: Elsewhere) 
     assert (client["client"], client["connected"]) == ("~root/phone", False)
     elsewhere("subscription", "delete", session["id"])
     assert elsewhere.json("subscription", "list")["subscriptions"] == []
+    wait_for(lambda: "phone" not in elsewhere("connection", "list", "--json").stdout, "its connection is gone")
     assert "[mqtt.client.unknown]" in elsewhere("mqtt", "disconnect", "phone", "--owner", "root", status=1).stderr
 
 

@@ -111,21 +111,6 @@ def test_a_state_before_settlement_is_relayed(router: RouterProcess, address: st
     connection.close()
 
 
-def test_a_sender_that_settles_first_lets_the_receivers_state_be_settled_at_once(
-    router: RouterProcess, address: str
-) -> None:
-    connection = router.connect()
-    receiver = connection.create_receiver(address, credit=1, options=[Second()])
-    delivery = post(connection.create_sender(address), Message(body="x"))
-    receiver.receive()
-    got = receiver.fetcher.unsettled.popleft()
-    delivery.settle()
-    idle(connection)
-    got.update(Delivery.ACCEPTED)
-    connection.wait(lambda: got.settled, msg="the settlement")
-    connection.close()
-
-
 def test_a_receiver_gets_the_settle_mode_that_it_asks_for(router: RouterProcess, address: str) -> None:
     """Of what comes settled there is nothing to settle."""
     connection = router.connect()

@@ -58,14 +58,6 @@ Held = tuple[Any, Token | None, int]
 """A delivery that waits for credit: payload (bytes or a Stream), token (None: presettled), message format."""
 
 
-def settle_others(sender: Sender, tokens: Sequence[Token], stated: Sequence[int]) -> Sequence[Token]:
-    """Settle towards the receiver at `sender` those deliveries that their own sender has settled before the receiver
-    stated anything; return those in `stated`, for which it waits."""
-    waiting = set(stated)
-    sender.settle([token for token in tokens if token[1] not in waiting])
-    return [token for token in tokens if token[1] in waiting]
-
-
 _WHOLE = (bytes, bytearray, memoryview)
 
 

@@ -16,7 +16,7 @@ from enmasse.amqp.performatives import ACCEPTED, Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.types import Symbol
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Token, count_outcomes, is_whole, settle_others
+from services.router.routing.deliveries import Token, count_outcomes, is_whole
 from services.router.routing.names import strip
 from services.router.routing.size_limit import limited
 from services.router.routing.streaming import Stream
@@ -462,12 +462,8 @@ class RoutedLink:
         """Pass on the receiver's state; it waits for the sender's settlement."""
         if self.second is None:
             self.second = {}
-        stated = self.update_all([delivery_id for _, delivery_id in tokens], state)
-        if len(stated) < len(tokens):
-            if self.ingress.over:  # that settles nothing: the receiver's link ends too
-                return
-            tokens = settle_others(sender, tokens, stated)
-        self.second.update(zip(stated, tokens, strict=True))
+        self.second.update((token[1], token) for token in tokens)
+        self.update_all([delivery_id for _, delivery_id in tokens], state)
 
     def forget(self, delivery_id: int) -> None:
         """Record that the receiver has settled."""
