@@ -212,7 +212,8 @@ class Intake:
             for one, verdict in zip(deliveries, verdicts, strict=True):
                 if verdict == RELEASED:
                     one.settle(RELEASED_OUTCOME)
-        deliveries[0].receiver.accept_all(settled)  # those that are not settled yet
+        if settled:  # none if the link was lost meanwhile
+            settled[0].receiver.accept_all(settled)
 
     def _decided(self, delivery_id: int, verdict: int) -> None:
         """Store, accept or give back what was held."""

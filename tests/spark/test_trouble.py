@@ -359,6 +359,31 @@ def test_what_is_decided_while_a_group_is_stored_is_stored_after_it(
     assert Late.link.detach.called == (disk == "full")
 
 
+def test_what_is_decided_when_its_link_is_lost_is_not_stored(tmp_path: Path) -> None:
+    """A group that is being stored lets it wait until then."""
+    spool, outcomes = SpoolWriter(tmp_path), dict[int, tuple[int, object]]()
+
+    class Deciding(OwnAccount):
+        async def claim(self, claims: Sequence[tuple[int, bytes]]) -> list[int]:
+            return [LATER for _ in claims]
+
+    async def arrive() -> None:
+        account = Deciding(Unsettled(tmp_path, [0], 1))
+        intake: Any = Intake(spool, account)
+        await intake.take([Late(0, outcomes, spool)])
+        async with intake._writing:
+            account.decided(0, FRESH)
+            await asyncio.sleep(0)
+            lost = asyncio.create_task(intake.lost())
+            await asyncio.sleep(0)
+        await lost
+        await intake._storing_late
+        assert intake._failure is None and not intake.busy
+
+    asyncio.run(arrive())
+    assert not outcomes and not spool.count
+
+
 def test_a_receiver_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a query ends, however slow the machine is; what was not accepted by then comes again."""
     monkeypatch.setattr(receivers, "STOP_SECONDS", 0.1)
