@@ -17,6 +17,8 @@ from enmasse import log
 from enmasse.amqp.message import Message
 
 _log = log.get()
+INTER_ROUTER: Final = "inter-router"
+"""Kind of the connections between routers, and of their links."""
 NODE: Final = "$live"
 SUBJECT: Final = "enmasse.live"
 INTERVAL: Final = 1.0

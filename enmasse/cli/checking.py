@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from enmasse.cli.common import FAILED, UNREACHABLE, end, report
+from enmasse.cli.common import FAILED, UNREACHABLE, end, end_with
 from enmasse.cli.console import API, console, items
 from enmasse.cli.problems import problem
-from enmasse.errors import marked
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, ISSUERS, USERS, Applied, Unreadable, apply
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
 from enmasse.text import counted
@@ -59,11 +58,7 @@ def check_there(
     alone = [file for file in ALONE if file in documents]
     without = f"; {' and '.join(alone)} without that suite" if alone else ""
     click.echo(f"{folder}: {found}, checked against the suite of {context}{without}")
-    for each in problems[:-1]:
-        report(str(each))
-    if problems:
-        report(marked("configuration.file.invalid", str(problems[-1])))
-    sys.exit(FAILED if problems else 0)
+    end_with([str(each) for each in problems])
 
 
 def _fields(problem: Problem) -> dict[str, Any]:

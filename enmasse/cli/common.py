@@ -7,7 +7,7 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
@@ -108,6 +108,16 @@ def report(line: str) -> None:
     cursor. A failure to write it is ignored: it must not change how the command ends."""
     with contextlib.suppress(OSError, ValueError):
         click.echo("\n".join(map(printable, line.expandtabs().split("\n"))), err=True)
+
+
+def end_with(faults: Sequence[str]) -> NoReturn:
+    """Report what is wrong in files of the configuration, a line each, and end the command: with status 0 if nothing
+    is."""
+    for line in faults[:-1]:
+        report(line)
+    if faults:
+        end("configuration.file.invalid", faults[-1])
+    sys.exit(OK)
 
 
 def end(id: str, message: str, status: int = FAILED) -> NoReturn:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from enmasse.cli.common import FAILED, end, port_offset, report
+from enmasse.cli.common import FAILED, end, end_with, port_offset
 from enmasse.cli.contexts import in_force
 from enmasse.cli.folders import edited_folder
-from enmasse.errors import marked
 
 if TYPE_CHECKING:
     from enmasse.model.configuration import Content
@@ -67,10 +66,7 @@ def check(folder: Path | None, as_json: bool, offset: int) -> None:
         names = {"addresses": "address"}
         shown = [counted(number, names.get(key, key[:-1]), key) for key, number in found.items() if number]
         click.echo(f"{folder}: {', '.join(shown) or 'nothing'} valid, {counted(len(problems), 'error')}")
-    if problems and not as_json:
-        for problem in problems[:-1]:
-            report(str(problem))
-        report(marked("configuration.file.invalid", str(problems[-1])))
+        end_with([str(problem) for problem in problems])
     sys.exit(FAILED if problems else 0)
 
 
@@ -87,15 +83,12 @@ def _check_there(where: str, offset: int, *, as_json: bool) -> NoReturn:
         sys.exit(FAILED if errors else 0)
     files = ", ".join(sorted(found["files"])) or "no file yet"
     click.echo(f"{where}: {files} in force, {counted(len(errors), 'error')}")
-    lines = [
-        str(Problem(file=it["file"], entry=it["entry"], field=it["field"], line=it["line"], reason=it["reason"]))
-        for it in errors
-    ]
-    for line in lines[:-1]:
-        report(line)
-    if lines:
-        report(marked("configuration.file.invalid", lines[-1]))
-    sys.exit(FAILED if lines else 0)
+    end_with(
+        [
+            str(Problem(file=it["file"], entry=it["entry"], field=it["field"], line=it["line"], reason=it["reason"]))
+            for it in errors
+        ]
+    )
 
 
 def _contents(folder: Path) -> dict[str, Content]:

@@ -14,6 +14,8 @@ from typing import Final, NewType
 AddressName = NewType("AddressName", str)
 WireName = NewType("WireName", str)
 
+MANAGEMENT: Final = "$management"
+"""Address of a router's management."""
 MAX_ADDRESS = 512
 """Bytes of an address's name in UTF-8."""
 _SIMPLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from enmasse import process
@@ -17,11 +17,12 @@ from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.roles import Role
 from enmasse.live import NODE, Merged, Row
 from enmasse.model.feeds import BrokerEndpoint
+from enmasse.model.names import MANAGEMENT
 from enmasse.settings import host_port
 from services.console.configuration import Configuration
 from services.console.errors import RequestError
 from services.console.events import Events
-from services.console.node import DIALLING, MANAGEMENT, Node
+from services.console.node import DIALLING, Node
 from services.console.polling import poll_router
 from services.console.traffic import Traffic
 
@@ -233,29 +234,39 @@ class Live:
 
     async def _follow_behind(self, connection: ControlConnection) -> None:
         """Follow the gateways at the router, and the other routers of its mesh, as they come and go."""
-        router, tasks = self.router, dict[Node, asyncio.Task[None]]()
-        gateways, mesh = self.gateways, self.mesh
+
+        def gateway(name: str) -> tuple[Node, Coroutine[Any, Any, None]]:
+            node = Node(name, name)
+            return node, self._follow(node, connection, f"{NODE}/{name}")
+
+        def other(name: str) -> tuple[Node, Coroutine[Any, Any, None]]:
+            node = Node(name, f"the router {name}", f"_topo/0/{name}/{MANAGEMENT}")
+            return node, self._follow_other(node, connection)
+
+        router = self.router
+        kinds = (
+            (self.gateways, self._gateways, gateway, dict[str, asyncio.Task[None]]()),
+            (self.mesh, self._others, other, dict[str, asyncio.Task[None]]()),
+        )
         await router.complete.wait()
         try:
             while True:
-                for nodes, wanted in ((gateways, self._gateways()), (mesh, self._others())):
+                for nodes, names, following, tasks in kinds:
+                    wanted = names()
                     for name in nodes.keys() - wanted:
-                        node = nodes.pop(name)
-                        if node in tasks:
-                            tasks.pop(node).cancel()
-                        self.traffic.gone(node.component)
-                for name in self._gateways() - {node.name for node in tasks}:
-                    node = gateways[name] = Node(name, name)
-                    tasks[node] = asyncio.create_task(self._follow(node, connection, f"{NODE}/{name}"))
-                for name in self._others() - {node.name for node in tasks}:
-                    node = mesh[name] = Node(name, f"the router {name}", f"_topo/0/{name}/{MANAGEMENT}")
-                    tasks[node] = asyncio.create_task(self._follow_other(node, connection))
+                        if name in tasks:  # otherwise its last connection is lost
+                            tasks.pop(name).cancel()
+                        self.traffic.gone(nodes.pop(name).component)
+                    for name in wanted - tasks.keys():
+                        nodes[name], work = following(name)
+                        tasks[name] = asyncio.create_task(work)
                 router.told.set()
                 await asyncio.sleep(AGAIN)
                 await router.complete.wait()
         finally:
-            for task in tasks.values():
-                task.cancel()
+            for *_, tasks in kinds:
+                for task in tasks.values():
+                    task.cancel()
 
     def _gateways(self) -> set[str]:
         """Return the names of the gateways at the router."""

@@ -9,13 +9,11 @@ from typing import Any
 from enmasse.control import ControlConnection
 from enmasse.engines.messages.product import Product
 from enmasse.live import Merged
+from enmasse.model.names import MANAGEMENT
 from services.console.errors import RequestError
 
 DIALLING = 5.0
 """Seconds for a process that begins to be followed to be reached: the console dials with its first request."""
-
-
-MANAGEMENT = "$management"
 
 
 class Node:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from enmasse.control import ControlConnection, Dispatch
 from enmasse.engines.moved import Carried, Moved
-from enmasse.live import NODE, Row
+from enmasse.live import INTER_ROUTER, NODE, Row
 
 POLL = 3.0
 """Seconds between two looks: those over which rates are taken (meter.py)."""
@@ -43,8 +43,6 @@ CLASS = "M0"
 """Prefix of mobile addresses, those that clients use."""
 GATEWAY = f"F{NODE}/"
 """Prefix of the addresses by which receivers reach gateways: those of their link routes."""
-INTER_ROUTER = "inter-router"
-"""Kind of connections, and of links, between routers."""
 
 
 class Tables(NamedTuple):

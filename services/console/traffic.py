@@ -7,14 +7,14 @@ changes; that of a row that is gone stays in the counters, so that they never fa
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from enmasse.api.types import Connection, Counters, Link, Rates, Stats
-from enmasse.live import Row
+from enmasse.live import INTER_ROUTER, Row
 from services.console.meter import Meter
 from services.console.rows import Rows
 
@@ -32,13 +32,12 @@ OF_CONNECTION = ("in", "out", "bytesIn", "bytesOut")
 _OF_LINK = ("count", "bytes", "accepted", "rejected", "released", "modified")
 AGES, SHORTEST = 1.2, 2.0
 """An age that was stated is stated again when it is this many times higher, after this many seconds at least."""
-INSIDE = frozenset({"inter-router", "route-container", "edge"})
+INSIDE = frozenset({INTER_ROUTER, "route-container", "edge"})
 """Kinds of connections that are not clients'."""
-BETWEEN = "inter-router"
-"""The kind of connections between routers: what they carry is counted where it enters and leaves the mesh."""
 
 Owner = Callable[[str], tuple[str, str] | None]
 """Name on the wire → the configured address that it belongs to, and its type."""
+T = TypeVar("T", Rates, Counters)
 
 
 class _Of:
@@ -115,14 +114,15 @@ class Traffic:
         changed, other = set(), False
         for id, row in body.get("connections", {}).items():
             key = f"{component}/{id}"
-            if kind == "router" and row.get("dir") != "out" and row.get("kind") != BETWEEN:
+            # What connections between routers carry is counted where it enters and leaves the mesh.
+            if kind == "router" and row.get("dir") != "out" and row.get("kind") != INTER_ROUTER:
                 self._count(component, key, row)
             elif kind == "router":
                 self._peers[key] = component, row
                 self._peer_meter.note(key, _carried(row))
             other = other or key not in self._connections
             self._connections[key] = component, row
-            if _is_inside(kind, row):
+            if is_inside(kind, row):
                 self.inside.add(key)
             else:
                 self.inside.discard(key)
@@ -414,7 +414,7 @@ def _carried(row: Row) -> tuple[int, ...]:
     return tuple([int(row.get(field) or 0) for field in OF_CONNECTION])
 
 
-def _is_inside(kind: str, row: Row) -> bool:
+def is_inside(kind: str, row: Row) -> bool:
     """Return whether a connection at a router, broker or gateway (`kind`) is one of the suite's own processes."""
     if "inside" in row:
         return bool(row["inside"])
@@ -437,6 +437,12 @@ def _rates(values: tuple[float, ...]) -> Rates:
 
 def _counters(values: list[int]) -> Counters:
     return Counters(**dict(zip(_NAMES, values, strict=True)))
+
+
+def added(kind: type[T], rows: Iterable[T]) -> T:
+    """Return the sum of rates, or of counters."""
+    sums = [sum(column) for column in zip(*map(msgspec.structs.astuple, rows), strict=True)]
+    return kind(**dict(zip(_NAMES, sums, strict=True))) if sums else kind()
 
 
 _NAMES = tuple(each.name for each in msgspec.structs.fields(Counters))

@@ -25,8 +25,9 @@ def operations(parts: Parts) -> list[Operation]:
 
     def owns(caller: Caller, row: Connection) -> bool:
         # A process, or a user whom a broker itself knows, may have the name of one of the suite's users.
-        known_elsewhere = {broker.component for broker in live.brokers.values()}
-        return caller.owns(row.user) and not row.inside and row.component not in known_elsewhere
+        if row.inside or not caller.owns(row.user):
+            return False
+        return all(row.component != broker.component for broker in live.brokers.values())
 
     def shown(caller: Caller, row: Connection) -> Connection | None:
         if caller.viewer or owns(caller, row):

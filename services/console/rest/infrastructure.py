@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from enmasse.api.types import Broker, Neighbour, Page, Rates, Router
+from enmasse.live import INTER_ROUTER
 from services.console.errors import unknown
 from services.console.listing import Listing
 from services.console.node import Node
 from services.console.operations import Answer, Answered, Call, Operation
 from services.console.parts import Parts
 from services.console.polled import Polled
-from services.console.traffic import BETWEEN, INSIDE
+from services.console.traffic import added, is_inside
 
 
 def operations(parts: Parts) -> list[Operation]:
@@ -49,18 +50,18 @@ def operations(parts: Parts) -> list[Operation]:
         found: dict[tuple[str, Literal["broker", "router"]], list[Rates]] = {}
         for row, rates in live.traffic.peers(node.component):
             host, _, port = str(row.get("peer")).rpartition(":")
-            if row.get("kind") == BETWEEN:
+            if row.get("kind") == INTER_ROUTER:
                 found.setdefault((str(row.get("container")), "router"), []).append(rates)
             elif (host.strip("[]"), port) in at:
                 found.setdefault((at[host.strip("[]"), port], "broker"), []).append(rates)
         return [
-            Neighbour(name=name, kind=kind, rates=_sum(rates) if counts else None)
+            Neighbour(name=name, kind=kind, rates=added(Rates, rates) if counts else None)
             for (name, kind), rates in sorted(found.items())
         ]
 
     def router(node: Node) -> Router:
         rows = node.merged.kinds.get("connections", {}).values()
-        inside = [row for row in rows if row.get("role") or row.get("kind") in INSIDE or row.get("dir") == "out"]
+        inside = [row for row in rows if is_inside("router", row)]
         rates, totals = live.traffic.of_component(node.component)
         return Router(
             name=node.component,
@@ -126,13 +127,3 @@ def operations(parts: Parts) -> list[Operation]:
             method="GET", path="/routers/{name}", id="getRouter", text="A router.", handler=get_router, answer=Router,
         ),
     ]  # fmt: skip
-
-
-def _sum(several: list[Rates]) -> Rates:
-    """Return the sum of the rates of connections."""
-    return Rates(
-        in_=sum(each.in_ for each in several),
-        out=sum(each.out for each in several),
-        bytes_in=sum(each.bytes_in for each in several),
-        bytes_out=sum(each.bytes_out for each in several),
-    )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable
-from typing import TypeVar
 
 import msgspec
 
@@ -19,8 +17,8 @@ from services.console.parts import Parts
 from services.console.polled import Polled
 from services.console.rest import writing
 from services.console.rows import Rows
+from services.console.traffic import added
 
-T = TypeVar("T", Rates, Counters)
 SHOWN = 20
 """Addresses in the overview."""
 
@@ -67,8 +65,8 @@ def operations(parts: Parts) -> list[Operation]:
                 components=components,
                 errors=configuration.errors if caller.viewer else [],
                 messages=sum(row.stats.messages or 0 for row in visible),
-                rates=_added(Rates, (row.stats.rates for row in visible)),
-                totals=_added(Counters, (row.stats.totals for row in visible)),
+                rates=added(Rates, (row.stats.rates for row in visible)),
+                totals=added(Counters, (row.stats.totals for row in visible)),
                 connections=parts.live.traffic.clients if caller.viewer else 0,
             )
         )
@@ -129,12 +127,3 @@ def operations(parts: Parts) -> list[Operation]:
             handler=config, answer=Configured, errors=(404,),
         ),
     ]  # fmt: skip
-
-
-def _added(kind: type[T], rows: Iterable[T]) -> T:
-    """Return the sum of rates, or of counters."""
-    sums = [sum(column) for column in zip(*map(msgspec.structs.astuple, rows), strict=True)]
-    return kind(*()) if not sums else msgspec.convert(dict(zip(_FIELDS, sums, strict=True)), kind)
-
-
-_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(Counters))

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from enmasse import log
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.encoder import encode
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Source, Target
-from enmasse.amqp.sections import Properties, Sections, encode_properties
+from enmasse.amqp.sections import Sections
 from enmasse.live import NODE
-from enmasse.model.names import RELAYS_TO_TOPICS
+from enmasse.model.names import MANAGEMENT, RELAYS_TO_TOPICS
 from services.mqtt_gateway.amqp.uplink import LinkUser
 
-MANAGEMENT = "$management"
 LINK_ROUTE = "org.apache.qpid.dispatch.router.connection.linkRoute"
 CREATED = 201
 
@@ -86,10 +85,11 @@ class Offering(LinkUser):
 
 def _request(address: str, reply_to: str) -> bytes:
     """Return the request that makes the link route for receivers at `address`."""
-    return b"".join(
-        (
-            encode_properties(Properties(to=MANAGEMENT, reply_to=reply_to, correlation_id="live")),
-            b"\x00\x53\x74", encode({"operation": "CREATE", "type": LINK_ROUTE, "name": address}),
-            b"\x00\x53\x77", encode({"pattern": address, "direction": "out"}),
-        )
-    )  # fmt: skip
+    message = Message(
+        {"pattern": address, "direction": "out"},
+        to=MANAGEMENT,
+        reply_to=reply_to,
+        correlation_id="live",
+        application_properties={"operation": "CREATE", "type": LINK_ROUTE, "name": address},
+    )
+    return message.encode()

@@ -7,9 +7,8 @@ a link of its own, before that address is remembered.
 from __future__ import annotations
 
 from enmasse.identity.admission import Admission
+from enmasse.model.names import MANAGEMENT
 from services.router.routing.names import LOCAL, MOBILE, parse, strip, tokens
-
-MANAGEMENT = "$management"
 
 
 class PeerRights:
