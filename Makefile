@@ -59,13 +59,15 @@ compiled-tests: install
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only -qq > /dev/null || true # all-tests shows what is wrong
 
 # More processes than cores: tests wait most of the time.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest --numprocesses $(WORKERS) --durations 20
+# With FLAKY (a file) in the environment, what failed runs once more, alone: tests/again.py.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m $(if $(FLAKY),tests.again,tests.contained) $(BIN)/pytest
+BESIDE := --numprocesses $(WORKERS) --durations 20
 all-tests: compiled-tests
-	$(PYTEST) -m "not slow"
+	$(PYTEST) $(BESIDE) -m "not slow"
 
 # The tests with the mark `slow`. Only their files: each process of pytest would import all others in vain.
 test-slow: prepare-test install clients
-	$(PYTEST) -m slow $$(grep -rlF mark.slow tests --include='test_*.py')
+	$(PYTEST) $(BESIDE) -m slow $$(grep -rlF mark.slow tests --include='test_*.py')
 
 # Lines and branches that the tests of the fast rooms run, in the processes that they start too.
 ROOMS ?= amqp configserv control model mqtt mqtt_gateway ragent reconcile storage_controller stores subserv
@@ -78,7 +80,7 @@ coverage: install
 # The programs are built once for a user; each process of pytest has a cluster of its own.
 test-kubernetes: prepare-kubernetes install
 	$(BIN)/python -m tests.kubernetes.binaries
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest tests/kubernetes --numprocesses 2 --dist loadgroup --durations 10
+	$(PYTEST) tests/kubernetes --numprocesses 2 --dist loadgroup --durations 10
 
 # A kubelet with containerd and our images, in namespaces of their own: as root.
 test-node: prepare-node install

@@ -15,6 +15,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.by_file import ByFile
 from tests.kit.containers import share_tls
 
 share_tls()
@@ -51,14 +52,6 @@ FIRST = (
 """What takes longest begins first, so that no worker is left alone with it in the end."""
 LAST = ("tests/interop/test_matrix", "tests/interop/test_jms", "tests/interop/")
 """Their clients are being built meanwhile. What takes longest begins first here, too."""
-ONE_WORKER = ("tests/contract/", "tests/conformance/", "tests/console/", "tests/system/", "tests/spark/test_in_spark")
-"""Folders, and beginnings of names, whose files share processes that are slow to start."""
-APART = (
-    "tests/conformance/test_killed.py",
-    *(f"tests/console/test_{name}.py" for name in ("alone", "browsers", "logins", "page", "subscribers")),
-    *(f"tests/system/test_{name}.py" for name in ("artemis", "keycloak", "mqtt", "qdrouterd", "restart", "wills")),
-)
-"""They have suites of their own."""
 NICE = 5
 PROGRAMS = ("qdrouterd", "openssl", "promtool", "prometheus")
 """What tests with the mark `needs` run: not every machine has it, for example because no package does."""
@@ -128,17 +121,3 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     return ByFile(config, log)
-
-
-class ByFile(LoadScopeScheduling):
-    """With `-n`: a worker takes a whole file, with what its tests share, or a folder of ONE_WORKER; in the order of
-    collection."""
-
-    def __init__(self, config: pytest.Config, log: Any) -> None:
-        super().__init__(config, log)
-        config.option.loadscopereorder = False
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        folder = next((one for one in ONE_WORKER if file.startswith(one)), "")
-        return folder if folder and file not in APART else file
