@@ -161,6 +161,14 @@ def spawn(work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
     return task
 
 
+async def join(task: asyncio.Task[Any]) -> None:
+    """Wait until a task has ended. Raises what it raised, but not its cancellation: a CancelledError is that of
+    the caller. (`await task` raises one for either.)"""
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.result()
+
+
 def _ended(task: asyncio.Task[Any]) -> None:
     _background.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:

@@ -31,6 +31,8 @@ async def keep_connected(
     called with what ended an attempt, or the session, if it is one of `failures`; anything else ends the loop, and so
     does what `failed` raises. `backoff` counts by the clock `now` (seconds).
     """
+    own = asyncio.current_task()
+    assert own is not None
     while True:
         opened_at: float | None = None
         try:
@@ -38,7 +40,10 @@ async def keep_connected(
                 opened_at = now()
                 await session(connection)
         except failures as error:
-            await failed(error)
+            if not own.cancelling():
+                await failed(error)
+        if own.cancelling():  # and what it unwound has ended with another error, or without any
+            raise asyncio.CancelledError
         if opened_at is not None:
             backoff.lost(now(), opened_at)
         await asyncio.sleep(backoff.wait_from(now()))

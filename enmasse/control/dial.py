@@ -131,15 +131,24 @@ async def _run_session(
         if not work.done():
             logger.info("control.connection.lost", reason=str(connection.error))
             work.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await work
+        await process.join(work)
     except ControlError as error:
         logger.info("control.conversation.ended", reason=str(error))
-    except Exception:
-        logger.exception("control.conversation.failed")
+    except Exception as error:
+        rest = error.split(ControlError)[1] if isinstance(error, ExceptionGroup) else error
+        if rest is None:  # of tasks of the session
+            logger.info("control.conversation.ended", reason=str(_first(error)))
+        else:
+            logger.error("control.conversation.failed", exc_info=rest)
     finally:
         work.cancel()
         gone.cancel()
+
+
+def _first(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 class Listener:

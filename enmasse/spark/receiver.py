@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from enmasse import process
 from enmasse.aio.client import Client, ClientReceiver, Delivery
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
@@ -386,7 +387,8 @@ async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientR
         await take_groups(settings, intake, receiver)
     except asyncio.CancelledError:
         with contextlib.suppress(AmqpError, TimeoutError):  # what is settled by then is not in doubt later
-            await asyncio.wait_for(intake.at_rest(), REST_SECONDS)
+            async with asyncio.timeout(REST_SECONDS):
+                await intake.at_rest()
         raise
     finally:
         if settings.subscription:  # it stays
@@ -616,8 +618,7 @@ async def run() -> None:
     watch.cancel()
     if not work.done():
         work.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await work
+    await process.join(work)
 
 
 async def read_commands(

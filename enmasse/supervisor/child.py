@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from enmasse import log
+from enmasse import log, process
 from enmasse.backoff import Backoff
 from enmasse.engines.program import ChildHealth, HealthProbe, Program, Spec
 from enmasse.files import write_changed_json
@@ -96,9 +96,7 @@ class Child:
             self._log.error("component.process.killed", pid=self.pid, seconds=patience)
             self._say(f"{self.spec.name} does not stop within {patience:g} s and is killed")
             self._signal(signal.SIGKILL)
-            await asyncio.wait([self._task])
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await process.join(self._task)
 
     def kill(self) -> None:
         """Send SIGKILL; the process is not restarted."""
@@ -156,7 +154,8 @@ class Child:
             self._log.error("component.process.ended", reason=end, restart_after=delay, restarts=self.restarts)
             self._say(f"{self.spec.name}: {end}; {again}")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._stopping.wait()
         self._set(False, "stopped")
         self._log.info("component.process.stopped")
 
@@ -188,8 +187,7 @@ class Child:
         finally:
             watch.cancel()
             self.pid = None
-            with contextlib.suppress(asyncio.CancelledError):
-                await watch
+            await process.join(watch)
         return self._how_it_ended(code)
 
     async def _watch(self) -> None:

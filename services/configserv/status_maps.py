@@ -66,7 +66,8 @@ class StatusMaps:
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), COUNTS_INTERVAL)
+                async with asyncio.timeout(COUNTS_INTERVAL):
+                    await self._wake.wait()
             self._wake.clear()
             try:
                 await self._write_all()

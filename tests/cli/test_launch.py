@@ -9,13 +9,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from enmasse.engines.program import ChildHealth, Spec
 from enmasse.supervisor import launch
+from enmasse.supervisor.child import Child
 from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer, Process
 from tests.cli.running import alive, wait_for
 from tests.kit.running import asyncio_test
@@ -191,3 +193,61 @@ def test_forked_processes_and_their_server_end_with_a_killed_client() -> None:
         finally:
             client.kill()
     wait_for(lambda: not any(alive(int(pid)) for pid in children), "all are gone")
+
+
+class Silent:
+    """A probe whose end takes until `over`, as that of a probe that waits for its last answer."""
+
+    def __init__(self) -> None:
+        self.asked, self.ending, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def ask(self) -> ChildHealth:
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ending.set()
+            await self.over.wait()
+        raise AssertionError
+
+    def close(self) -> None:
+        pass
+
+
+class Sleeping:
+    """A program that runs until it is killed."""
+
+    def __init__(self, probe: Silent) -> None:
+        self._probe = probe
+
+    def prepare(self, spec: Spec, folder: Path) -> list[str]:
+        return ["sleep", "600"]
+
+    def probe(self, spec: Spec) -> Silent:
+        return self._probe
+
+
+@asyncio_test
+async def test_a_child_that_is_cancelled_while_its_probe_ends_is_not_started_again(tmp_path: Path) -> None:
+    probe = Silent()
+    started: list[Process] = []
+
+    async def starting(command: Sequence[str], output: int) -> Process:
+        started.append(await launch.execute(command, output))
+        return started[-1]
+
+    spec = Spec("s", "s", {})
+    child = Child(
+        spec, Sleeping(probe), starting, tmp_path, tmp_path, lambda: None, lambda: None, lambda line: None
+    )  # fmt: skip
+    child.start()
+    task = child._task
+    assert task is not None
+    await probe.asked.wait()
+    os.kill(started[0].pid, signal.SIGKILL)
+    await probe.ending.wait()
+    task.cancel()
+    probe.over.set()
+    await until(lambda: task.done() or len(started) > 1)
+    child.kill()
+    assert task.cancelled() and len(started) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
+from enmasse import log
 from enmasse.control import (
     ConnectionLost,
     ControlConnection,
@@ -508,6 +510,65 @@ async def test_keep_connected_comes_back() -> None:
     await until(lambda: len(sessions) == 3)
     keeping.cancel()
     await again.close()
+
+
+@asyncio_test
+async def test_keep_connected_ends_where_it_is_cancelled_while_a_lost_session_unwinds() -> None:
+    sessions, unwinding, unwound = 0, asyncio.Event(), asyncio.Event()
+
+    async def session(connection: ControlConnection) -> None:
+        nonlocal sessions
+        sessions += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            unwinding.set()
+            await unwound.wait()
+
+    async with serving() as listener:
+        keeping = asyncio.ensure_future(keep_connected("127.0.0.1", listener.port, session, container="me"))
+        await until(lambda: sessions == 1)
+        for connection in list(listener.connections):
+            connection.abort()
+        await unwinding.wait()
+        keeping.cancel()
+        unwound.set()
+        await until(lambda: keeping.done() or sessions == 2)
+        assert keeping.cancelled() and sessions == 1
+
+
+@asyncio_test
+async def test_a_loss_in_a_task_group_of_a_session_is_no_error_of_the_program() -> None:
+    written = io.StringIO()
+    log.setup("info", stream=written)
+    sessions: list[str] = []
+
+    async def lost(connection: ControlConnection, error: Exception) -> None:
+        raise error
+
+    async def session(connection: ControlConnection) -> None:
+        which = ("ordinary", "own", "ordinary", "last")[len(sessions)]
+        sessions.append(which)
+        if which == "last":
+            await asyncio.Event().wait()
+        async with asyncio.TaskGroup() as outer:
+            outer.create_task(lost(connection, ConnectionLost("closed", which)))
+            if which == "own":
+                outer.create_task(lost(connection, KeyError("own")))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(lost(connection, LinkClosed("detached", which)))
+
+    async with serving() as listener:
+        keeping = asyncio.ensure_future(keep_connected("127.0.0.1", listener.port, session, container="me"))
+        await until(lambda: len(sessions) == 4)
+        keeping.cancel()
+        await asyncio.wait((keeping,))
+    log.setup()
+    lines = written.getvalue().splitlines()
+    ended = [line for line in lines if "control.conversation.ended" in line]
+    failed = [line for line in lines if "control.conversation.failed" in line]
+    assert len(ended) == 2 and "ordinary" in ended[0]
+    assert len(failed) == 1 and "KeyError" in failed[0] and "ConnectionLost" not in failed[0]
 
 
 @asyncio_test

@@ -39,6 +39,11 @@ class Owner:
             raise KeyError(word)
         if word == "stays":
             await asyncio.Event().wait()
+        if word == "unwinds":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ConnectionResetError(word)
 
     async def failed(self, error: Exception) -> None:
         self.events.append(f"failed {error}")
@@ -80,3 +85,16 @@ def test_the_connection_is_closed_where_the_loop_is_cancelled() -> None:
         return owner.events
 
     assert asyncio.run(main()) == ["open", "session stays", "closed"]
+
+
+def test_a_cancelled_loop_ends_also_where_the_session_ends_with_a_failure() -> None:
+    async def main() -> Owner:
+        owner = Owner("unwinds", "stays")
+        task = asyncio.create_task(owner.run())
+        await until(lambda: "session unwinds" in owner.events)
+        task.cancel()
+        await until(lambda: task.done() or len(owner.script) == 0)
+        assert task.cancelled()
+        return owner
+
+    assert asyncio.run(main()).events == ["open", "session unwinds", "closed"]
