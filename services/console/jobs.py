@@ -99,6 +99,9 @@ class Jobs:
     ) -> None:
         try:
             await work(running)
+        except asyncio.CancelledError:  # the console ends
+            running.stopped = True
+            raise
         except RequestError as error:
             running.error = error
         except Exception:

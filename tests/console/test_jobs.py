@@ -1,0 +1,50 @@
+"""Ends of jobs: what becomes of their state, and what auditors read."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from enmasse import log
+from enmasse.api.types import Job
+from services.console import messages
+from services.console.errors import RequestError
+from services.console.jobs import Jobs, Running
+from tests.kit.running import asyncio_test
+
+PURGE = Job(id="", address="a", operation="purge", state="running", user="jane")
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [("returns", "done"), ("is refused", "failed"), ("fails", "failed"), ("console ends", "cancelled")],
+)
+def test_auditors_read_how_a_job_ended(end: str, outcome: str, tmp_path: Path) -> None:
+    async def work(running: Running) -> None:
+        running.done = 7
+        if end == "is refused":
+            raise RequestError("console.change.refused", "no")
+        if end == "fails":
+            raise KeyError(end)
+        if end == "console ends":
+            await asyncio.Event().wait()
+
+    @asyncio_test
+    async def main() -> None:
+        jobs = Jobs()
+        running = await jobs.begin(PURGE, work, partial(messages.audit, host="::1"))
+        await jobs.close()
+        assert running.now.state == outcome
+
+    log.setup("info", io.StringIO(), tmp_path / "audit.log")
+    try:
+        main()
+    finally:
+        log.setup()
+    (line,) = map(json.loads, (tmp_path / "audit.log").read_text().splitlines())
+    assert (line["event"], line["outcome"], line["result"]) == ("audit.messages.ordered", outcome, 7)
