@@ -106,14 +106,13 @@ def edit_file(path: Path, edit: Callable[[bytes | None], bytes], *, mode: int = 
     """Replace a file, that people edit too, by `edit(content)`, durably; None: there is no file, and it gets `mode`.
 
     The new file changes places with the old one in one step. If that is not the content which was edited, it is put
-    back and the edit begins again: a file that an editor has put there in between is not lost. Raises OSError, and what
-    `edit` raises.
+    back and the edit begins again: a file that an editor has put there in between is not lost. Owner, group, mode, ACL
+    and other extended attributes stay. Raises OSError, also where they cannot, and what `edit` raises.
     """
     path = path.resolve()
     while True:
         try:
             before = read_file(path)
-            mode = path.stat().st_mode & 0o777
         except FileNotFoundError:
             before = None
         after = edit(before)
@@ -123,25 +122,57 @@ def edit_file(path: Path, edit: Callable[[bytes | None], bytes], *, mode: int = 
 
 def _replaced(path: Path, before: bytes | None, after: bytes, mode: int) -> bool:
     """Put a file with the content `after` in the place of one with the content `before`; return False if there was
-    another one. Raises OSError."""
+    another one, or none. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(after)
+            if before is None:
+                os.fchmod(descriptor, mode)
+            else:
+                _keep_rights(path, descriptor)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
         if before is None:
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
+            os.link(temporary, path)
         elif read_file(path) != before or not _exchanged(temporary, path, before, after):
             return False
         sync_folder(path.parent)
         return True
+    except (FileExistsError, FileNotFoundError):  # an editor has put it there, or is about to
+        if not path.parent.is_dir():
+            raise
+        return False
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _keep_rights(path: Path, descriptor: int) -> None:
+    """Give an open file, of this process, owner, group, mode and extended attributes of another one. Raises OSError."""
+    old, new = path.stat(), os.fstat(descriptor)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        try:
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+        except PermissionError:
+            raise OSError(
+                errno.EPERM, "belongs to another user or group, which it would lose: edit it as that user", str(path)
+            ) from None
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+    if not hasattr(os, "listxattr"):
+        return
+    try:
+        names = os.listxattr(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTSUP, errno.ENOSYS):
+            raise
+        return
+    for name in names:  # ACLs are among them
+        try:
+            os.setxattr(descriptor, name, os.getxattr(path, name))
+        except OSError:
+            if not name.startswith(("security.", "trusted.")):  # those are the system's
+                raise
 
 
 def _exchanged(temporary: Path, path: Path, before: bytes, after: bytes) -> bool:
@@ -150,8 +181,11 @@ def _exchanged(temporary: Path, path: Path, before: bytes, after: bytes) -> bool
         return True
     if read_file(temporary) == before:
         return True
-    if _exchange(temporary, path) and read_file(temporary) != after:
-        _exchange(temporary, path)  # an editor has replaced even that: the newest content stays
+    try:
+        if _exchange(temporary, path) and read_file(temporary) != after:
+            _exchange(temporary, path)  # an editor has replaced even that: the newest content stays
+    except FileNotFoundError:  # or has taken it away
+        os.link(temporary, path)
     return False
 
 
@@ -165,8 +199,6 @@ def _exchange(one: Path, other: Path) -> bool:
         return True
     number = ctypes.get_errno()
     if number in (errno.ENOSYS, errno.EINVAL):
-        return False
-    if number == errno.ENOENT:  # the editor is about to put it there
         return False
     raise OSError(number, os.strerror(number), str(other))
 

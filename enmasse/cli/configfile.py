@@ -68,12 +68,21 @@ def locked(folder: Path) -> ExitStack:
     return held
 
 
-def write(path: Path, text: str, mode: int | None = None) -> None:
-    """Replace a file durably. `mode` None: the file keeps its own."""
-    from enmasse.files import write_text
+def write(path: Path, before: str, text: str, *, private: bool = False) -> None:
+    """Replace a file, whose text is `before`, durably. `private`: a wider mode than 0600 is narrowed to that."""
+    from enmasse.files import edit_file
+
+    def edit(found: bytes | None) -> bytes:
+        if found is not None and found != before.encode():
+            end(
+                "configuration.file.not-written",
+                f"{path}: was changed by another program in this moment; nothing was changed. Run the command again.",
+            )
+        return text.encode()
 
     try:
-        mode = path.stat().st_mode & 0o777 if mode is None else mode
-        write_text(path.resolve(), text, mode=mode, durable=True)
+        if private and path.exists():
+            path.chmod(path.stat().st_mode & 0o600)
+        edit_file(path, edit)
     except OSError as error:
         end("configuration.file.not-written", f"{path}: cannot be written: {error.strerror}; nothing was changed.")

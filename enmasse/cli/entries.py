@@ -59,4 +59,4 @@ def change(folder: Path, file: str, edit: Callable[[str, dict[str, Any]], str], 
         for problem in problems:
             report(f"warning: {problem}")
         if changed != text:
-            configfile.write(path, changed)
+            configfile.write(path, text, changed)

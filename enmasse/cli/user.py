@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from enmasse.model.users import User
 
 FILE = "users.json"
-MODE = 0o600
 OPERATIONS = ("send", "recv", "view", "manage")
 
 
@@ -153,7 +152,7 @@ def remove(name: str, config: Path | None, offset: int) -> None:
         changed = edits.remove(text, name)
         for problem in _new_problems(text, changed):  # users who belong to a group that was removed
             report(f"warning: {problem}")
-        configfile.write(path, changed, MODE)
+        configfile.write(path, text, changed, private=True)
     click.echo(f"removed {name} from {path}")
 
 
@@ -348,7 +347,7 @@ def _write(path: Path, before: str, after: str) -> None:
         end("configuration.entry.invalid", "\n".join([*wrong, "nothing was changed."]))
     for problem in problems:
         report(f"warning: {problem}")
-    configfile.write(path, after, MODE)
+    configfile.write(path, before, after, private=True)
 
 
 def _absent(path: Path, name: str, text: str | None = None) -> None:

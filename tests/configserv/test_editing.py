@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enmasse import files as files_module
 from enmasse.api.types import Change
+from enmasse.cli import configfile
 from enmasse.files import edit_file, locked
 from enmasse.model import edits
 from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, Content, Unreadable, apply
 from enmasse.model.merged import Source
 from services.configserv.drivers import FilesDriver, NotWritable
 from services.configserv.editing import Refused, checked
+from tests.cli.running import enmasse
 
 FLAVOR = {"type": "queue", "templateName": "queue-persisted"}
 QUEUE = {"type": "queue", "flavor": "f"}
@@ -247,6 +253,94 @@ def test_edits_by_hand_and_by_the_service_lose_nothing_of_each_other(tmp_path: P
     found = json.loads(file.read_text())
     # The hand may overwrite what came between its look and its rename: only the service promises to lose nothing.
     assert kept and [name for name in kept if name not in found] == []
+
+
+@pytest.mark.parametrize("moment", ["taking", "put back"])
+def test_a_file_that_an_editor_puts_back_in_the_moment_of_the_exchange_is_not_lost(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The editor renames the file away and puts its own there: when the service exchanges them there is none."""
+    file = tmp_path / "addresses.json"
+    file.write_text('{"old": {}}')
+    exchange, calls = files_module._exchange, 0
+
+    def put(name: str) -> None:
+        (tmp_path / "by-hand").write_text(json.dumps({name: {}}))
+        os.replace(tmp_path / "by-hand", file)
+
+    def exchanged(one: Path, other: Path) -> bool:
+        nonlocal calls
+        calls += 1
+        if moment == "put back" and calls == 1:
+            put("by hand")
+        if calls == (1 if moment == "taking" else 2):
+            os.rename(file, tmp_path / "aside")
+            try:
+                return exchange(one, other)
+            finally:
+                if moment == "taking":
+                    put("by hand")
+        return exchange(one, other)
+
+    monkeypatch.setattr(files_module, "_exchange", exchanged)
+    add(file, "service")
+    assert json.loads(file.read_text()) == {"by hand": {}, "service": {"type": "anycast"}}
+
+
+ACL = "system.posix_acl_access"
+FOR_ANOTHER = struct.pack("<I", 2) + b"".join(
+    struct.pack("<HHI", *entry)
+    for entry in ((1, 6, 0xFFFFFFFF), (2, 6, 1001), (4, 4, 0xFFFFFFFF), (16, 6, 0xFFFFFFFF), (32, 0, 0xFFFFFFFF))
+)
+"""rw for the owner, rw for the user 1001, r for the group."""
+
+
+@pytest.mark.parametrize("by", ["service", "command"])
+def test_an_edit_leaves_owner_mode_and_acl(by: str, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    assert enmasse("init", folder).returncode == 0
+    file = folder / "addresses.json"
+    if os.geteuid() == 0:
+        os.chown(file, 1234, 2345)
+    file.chmod(0o666)
+    os.setxattr(file, ACL, FOR_ANOTHER)
+    os.setxattr(file, "user.note", b"of a person")
+    before = file.stat()
+    mask = os.umask(0o077)
+    try:
+        if by == "service":
+            add(file, "service")
+        else:
+            done = enmasse("address", "add", "service", "--type", "anycast", "--config", folder)
+            assert done.returncode == 0, done.stderr
+    finally:
+        os.umask(mask)
+    after = file.stat()
+    assert "service" in json.loads(file.read_text())
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+    assert (os.getxattr(file, ACL), os.getxattr(file, "user.note")) == (FOR_ANOTHER, b"of a person")
+
+
+def test_a_file_that_would_lose_its_owner_is_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "addresses.json"
+    file.write_text("{}")
+    refuse = PermissionError(errno.EPERM, "Operation not permitted")
+    found = file.stat()
+    monkeypatch.setattr(Path, "stat", lambda self, **_: os.stat_result((*found[:4], 4321, *found[5:])))
+    monkeypatch.setattr(os, "fchown", Mock(side_effect=refuse))
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        add(file, "service")
+    assert file.read_text() == "{}" and os.listdir(tmp_path) == ["addresses.json"]
+
+
+def test_a_command_does_not_undo_what_an_editor_has_put_there_meanwhile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "addresses.json"
+    file.write_text('{"by hand": {}}')
+    with pytest.raises(SystemExit):
+        configfile.write(file, "{}", '{"command": {}}')
+    assert file.read_text() == '{"by hand": {}}' and "was changed by another program" in capsys.readouterr().err
 
 
 def test_commands_and_the_service_lose_nothing_of_each_other(tmp_path: Path) -> None:
