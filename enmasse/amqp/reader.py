@@ -94,7 +94,7 @@ class Reader:
         run_state: Any = None
         batch: list[bytes] = []  # payloads of consecutive deliveries, for a receiver that takes them by on_run
         batch_link: Receiver | None = None
-        batch_first = 0
+        batch_first = batch_at = 0
         try:
             while True:
                 left = end - pos
@@ -160,15 +160,16 @@ class Reader:
                                     if link is not batch_link:
                                         if batch_link is not None:
                                             full, batch_link, payloads, batch = batch_link, None, batch, []
-                                            full.take_run(batch_first, payloads)
+                                            full.take_run(batch_first, payloads, data, batch_at)
                                         batch_link = link
                                         batch_first = delivery_id
+                                        batch_at = pos
                                     batch.append(data[payload_at:frame_end])
                                     pos = frame_end
                                     continue
                             if batch_link is not None:
                                 full, batch_link, payloads, batch = batch_link, None, batch, []
-                                full.take_run(batch_first, payloads)
+                                full.take_run(batch_first, payloads, data, batch_at)
                             link.bytes += frame_end - payload_at
                             try:
                                 link.on_delivery(
@@ -242,7 +243,7 @@ class Reader:
                 # everything else, by the tables
                 if batch_link is not None:
                     full, batch_link, payloads, batch = batch_link, None, batch, []
-                    full.take_run(batch_first, payloads)
+                    full.take_run(batch_first, payloads, data, batch_at)
                 if run_sender is not None:
                     sender, run_sender, tokens, run = run_sender, None, run, []
                     sender.outcomes(tokens, run_state, True)
@@ -263,7 +264,7 @@ class Reader:
                     break
         finally:  # also after a broken frame
             if batch_link is not None:
-                batch_link.take_run(batch_first, batch)
+                batch_link.take_run(batch_first, batch, data, batch_at)
             if run_sender is not None:
                 run_sender.outcomes(run, run_state, True)
         return pos

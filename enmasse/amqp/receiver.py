@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from enmasse.amqp.session import Session
 
 NEVER = 1 << 62  # a counter never gets there
+_NO_RUN = (b"", 0, 0)
+_SIZE_OF_HANDLE = {0x43: 0, 0x52: 1, 0x70: 4}  # behind its code
 PIECE_COST = 64  # what a received piece costs beside its bytes
 OnDelivery = Callable[["Receiver", int, bool, bytes, bytes, int], None]
 OnRun = Callable[["Receiver", int, list[bytes]], None]
@@ -106,6 +108,7 @@ class Receiver(Link):
         "_held",
         "_partial",
         "_remote_initial",
+        "_run",
         "_topped",
         "_window",
         "bytes",
@@ -137,6 +140,7 @@ class Receiver(Link):
         self.incoming = incoming
         self._held = held
         self.on_delivery: OnDelivery = handler.handler.on_delivery  # replace it per link; callers guard it (`failed`)
+        self._run = _NO_RUN  # bytes read, where the first frame begins in them, deliveries
         self.on_run: OnRun | None = None  # (link, first id, payloads): unsettled ones of format 0 that came together
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
         self.queued: int | None = None  # messages that wait for credit at the peer, as it has stated last
@@ -258,14 +262,30 @@ class Receiver(Link):
         incoming.accepted += ids
         self.session.touch()
 
-    def take_run(self, first: int, payloads: list[bytes]) -> None:
-        """Give whole unsettled deliveries with consecutive ids, from `first` on, to `on_run`."""
+    def take_run(self, first: int, payloads: list[bytes], data: bytes, at: int) -> None:
+        """Give whole unsettled deliveries with consecutive ids, from `first` on, to `on_run`. The frame of the first
+        begins at `at` in `data`; between the frames are at most dispositions."""
         on_run = self.on_run
         if on_run is not None and self.limit >= 0:
+            self._run = (data, at, len(payloads))
             try:
                 on_run(self, first, payloads)
             except Exception as failure:
                 self.failed(failure)
+            self._run = _NO_RUN
+
+    def tags_of_run(self) -> list[bytes]:
+        """Return the delivery-tags of the deliveries that `on_run` has been given. They are looked for in the bytes
+        read, because the tags of almost all messages are of no interest."""
+        data, at, count = self._run
+        tags: list[bytes] = []
+        while len(tags) < count:
+            if data[at + 10] == 0x14:  # transfer: a list8 or list32 of handle, delivery-id, delivery-tag, …
+                handle = at + (14 if data[at + 11] == 0xC0 else 20)
+                size_at = handle + 7 + _SIZE_OF_HANDLE[data[handle]]
+                tags.append(data[size_at + 1 : size_at + 1 + data[size_at]])
+            at += int.from_bytes(data[at : at + 4])
+        return tags
 
     def want_flow(self) -> None:
         """Send a flow with credit at the next flush."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,13 @@ _FRAMES_PER_TURN = 8  # of one link, while other links of the session wait too
 _FAST_HEAD = Struct(">I12sI2sI2s")
 # by length of the constant part: handle in one, two or five bytes
 _FAST_HEADS = {n: Struct(f">I{n}sI2sI2s") for n in (12, 13, 16)}
+
+
+@cache
+def _marked(head: int, mark: int) -> Callable[..., bytes]:
+    """Return `pack` for tags with a mark at their end."""
+    return Struct(f">I{head}sI2sI{mark + 2}s").pack
+
 
 _EMPTY: deque[Outgoing] = deque()  # of senders on which nothing ever waited: thousands of them
 
@@ -178,9 +186,10 @@ class Sender(Link):
         self.want_pump()
         return outgoing.delivery_id
 
-    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any], mark: bytes = b"") -> int:
         """Send unsettled messages that arrived together, up to the first that would have to wait or needs a second
-        frame. Return how many were sent: the next one is for `credit` and `send`. Does not raise."""
+        frame. Their delivery-tags end with `mark`. Return how many were sent: the next one is for `credit` and `send`.
+        Does not raise."""
         room = self._room()
         if room <= 0 or self.snd_settle_mode == SETTLED:
             return 0
@@ -191,6 +200,13 @@ class Sender(Link):
         head = self._head
         overhead = self._overhead
         frame_max = self._frame_max
+        tag_code, tail = b"\xa0\x04", b"\x43\x42"
+        if mark:
+            more = len(mark)
+            pack = _marked(len(head), more)
+            head = b"%b%c%b" % (head[:8], head[8] + more, head[9:])
+            tag_code, tail = b"\xa0%c" % (4 + more), mark + tail
+            overhead += more
         first = delivery_id = window.next_id
         stop = min(first + room, U32)
         written = 0
@@ -198,7 +214,7 @@ class Sender(Link):
             size = len(payload) + overhead
             if delivery_id == stop or size > frame_max or written >= _RUN_BYTES:
                 break
-            append(pack(size, head, delivery_id, b"\xa0\x04", delivery_id, b"\x43\x42"))
+            append(pack(size, head, delivery_id, tag_code, delivery_id, tail))
             append(payload)
             written += size
             delivery_id += 1

@@ -16,6 +16,9 @@ of it. The broker's; with rcv-settle-mode second it does so unasked."""
 MOVES = "message-moves"
 """Property of links by which an administrator moves messages from broker to broker (docs/contracts.md, "Moves between
 brokers"): which messages a receiver wants, in JSON, true at a sender, and true in the broker's answer."""
+SENDER = "enmasse.sender"
+"""Property of a link to a broker, which routers set and never pass on: whose messages come over it (binary,
+enmasse/identity/senders.py), or true: the last bytes of each delivery-tag say it."""
 CONSUMER = "x-opt-consumer"
 """Key in the info of a rejection's error, which routers set for brokers: the consumer behind the router."""
 NO_LOCAL = (0x0000468C00000003, "apache.org:no-local-filter:list")

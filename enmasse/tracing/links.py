@@ -106,9 +106,9 @@ class TracedSender(Sender):
         super().__init__(*fields)
         self._spans: dict[int, tuple[Any, Any]] = {}  # token and span by id(token), which the token keeps its own
 
-    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any], mark: bytes = b"") -> int:
         """As Sender.send_run."""
-        sent = super().send_run(payloads, tokens)
+        sent = super().send_run(payloads, tokens, mark)
         if look_at_all(payloads):
             for n in range(sent):
                 if look(payloads[n]):

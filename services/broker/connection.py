@@ -16,10 +16,11 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator, Open, Source, Target
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole import refuse_second, wants_sole
-from enmasse.amqp.termini import MESSAGE_IDENTITY, capabilities, subscription_kind
+from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, capabilities, subscription_kind
 from enmasse.amqp.types import Symbol
 from enmasse.identity.admission import Admission
 from enmasse.identity.roles import Role
+from enmasse.identity.senders import SIZE, of_role
 from enmasse.live import NODE as LIVE
 from services.broker.consumers import LinkBrowser, LinkConsumer, second
 from services.broker.core import errors
@@ -210,6 +211,16 @@ class BrokerConnection(Handler):
         return True
 
     # -- producers -----------------------------------------------------------------------------------------------------
+    def _sender_of(self, link: Receiver) -> bytes | None:
+        """Return whose messages come over a link: what a router states, or the role of the process itself. None: the
+        delivery-tags say it."""
+        if not self.client.router:
+            return of_role(self.client.role)
+        stated = (link.remote_attach.properties or {}).get(SENDER) if link.remote_attach is not None else None
+        if stated is True:
+            return None
+        return bytes(stated) if isinstance(stated, bytes) and len(stated) == SIZE else b""
+
     def _attach_producer(self, link: Receiver) -> None:
         target = link.remote_target
         if isinstance(target, Coordinator):
@@ -242,12 +253,13 @@ class BrokerConnection(Handler):
                 self.nodes.check_send(address)
             self.nodes.check_target(address, kind)
         origin = identity(self.client.container, link.name, self.client.router).container
+        sender = self._sender_of(link)
         producer: AddressProducer
         if not address:
-            producer = RelayProducer(self.nodes, self._manage, link, origin, info)
+            producer = RelayProducer(self.nodes, self._manage, link, origin, info, sender or b"")
         else:
             make = MovedProducer if moves else AddressProducer
-            producer = make(self.broker, link, address, kind, origin, info)
+            producer = make(self.broker, link, address, kind, origin, info, sender)
         producer.temporary = temporary
         producer.client = self.client
         link.context = producer

@@ -9,6 +9,7 @@ from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.scan import ToSpans
 from enmasse.amqp.types import Symbol
+from enmasse.identity.senders import SIZE
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
@@ -40,15 +41,24 @@ class AddressProducer:
     """A sender to one address (or `address::queue`)."""
 
     def __init__(
-        self, broker: Broker, link: Receiver, name: str, routing_type: str | None, origin: str, info: ProducerInfo
+        self,
+        broker: Broker,
+        link: Receiver,
+        name: str,
+        routing_type: str | None,
+        origin: str,
+        info: ProducerInfo,
+        sender: bytes | None = b"",
     ) -> None:
-        """`origin`: the container-id of the client, for no-local."""
+        """`origin`: the container-id of the client, for no-local. `sender`: for whom duplicate ids count; None: the
+        delivery-tags end with it."""
         self.broker = broker
         self.link = link
         self.name = name
         self.routing_type = routing_type
         self.origin = origin
         self.info = info
+        self.sender = sender
         self.owner: BrokerAddress | None = None
         self.route: Route | None = None
         self.client: ConnectionInfo | None = None  # for the log of refusals
@@ -93,7 +103,10 @@ class AddressProducer:
                 route = self._find_route()
             if message_format:
                 raise errors.BrokerError(f"message-format {message_format} is not known", "amqp:not-implemented")
-            verdict = publish(broker, route, payload, None if settled else self, delivery_id, self.origin)
+            sender = self.sender
+            if sender is None:
+                sender = tag[-SIZE:] if len(tag) > SIZE else b""
+            verdict = publish(broker, route, payload, None if settled else self, delivery_id, self.origin, sender)
         except (errors.BrokerError, AmqpError) as error:
             self._reject(delivery_id, settled, error)
             return
@@ -124,8 +137,11 @@ class AddressProducer:
             except (errors.BrokerError, AmqpError):
                 pass  # each is answered by itself below
             self.info.sent += done
+        if done == len(payloads):
+            return
+        tags = link.tags_of_run() if self.sender is None else ()
         for n in range(done, len(payloads)):
-            self.deliver(link, first + n, False, payloads[n], b"", 0)
+            self.deliver(link, first + n, False, payloads[n], tags[n] if tags else b"", 0)
 
     def _find_route(self) -> Route:
         route = self.route = self.broker.catalogue.route(self.name, self.routing_type)
@@ -174,10 +190,16 @@ class RelayProducer(AddressProducer):
     """The anonymous relay: each message names its address in `to`."""
 
     def __init__(
-        self, nodes: Nodes, manage: Callable[[bytes], None], link: Receiver, origin: str, info: ProducerInfo
+        self,
+        nodes: Nodes,
+        manage: Callable[[bytes], None],
+        link: Receiver,
+        origin: str,
+        info: ProducerInfo,
+        sender: bytes = b"",
     ) -> None:
         """`manage` serves a request to the management address."""
-        super().__init__(nodes.broker, link, "", None, origin, info)
+        super().__init__(nodes.broker, link, "", None, origin, info, sender)
         self._nodes = nodes
         self._manage = manage
         self._known: dict[bytes, Route] = {}  # by what messages state as `to`

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from enmasse.control.errors import INTERNAL_ERROR, RESOURCE_LIMIT, ControlError
 from enmasse.control.link import ControlSender
+from enmasse.identity import senders
+from enmasse.identity.principal import Principal
 from enmasse.stores import StoreError
 from services.mqtt_lwt import listing
 from services.mqtt_lwt.book import Link, Turned, Will, WillBook
@@ -141,7 +143,7 @@ class Keeper:
             raise ControlError(RESOURCE_LIMIT, "too much is being stored at this moment; try again")
         self._number += 1
         id = f"{self._life}-{self._number}"
-        message = publication(request, id)
+        message = publication(request, senders.new_id(Principal(request.author.user)))
         size = len(message)
         retain = retains(message)
         will = Will(id, request.key, request.to, request.qos, request.delay, size, request.author, retain=retain)

@@ -9,6 +9,7 @@ from enmasse.amqp.message import Message
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
 from enmasse.identity.authors import GROUPS, NOT_STATED, USER, Author
 from enmasse.identity.links import of_link
+from enmasse.identity.senders import shown
 
 CLIENT_ID, QOS, RETAIN, DELAY = "x-opt-client-id", "x-opt-mqtt-qos", "x-opt-retain-message", "x-opt-will-delay"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
@@ -74,7 +75,7 @@ def publication(request: Request, id: str) -> bytes:
     message.annotations[QOS] = request.qos
     message.delivery_annotations = {}
     if request.qos == 2:
-        message.message_id = id
+        message.message_id = shown(id)
     message.application_properties[DUPLICATE_ID] = id
     try:
         return message.encode()

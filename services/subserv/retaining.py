@@ -11,7 +11,8 @@ from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlConnection, Outcome
 from enmasse.decoding import unpack
-from enmasse.identity import seals
+from enmasse.identity import seals, senders
+from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.seals import Seal
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import copies, names, records
@@ -28,6 +29,8 @@ BATCH = 100
 """Copies that are read from the store and sent at a time."""
 PORTION, PORTION_BYTES = 200, 8 * 1024 * 1024
 """Messages, and bytes of them, that are deleted at a time: a store takes as long to delete a value as to write it."""
+
+NOBODY = Principal(ANONYMOUS)
 
 
 class NotRetained(Exception):
@@ -62,6 +65,10 @@ class RetainedMessages:
             size = len(record.message)
             rest = record.since, record.expires, 0, record.author
             self.index.put(Retained(name, record.broker, record.number, size, record.qos, *rest))
+
+    def duplicate_id(self, text: str) -> str:
+        """Return the duplicate id of a message of the service that the text names: the same after a restart."""
+        return senders.id_for(NOBODY, senders.keyed(self.key, text))
 
     async def take(self, broker: str, messages: Sequence[tuple[int, bytes]]) -> None:
         """Store messages of a broker's feed, each with its position there. Returns when they are durable. Raises
@@ -171,7 +178,7 @@ class RetainedMessages:
                     record = unpack(value, RetainedRecord) if value is not None else None
                     if record is None or record.number != entry.number or (entry.expires and entry.expires <= now):
                         continue  # replaced or deleted since: the subscriber gets the live message
-                    identity = f"{names.MARK}:{number}:{entry.number}:{filter}"
+                    identity = self.duplicate_id(f"{number}:{entry.number}:{filter}")
                     try:
                         data = copies.copy_for(record.message, entry.name, filter, identity, entry.expires, now)
                     except (AmqpError, ValueError, TypeError) as error:  # of one publisher: the others' are given

@@ -14,7 +14,7 @@ from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlConnection, ControlError, Outcome
 from enmasse.stores import Store, StoreError
-from services.subserv import copies, names, records
+from services.subserv import copies, records
 from services.subserv.given import Given, Message
 
 AGAIN = 0.5
@@ -28,12 +28,15 @@ PORTION = 50
 class Returning:
     """Sends the messages of `Given.returning` over the router; each is stored until its queue has accepted it."""
 
-    def __init__(self, given: Given, store: Store, is_queue: Callable[[str], bool]) -> None:
+    def __init__(
+        self, given: Given, store: Store, is_queue: Callable[[str], bool], duplicate_id: Callable[[str], str]
+    ) -> None:
         """`is_queue(address)` returns False only if the address is certainly not a queue any longer: its messages
-        are dropped."""
+        are dropped. `duplicate_id(identity)`: under which a message is sent, however often."""
         self._given = given
         self._store = store
         self._is_queue = is_queue
+        self._duplicate_id = duplicate_id
 
     async def run(self, connection: ControlConnection) -> None:
         """Return messages while `connection` to the router lasts; ends by being cancelled."""
@@ -65,7 +68,7 @@ class Returning:
                     for (_, identity), data in present.items():
                         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
                         outcomes.append(done)
-                        new = copies.as_new(data, f"{names.MARK}:{identity}")
+                        new = copies.as_new(data, self._duplicate_id(identity))
                         sender.send(new, partial(_settled, done))
                     found = await asyncio.gather(*outcomes)
                     accepted = [each for each, outcome in zip(present, found, strict=True) if outcome.accepted]

@@ -71,7 +71,7 @@ class SubscriptionService:
         self.brokers = Brokers(self, self.retained.take, self._on_unasked, credential)
         self.binder = Binder(self.desired, self.brokers, self.retained, self.permits)
         self.packets = Packets(self.sessions, store)
-        self.returning = Returning(self.sessions.given, store, self._is_queue)
+        self.returning = Returning(self.sessions.given, store, self._is_queue, self.retained.duplicate_id)
         self.gateways = GatewayLinks()
         self.amqp = AmqpSubscriptions(store, self.sessions.identity, self.desired, self.brokers, self.binder)
         turns = Turns()

@@ -254,7 +254,7 @@ class Pair:
         queues = {
             q: {r.message: (r.delivery_count, r.not_before) for r in store.recovered.references(q)} for q in values
         }
-        return State(queues, dict(values), {(c, k) for c, keys in store.live.keys.items() for k in keys})
+        return State(queues, dict(values), {(c, k) for c, keys in store.live.keys.items() for k, _ in keys.items()})
 
     def check(self) -> None:
         """What was found is a state that may be; the store agrees with itself. The model goes on from there."""
@@ -281,7 +281,7 @@ class Pair:
             for message in messages:
                 held.setdefault(message, set()).add(queue)
         assert {m: set(self.store.live.index.queues(m)) for m in held} == held
-        assert {(c, k) for c, keys in self.store.live.keys.items() for k in keys} == self.now.keys
+        assert {(c, k) for c, keys in self.store.live.keys.items() for k, _ in keys.items()} == self.now.keys
         self.check_payloads()
         self.check_usage()
 

@@ -97,11 +97,11 @@ class Core:
             name, name, "ANYCAST", **{"durable": True, "auto_create_address": True, **options}
         )
 
-    def send(self, body: Any, to: str = "q", **fields: Any) -> Verdict:
+    def send(self, body: Any, to: str = "q", *, sender: bytes = b"", **fields: Any) -> Verdict:
         self._sent += 1
         route = self.broker.catalogue.route(to, None)
         assert route is not None
-        return publish(self.broker, route, encoded(body, **fields), self, self._sent)
+        return publish(self.broker, route, encoded(body, **fields), self, self._sent, sender=sender)
 
     def consumer(self, queue: Queue, credit: int = 0, selector: str | None = None, **options: Any) -> QueueConsumer:
         compiled = compile_selector(selector) if selector else None

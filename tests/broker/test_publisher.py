@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from enmasse.amqp.errors import AmqpError
+from enmasse.identity import senders
+from enmasse.identity.principal import Principal
 from services.broker.core.publisher import publish
 from tests.broker.sansio import Core, decoded, outlet, taken
 
@@ -72,3 +77,49 @@ def test_the_window_of_duplicates_is_bounded() -> None:
     for key in ("a", "b", "c", "d", "b", "a"):
         core.send(key, properties={"_AMQ_DUPL_ID": key})
     assert q.count == 5, "b is remembered, a is not any more"
+
+
+SENDERS = {
+    "users": [senders.of_user(Principal(name)) for name in ("alice", "bob")],
+    "a user and nobody": [senders.of_user(Principal("alice")), b""],
+    "operators": [senders.OPERATOR, senders.OPERATOR],  # known by user-id
+    "services": [senders.SERVICE, senders.SERVICE],  # known by the id
+}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("kind", SENDERS)
+def test_ids_count_for_their_sender_alone(tmp_path: Path, kind: str, durable: bool) -> None:
+    """Another's id is another one, and another's flood pushes out none."""
+    core = Core(tmp_path if durable else None)
+    core.broker.catalogue.put_settings("q", {"iDCacheSize": 3})
+    q = core.queue(durable=durable)
+
+    def send(who: int, id: str) -> None:
+        if kind == "services":
+            id = senders.id_for(Principal(("alice", "bob")[who]), id)
+        named: dict[str, Any] = {"user_id": (b"alice", b"bob")[who]} if kind == "operators" else {}
+        core.send("x", sender=SENDERS[kind][who], durable=durable, properties={"_AMQ_DUPL_ID": id}, **named)
+        core.commit()
+
+    for who in (0, 1, 0, 1):
+        send(who, "same")
+    assert q.count == 2
+    for n in range(4):
+        send(1, str(n))
+    send(0, "same")
+    assert q.count == 6, "that of the first sender is known as before"
+    send(1, "same")
+    assert q.count == 7, "the second has had three newer ones"
+
+
+@pytest.mark.parametrize("properties", [{}, {"a": 1}])
+def test_an_id_of_a_service_is_not_passed_on(properties: dict[str, Any]) -> None:
+    core = Core()
+    q = core.queue()
+    marked = {**properties, "_AMQ_DUPL_ID": senders.new_id(Principal("alice"))}
+    for sender in (senders.SERVICE, senders.of_user(Principal("alice")), b""):
+        core.send("x", sender=sender, properties=marked)
+    found = [decoded(payload) for payload, _ in outlet(core.consumer(q, 3)).take()]
+    assert [each.properties for each in found] == [properties or None, marked, marked]
+    assert [each.body for each in found] == ["x"] * 3

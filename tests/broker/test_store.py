@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from services.broker.keys import key_of
 from services.broker.storage import compaction, journal
 from services.broker.storage.chunk import Segment
 from services.broker.storage.segment_files import SegmentFiles
@@ -125,6 +126,19 @@ def test_duplicate_keys_outlive_their_messages_and_are_bounded(tmp_path: Path, m
     assert [store.seen(cache, b"k%d" % i) for i in (0, 199, 200, 299)] == [False, False, True, True]
     store.add(b"", [cache], duplicate=(cache, b"new"))
     assert [store.seen(cache, k) for k in (b"k200", b"k201", b"new")] == [False, True, True]
+    store.close()
+
+
+def test_keys_of_senders_and_those_of_earlier_versions_are_there_after_a_restart(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    cache = store.new_id()
+    store.define(cache, b"address")
+    alice, bob = b"alice".ljust(13), b"bob".ljust(13)
+    store.add(b"", [cache], duplicate=(cache, key_of(alice, b"new")))
+    store.add(b"", [cache], duplicate=(cache, b"old"))  # as earlier versions wrote it
+    store = reopen(store)
+    found = {id: [store.seen(cache, key_of(who, id)) for who in (alice, bob, b"")] for id in (b"new", b"old")}
+    assert found == {b"new": [True, False, False], b"old": [True, True, True]}
     store.close()
 
 

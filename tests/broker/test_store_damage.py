@@ -103,7 +103,7 @@ def found_in(store: Store) -> State:
     return State(
         {q: {r.message: (r.delivery_count, r.not_before) for r in store.recovered.references(q)} for q in values},
         dict(values),
-        {(c, k) for c, keys in store.live.keys.items() for k in keys},
+        {(c, k) for c, keys in store.live.keys.items() for k, _ in keys.items()},
     )
 
 

@@ -16,6 +16,7 @@ from enmasse.control import ControlError
 from enmasse.identity.authors import Author
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import Principal
+from enmasse.identity.senders import shown
 from services.mqtt_lwt.requests import Request, publication, read
 
 
@@ -55,7 +56,7 @@ def test_a_will_and_what_is_published() -> None:
         60,
         "a/b",
         None,
-        "id-1",
+        shown("id-1"),
     )
     assert (decoded.content_type, decoded.reply_to, bytes(decoded.correlation_id)) == ("text/plain", "answers", b"1")
     assert bytes(decoded.body) == b"bye"

@@ -13,6 +13,7 @@ from services.router.routing.address import RoutedAddress
 from services.router.routing.choice import Choice
 from services.router.routing.configuration import BALANCED, CLOSEST, MULTICAST
 from services.router.routing.connection import RouterConnection
+from services.router.routing.deliveries import Source as Origin
 from services.router.routing.deliveries import Token
 from services.router.routing.in_link import InLink
 from services.router.routing.streaming import HIGH_WATER
@@ -40,7 +41,12 @@ class Neighbour:
     def load(self) -> int:
         return len(self.held)
 
-    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Token]) -> int:
+    names_senders = False
+
+    def tag(self, source: Origin) -> bytes | None:
+        return None
+
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Token], mark: bytes = b"") -> int:
         return 0
 
     def pass_on(self, payload: bytes, token: Token) -> bool:

@@ -45,7 +45,7 @@ async def test_a_message_that_the_store_lost_is_released_and_not_sent_as_an_empt
         lost, kept = ("jobs", "01"), ("jobs", "02")
         given.returning.update({lost: None, kept: None})
         await store.write([Change(records.RETURNED, records.ended_key(*kept), BODY)])
-        returning = asyncio.create_task(Returning(given, store, lambda _: True).run(cast(Any, queue)))
+        returning = asyncio.create_task(Returning(given, store, lambda _: True, str).run(cast(Any, queue)))
         await until(lambda: not given.returning)
         returning.cancel()
         assert [Sections(each).body()[1] for each in queue.messages] == [[b"x"]]

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from services.broker.core.broker_address import BrokerAddress
+from services.broker.keys import Keys
 
 
 class DuplicateIds:
-    """Duplicate ids by address, in memory."""
+    """Duplicate keys by address, in memory."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, dict[bytes, None]] = {}
+        self._seen: dict[str, Keys[None]] = {}
 
     def seen(self, address: BrokerAddress, key: bytes) -> bool:
         """Return True if the address remembers this key."""
-        ids = self._seen.get(address.name)
-        return ids is not None and key in ids
+        keys = self._seen.get(address.name)
+        return keys is not None and keys.seen(key)
 
     def add(self, address: BrokerAddress, key: bytes) -> None:
-        """Remember a key; the oldest beyond the address's `iDCacheSize` is forgotten."""
-        ids = self._seen.setdefault(address.name, {})
-        ids[key] = None
-        while len(ids) > address.settings.id_cache_size:
-            del ids[next(iter(ids))]
+        """Remember a key; those beyond the address's `iDCacheSize` are forgotten."""
+        keys = self._seen.get(address.name)
+        if keys is None:
+            keys = self._seen[address.name] = Keys()
+        limit = max(0, address.settings.id_cache_size)
+        if limit != keys.limit:
+            keys.set_limit(limit)
+        keys.add(key, None)
+        while (surplus := keys.surplus(key)) is not None:
+            keys.remove(surplus)
 
     def forget(self, address: BrokerAddress) -> None:
         """Remove all keys of an address."""

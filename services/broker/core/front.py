@@ -26,7 +26,9 @@ from enmasse.amqp.scan import (
 )
 from enmasse.amqp.sections import FOREVER, Sections, milliseconds
 from enmasse.amqp.types import Described, Symbol, UByte, UInt, ULong
+from enmasse.identity.senders import OPERATOR, SERVICE, in_service_id, of_operator
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE
+from services.broker.keys import key_of
 
 T = TypeVar("T")
 
@@ -264,6 +266,33 @@ def duplicate_id(payload: bytes, by_message_id: bool) -> bytes | None:
         if isinstance(fields, list) and fields and fields[0] is not None:
             return _short_key(b"\x00m" + bytes(encode(fields[0])))
     return None
+
+
+def duplicate_key(payload: bytes, by_message_id: bool, sender: bytes) -> bytes | None:
+    """Return the key of a message's `duplicate_id` for its sender; None without an id. Raises AmqpError."""
+    id = duplicate_id(payload, by_message_id)
+    if id is None:
+        return None
+    if sender == SERVICE:
+        sender, id = in_service_id(id)
+    elif sender == OPERATOR:
+        fields = sections_of(payload).decoded(PROPERTIES)
+        user = fields[1] if isinstance(fields, list) and len(fields) > 1 else None
+        sender = of_operator(bytes(user) if isinstance(user, bytes) else b"")
+    return key_of(sender, id)
+
+
+def without_duplicate_id(payload: bytes) -> bytes:
+    """Return the message of a service without the property `_AMQ_DUPL_ID`, which is for the broker alone. Raises
+    AmqpError."""
+    sections = sections_of(payload)
+    properties = sections.decoded(APPLICATION_PROPERTIES)
+    if not isinstance(properties, dict) or DUPLICATE_ID not in properties:
+        return payload
+    rest = {name: value for name, value in properties.items() if name != DUPLICATE_ID}
+    begin, end = sections.begin(APPLICATION_PROPERTIES), sections.begin(DATA)
+    encoded = bytes(encode(Described(ULong(APPLICATION_PROPERTIES), rest))) if rest else b""
+    return payload[:begin] + encoded + payload[end:]
 
 
 def _short_key(key: bytes) -> bytes:

@@ -5,16 +5,28 @@ from __future__ import annotations
 from itertools import islice, takewhile
 
 from enmasse.amqp.scan import may_hold
+from enmasse.identity.senders import SERVICE
 from services.broker.core.arrivals import Waiting
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.front import DUPLICATE_MARKS, ORIGINAL_ADDRESS, Front, annotated, duplicate_id, read_front
+from services.broker.core.front import (
+    DUPLICATE_MARKS,
+    ORIGINAL_ADDRESS,
+    Front,
+    annotated,
+    duplicate_key,
+    read_front,
+    without_duplicate_id,
+)
 from services.broker.core.routes import Route
 from services.broker.core.stored_message import REWRITE, STORED, StoredMessage
 from services.broker.core.verdict import ACCEPT, RELEASE, WAIT, Verdict
+from services.broker.keys import key_of
 
-MOVED = b"\x00v"
-"""Begin of the duplicate ids of copies from other brokers."""
+_MOVER = b"v"
+"""Sender of copies from other brokers."""
+_MOVED = b"\x00v"
+"""Begin of their duplicate ids."""
 
 
 def publish(
@@ -24,8 +36,9 @@ def publish(
     waiting: Waiting | None,
     delivery_id: int,
     origin: str = "",
+    sender: bytes = b"",
 ) -> Verdict:
-    """Store and route one message from container `origin`.
+    """Store and route one message from container `origin`. `sender`: for whom its duplicate id counts.
 
     Raises BrokerError (the message is to be rejected) and AmqpError (the message cannot be decoded).
     """
@@ -46,7 +59,7 @@ def publish(
     if queue is None and route.sole is not None and route.usual(payload):
         queue = route.sole
     if queue is None or not front.simple or owner.special or (not front.bare and may_hold(payload, DUPLICATE_MARKS)):
-        return _publish_with_care(broker, route, front, payload, waiting, delivery_id, origin)
+        return _publish_with_care(broker, route, front, payload, waiting, delivery_id, origin, sender)
     # The usual case, one queue and nothing to look at: as short as it can be.
     ledger.add(owner, 1, size)
     store = broker.store
@@ -79,7 +92,8 @@ def publish_moved(
     refusal = broker.admission.refusal(route.owner, front.durable, len(payload))
     if refusal is not None:
         return refusal
-    return _publish_with_care(broker, route, front, payload, waiting, delivery_id, "", MOVED + key)
+    key = key_of(_MOVER, _MOVED + key)
+    return _publish_with_care(broker, route, front, payload, waiting, delivery_id, "", b"", key)
 
 
 def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Waiting, first: int) -> int:
@@ -137,9 +151,14 @@ def _publish_with_care(
     waiting: Waiting | None,
     delivery_id: int,
     origin: str,
+    sender: bytes,
     key: bytes | None = None,
 ) -> Verdict:
     owner = route.owner
+    if key is None:
+        key = duplicate_key(payload, owner.settings.duplicates_by_message_id, sender)
+        if key is not None and sender == SERVICE:
+            payload = without_duplicate_id(payload)
     if route.diverted and route.is_unnamed(payload):
         payload = annotated(payload, {ORIGINAL_ADDRESS: route.name})
     message = StoredMessage(0, payload, len(payload), front.flags, 0, owner, 0)
@@ -152,8 +171,6 @@ def _publish_with_care(
             message.flags |= REWRITE
         if front.delivery_time or front.delivery_delay:
             due = broker.from_wall(front.delivery_time) or now + front.delivery_delay
-    if key is None:
-        key = duplicate_id(payload, owner.settings.duplicates_by_message_id)
     if key is not None and _is_duplicate(broker, owner, key):
         # The first copy may not be on disk yet: its sender has to wait for the same commit.
         if broker.store is None or waiting is None:

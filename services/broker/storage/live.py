@@ -12,14 +12,12 @@ it has moved.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from services.broker.keys import LIMIT, Keys
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, NO_QUEUES, ORPHAN, Block, Index
 from services.broker.storage.records import KEY_COST, STATE_COST, State
-
-DUPLICATES = 20_000  # default limit of keys in a cache
 
 
 class Usage:
@@ -60,7 +58,7 @@ class Live:
         self.index = Index()
         self.states: dict[tuple[int, int], State] = {}  # by message and queue
         self.definitions: dict[int, Definition] = {}
-        self.keys: dict[int, OrderedDict[bytes, tuple[int, int]]] = {}  # by cache: message, location
+        self.keys: dict[int, Keys[tuple[int, int]]] = {}  # by cache: message, location
         self.usages: dict[int, Usage] = {}
         self.moving: dict[int, int] = {}  # message being copied → segment of the uncommitted copy
         self.exists: Callable[[int], bool] = _always  # returns True if a segment may be on disk; always during replay
@@ -380,19 +378,18 @@ class Live:
 
     # -- duplicate keys ------------------------------------------------------------------------------------------------
     def remember(self, cache: int, key: bytes, message: int, location: int) -> None:
-        """Add the newest key of the cache; keys beyond its limit are dropped, oldest first."""
+        """Add the newest key of the cache; those that are surplus then are dropped."""
         self.enter_key(cache, key, message, location)
-        self._trim(cache)
+        self._trim(cache, key)
 
     def enter_key(self, cache: int, key: bytes, message: int, location: int) -> None:
         """During replay: add a key without applying the limit."""
         keys = self.keys.get(cache)
         if keys is None:
-            keys = self.keys[cache] = OrderedDict()
-        old = keys.pop(key, None)
+            keys = self.keys[cache] = Keys(self._key_limits.get(cache, LIMIT))
+        old = keys.add(key, (message, location))
         if old:
             self.usages[old[1] >> 32].live -= KEY_COST + len(key)
-        keys[key] = (message, location)
         self.usage(location >> 32).live += KEY_COST + len(key)
 
     def key(self, cache: int, key: bytes) -> tuple[int, int] | None:
@@ -400,9 +397,14 @@ class Live:
         keys = self.keys.get(cache)
         return keys.get(key) if keys else None
 
+    def seen(self, cache: int, key: bytes) -> bool:
+        """Return whether this id is remembered, for this sender or of an earlier version."""
+        keys = self.keys.get(cache)
+        return keys is not None and keys.seen(key)
+
     def forget_key(self, cache: int, key: bytes) -> None:
         """Drop a remembered key."""
-        _, location = self.keys[cache].pop(key)
+        _, location = self.keys[cache].remove(key)
         self.usages[location >> 32].live -= KEY_COST + len(key)
 
     def moved_key(self, cache: int, key: bytes, old: int, new: int) -> None:
@@ -411,27 +413,30 @@ class Live:
         if found and found[1] == old:
             self.usages[old >> 32].live -= KEY_COST + len(key)
             self.usage(new >> 32).live += KEY_COST + len(key)
-            self.keys[cache][key] = (found[0], new)
+            self.keys[cache].replace(key, (found[0], new))
 
     def forget_cache(self, cache: int) -> None:
         """Remove the duplicate keys of a cache."""
-        for key, (_, location) in self.keys.pop(cache, OrderedDict()).items():
+        keys = self.keys.pop(cache, None)
+        for key, (_, location) in keys.items() if keys is not None else ():
             self.usages[location >> 32].live -= KEY_COST + len(key)
         self._key_limits.pop(cache, None)
 
     def sort_cache(self, cache: int) -> None:
         """After replay: sort the keys into the order of their messages."""
-        self.keys[cache] = OrderedDict(sorted(self.keys[cache].items(), key=lambda item: item[1][0]))
+        old = self.keys[cache]
+        keys = self.keys[cache] = Keys(old.limit)
+        for key, value in sorted(old.items(), key=lambda item: item[1][0]):
+            keys.add(key, value)
 
     def limit_keys(self, cache: int, count: int) -> None:
-        """Keep at most `count` keys in a cache, the newest."""
+        """Keep at most `count` keys of each sender in a cache, the newest."""
         self._key_limits[cache] = count
-        self._trim(cache)
-
-    def _trim(self, cache: int) -> None:
         keys = self.keys.get(cache)
-        if not keys:
-            return
-        limit = self._key_limits.get(cache, DUPLICATES)
-        while len(keys) > limit:
-            self.forget_key(cache, next(iter(keys)))
+        for newest in keys.set_limit(count) if keys is not None else ():
+            self._trim(cache, newest)
+
+    def _trim(self, cache: int, newest: bytes) -> None:
+        keys = self.keys[cache]
+        while (surplus := keys.surplus(newest)) is not None:
+            self.forget_key(cache, surplus)

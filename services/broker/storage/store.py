@@ -295,12 +295,12 @@ class Store:
 
     # -- duplicates ----------------------------------------------------------------------------------------------------
     def seen(self, cache: int, key: bytes) -> bool:
-        """Return True if `add` was called with this duplicate key and it is still among the newest of its cache.
-        Durable with the next commit, like its message."""
-        return self.live.key(cache, key) is not None
+        """Return True if `add` was called with this duplicate key and its cache still has it. Durable with the next
+        commit, like its message."""
+        return self.live.seen(cache, key)
 
     def limit_duplicates(self, cache: int, count: int) -> None:
-        """Set the number of keys that the cache keeps (default 20,000)."""
+        """Set the number of keys that the cache keeps of each sender (default 20,000)."""
         self.live.limit_keys(cache, count)
 
     # -- durability ----------------------------------------------------------------------------------------------------

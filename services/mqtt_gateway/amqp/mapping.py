@@ -26,7 +26,8 @@ from enmasse.amqp.types import Int, Symbol, Timestamp
 from enmasse.identity import seals
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
-from enmasse.model.addresses import AddressType
+from enmasse.identity.senders import shown
+from enmasse.model.addresses import STORED, AddressType
 from enmasse.model.topics import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from enmasse.tracing.wire import TRACEPARENT, context_of
@@ -160,7 +161,8 @@ class Route:
                 application = _joined(given.user_properties)
                 if len(application) < len(given.user_properties) or DUPLICATE_ID in application:
                     annotations[USER_PROPERTIES] = [part for pair in given.user_properties for part in pair]
-        if duplicate_id:
+                    application.pop(DUPLICATE_ID, None)  # brokers believe a gateway
+        if duplicate_id and self.type in STORED:
             application[DUPLICATE_ID] = duplicate_id
         return b"".join(
             (
@@ -168,7 +170,7 @@ class Route:
                 encode_annotations(MESSAGE_ANNOTATIONS, annotations),
                 encode_properties(
                     AmqpProperties(
-                        message_id=duplicate_id or None,
+                        message_id=shown(duplicate_id) if duplicate_id else None,
                         to=self.to,
                         subject=subject,
                         reply_to=reply_to,

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from enmasse import log as logs
 from enmasse.amqp.errors import AmqpError
-from enmasse.identity import authors
+from enmasse.identity import authors, senders
 from enmasse.identity.filters import may_receive
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
@@ -253,7 +253,7 @@ class MqttSession(Publisher):
         if known is not None and known.endswith(mark):
             self._send_once(publish, known)
             return
-        key = self._duplicates[packet_id] = self._shared.duplicate_id() + mark
+        key = self._duplicates[packet_id] = senders.new_id(self.login.principal) + mark
         self._packet_ids.change("in", packet_id, key, "", lambda verdict: self._begun_once(publish, key, verdict))
 
     def _begun_once(self, publish: Publish, key: str, verdict: Verdict) -> None:

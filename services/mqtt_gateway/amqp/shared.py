@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -46,8 +45,6 @@ class Shared:
         """Messages that no subscription matched."""
         self.delivered = 0
         self.tasks: set[asyncio.Future[Any]] = set()
-        self._run = secrets.token_hex(8)
-        self._number = 0
 
     def set_topics(self, topics: TopicMap) -> None:
         """Other addresses are configured."""
@@ -62,11 +59,6 @@ class Shared:
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Call this after so many seconds."""
         asyncio.get_running_loop().call_later(seconds, call)
-
-    def duplicate_id(self) -> str:
-        """Return a new duplicate id, which no other gateway or run of this one makes."""
-        self._number += 1
-        return f"{self._run}.{self._number}"
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run this in a task of its own; an error is logged."""

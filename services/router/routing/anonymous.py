@@ -123,7 +123,11 @@ class AnonymousInLink(InLink):
             elif settled:
                 self.presettled += 1
                 chosen.offer(payload, None, message_format)
-            elif message_format or not chosen.direct or not chosen.pass_on(payload, (self, delivery_id)):
+            elif (
+                message_format
+                or not chosen.direct
+                or not chosen.pass_on(payload, (self, delivery_id), chosen.tag(self) if self.sender else None)
+            ):
                 chosen.offer(payload, (self, delivery_id), message_format)
 
     def partial(self, delivery: Partial) -> None:

@@ -13,13 +13,18 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.errors import DETACH_FORCED, AmqpError
 from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.performatives import Source, Target
+from enmasse.amqp.performatives import Source as Terminus
+from enmasse.amqp.performatives import Target
+from enmasse.amqp.receiver import Partial
+from enmasse.amqp.termini import SENDER
+from enmasse.amqp.types import Symbol
 from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.configuration import AutoLinkConfig
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Token
+from services.router.routing.deliveries import Source, Token, is_whole
 from services.router.routing.destination import StreamDestination
 from services.router.routing.in_link import InLink
 from services.router.routing.out_link import OutLink
@@ -182,16 +187,37 @@ class BrokerFeed(InLink):
 
 
 class BrokerOut(OutLink):
-    """Sends deliveries to a broker."""
+    """Sends deliveries to a broker, for many clients: the tags of its deliveries end with the sender, if there is
+    one."""
 
-    __slots__ = ("_maker",)
+    __slots__ = ("_maker", "_number")
     counted = faces_client = False
+    names_senders = True
 
     def __init__(
         self, maker: LiveAutoLink | Extra, connection: RouterConnection, sender: Sender, address: RoutedAddress
     ) -> None:
         super().__init__(connection, sender, address)
         self._maker = maker
+        self._number = 0
+
+    def tag(self, source: Source) -> bytes | None:
+        """As for other links. In front of the sender stand five bytes: in the tags of a run there are four."""
+        if not source.sender:
+            return None
+        self._number = (self._number + 1) & 0xFFFFFFFF
+        return b"s%b%b" % (self._number.to_bytes(4), source.sender)
+
+    def _put(self, payload: Any, token: Token | None, message_format: int) -> None:
+        if token is None or not token[0].sender or not is_whole(payload) or 0 < self.limit < len(payload):
+            super()._put(payload, token, message_format)
+        else:
+            self.sender.send(payload, token, tag=self.tag(token[0]), message_format=message_format)
+
+    def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
+        """As for other links."""
+        tag = None if token is None else self.tag(token[0])
+        return self.sender.begin(token, settled=token is None, tag=tag, message_format=partial.message_format)
 
     def detour(self) -> StreamDestination | None:
         """Return another link to the same broker for a delivery that may take long; None: use this link."""
@@ -313,10 +339,11 @@ class LiveAutoLink:
         session = connection.session_for_links(receiving=incoming)
         record: BrokerLink
         if incoming:
-            receiver = session.attach_receiver(name, Source(address=self.node), Target(), streaming=True)
+            receiver = session.attach_receiver(name, Terminus(address=self.node), Target(), streaming=True)
             record = BrokerFeed(maker, connection, receiver, address)
         else:
-            sender = session.attach_sender(name, Source(), Target(address=self.node))
+            states = {Symbol(SENDER): True}
+            sender = session.attach_sender(name, Terminus(), Target(address=self.node), properties=states)
             kind = BrokerOut if maker is self else BrokerDetour
             record = kind(maker, connection, sender, address)
         record.link.context = record

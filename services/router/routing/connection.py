@@ -207,6 +207,8 @@ class Rights(Protocol):
     max_message_size: int
     of_process: bool
     """True for the rights of a process of the suite, or of an operator."""
+    sender: bytes
+    """As which brokers know it (enmasse/identity/senders.py)."""
 
     def check_attach(self, links: int, *, incoming: bool, address: str | None, dynamic: bool, waypoint: bool) -> None:
         """Raise AmqpError unless a further link may be attached; `links` are those of its direction."""
@@ -289,6 +291,11 @@ class RouterConnection:
     def known_as(self) -> str:
         """The name under which brokers and services know what this client owns: its user and container-id."""
         return owned(self.principal, self.container)
+
+    @property
+    def sender(self) -> bytes:
+        """Return the sender of the messages of this connection, for brokers (enmasse/identity/senders.py)."""
+        return b"" if self.rights is None else self.rights.sender
 
     @property
     def usable(self) -> bool:

@@ -33,6 +33,10 @@ class Source(Protocol):
     """Origin of a delivery (see the module)."""
 
     @property
+    def sender(self) -> bytes:
+        """Return the sender for brokers (enmasse/identity/senders.py)."""
+
+    @property
     def settle(self) -> Callable[..., None]:
         """Function of delivery-id and state: settles the delivery towards its sender. Default state: accepted."""
 
@@ -100,9 +104,10 @@ _RANK = {Rejected: 3, Accepted: 2, Modified: 1, Released: 0}
 class Copies:
     """The copies of one multicast delivery; the sender gets the highest of rejected, accepted, modified, released."""
 
-    __slots__ = ("delivery_id", "left", "source", "state")
+    __slots__ = ("delivery_id", "left", "sender", "source", "state")
 
     def __init__(self, source: Source, delivery_id: int, copies: int) -> None:
+        self.sender = source.sender
         self.source = source
         self.delivery_id = delivery_id
         self.left = copies

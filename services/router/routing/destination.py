@@ -16,7 +16,7 @@ from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.receiver import Partial
 from services.router.routing.connection import RouterConnection
-from services.router.routing.deliveries import Token
+from services.router.routing.deliveries import Source, Token
 
 
 class Party(Protocol):
@@ -37,13 +37,18 @@ class Destination(Party, Protocol):
     """Number of windows of credit that brokers get for it, and of `capacity` that it may have under way."""
     direct: bool
     """True if a delivery may be sent by `pass_on`."""
+    names_senders: bool
+    """Whether the tags of its deliveries name the senders: the `tag` of `pass_on`, and the mark of `send_run`."""
+
+    def tag(self, source: Source) -> bytes | None:
+        """Return the tag of a delivery from `source`; None: any will do."""
 
     @property
-    def pass_on(self) -> Callable[[bytes, Token], bool]:
-        """Hot path: takes a complete, unsettled message of format 0, or returns False."""
+    def pass_on(self) -> Callable[..., bool]:
+        """Hot path: takes a complete, unsettled message of format 0, maybe with its `tag`, or returns False."""
 
     @property
-    def send_run(self) -> Callable[[Sequence[bytes], Sequence[Token]], int]:
+    def send_run(self) -> Callable[[Sequence[bytes], Sequence[Token], bytes], int]:
         """Hot path: takes such messages up to the first that `pass_on` would not take; returns how many."""
 
     @property

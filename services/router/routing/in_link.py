@@ -53,6 +53,7 @@ class InLink(LinkRecord):
         "rejected",
         "released",
         "second",
+        "sender",
         "settle",
         "strip",
         "zero_since",
@@ -73,6 +74,7 @@ class InLink(LinkRecord):
         self.address = address
         self.capacity = connection.link_capacity
         self.further = FURTHER * self.capacity if connection.of_process else 0
+        self.sender = connection.sender
         self.choice: Choice | None = None if address is None else address.everyone
         self.ahead: StreamDestination | None = None  # additional link with a large delivery of this link
         self.settle: Callable[..., None] = link.session.settle
@@ -132,7 +134,8 @@ class InLink(LinkRecord):
         if out is not None and out.direct and min(sizes) >= SHORTEST:
             strip = self.strip
             payloads = [payload if payload[2] >= PROPERTIES else strip(payload) for payload in payloads]
-            sent = out.send_run(payloads, list(zip(repeat(self), range(first, first + len(payloads)))))
+            tokens = list(zip(repeat(self), range(first, first + len(payloads))))
+            sent = out.send_run(payloads, tokens, self.sender if out.names_senders else b"")
         for delivery_id, payload in enumerate(payloads[sent:], first + sent):
             link.on_delivery(link, delivery_id, False, payload, b"", 0)  # another one after an event of the first
         if self.further:
@@ -155,7 +158,11 @@ class InLink(LinkRecord):
         elif settled:
             self.presettled += 1
             out.offer(payload, None, message_format)
-        elif message_format or not out.direct or not out.pass_on(payload, (self, delivery_id)):
+        elif (
+            message_format
+            or not out.direct
+            or not out.pass_on(payload, (self, delivery_id), out.tag(self) if self.sender else None)
+        ):
             out = choice.ready() or out  # type: ignore[union-attr]  # set as long as the link forwards
             out.offer(payload, (self, delivery_id), message_format)
 

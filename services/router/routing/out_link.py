@@ -64,6 +64,8 @@ class OutLink(LinkRecord):
         "zero_since",
     )
     direction = "out"
+    names_senders = False
+    """Whether the delivery-tags name the senders."""
     presettled: int
     dropped: int
     accepted: int
@@ -76,7 +78,7 @@ class OutLink(LinkRecord):
         self.connection = connection
         self.sender = sender
         self.pass_on: Callable[..., bool] = sender.pass_on
-        self.send_run: Callable[[Sequence[bytes], Sequence[Token]], int] = sender.send_run
+        self.send_run: Callable[[Sequence[bytes], Sequence[Token], bytes], int] = sender.send_run
         self.name = sender.name
         self.address = address
         sender.available = address.waiting
@@ -143,6 +145,10 @@ class OutLink(LinkRecord):
 
     def detour(self) -> StreamDestination | None:
         """Return None: there is no other link to a client's receiver."""
+        return None
+
+    def tag(self, source: Source) -> bytes | None:
+        """Return the tag of a delivery from `source`; None: any will do."""
         return None
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:

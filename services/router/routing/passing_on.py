@@ -12,7 +12,8 @@ from typing import Any
 
 from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.termini import passed_on_name
+from enmasse.amqp.termini import SENDER, passed_on_name
+from enmasse.amqp.types import Symbol
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.link_routes import NO_ROUTE
 from services.router.routing.routed_link import RoutedHalf, RoutedLink
@@ -135,7 +136,7 @@ class PassingOn:
         session = container.session_for_links(receiving=not sending)
         other: Sender | Receiver
         if sending:
-            other = session.attach_sender(pair.name, source, target, **_wanted(link))
+            other = session.attach_sender(pair.name, source, target, **_wanted(link, pair.client.connection.sender))
         else:
             other = session.attach_receiver(pair.name, source, target, streaming=True, **_wanted(link))
         half = RoutedHalf(container, other, pair)
@@ -224,14 +225,20 @@ class PassingOn:
                 pair.give_up(AmqpError(NO_ROUTE, "No route to the destination node"))
 
 
-def _wanted(link: Link) -> dict[str, Any]:
-    """Return the fields of a client's attach, beside its termini, that the attach to a container repeats."""
+def _wanted(link: Link, sender: bytes = b"") -> dict[str, Any]:
+    """Return the fields of a client's attach, beside its termini, that the attach to a container repeats. What the
+    client states as the sender is replaced by who it is."""
     attach = link.remote_attach
     if attach is None:
         return {}
+    properties = attach.properties
+    if sender or (properties and SENDER in properties):
+        properties = {name: value for name, value in (properties or {}).items() if name != SENDER}
+        if sender:
+            properties[Symbol(SENDER)] = sender
     return {
         "snd_settle_mode": attach.snd_settle_mode,
         "rcv_settle_mode": attach.rcv_settle_mode,
         "desired_capabilities": attach.desired_capabilities,
-        "properties": attach.properties,
+        "properties": properties,
     }

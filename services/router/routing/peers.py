@@ -7,6 +7,7 @@ a link of its own, before that address is remembered.
 from __future__ import annotations
 
 from enmasse.identity.admission import Admission
+from enmasse.identity.senders import of_role
 from enmasse.model.names import MANAGEMENT
 from services.router.routing.names import LOCAL, MOBILE, parse, strip, tokens
 
@@ -18,6 +19,7 @@ class PeerRights:
 
     def __init__(self, admission: Admission, router_id: str, max_message_size: int) -> None:
         self.max_message_size = max_message_size
+        self.sender = of_role(admission.role)
         self._admission = admission
         self._router_id = router_id
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import Source, Target
-from enmasse.amqp.termini import passed_on_name
+from enmasse.amqp.termini import SENDER, passed_on_name
+from enmasse.amqp.types import Symbol
 from services.router.routing.address import RoutedAddress
 from services.router.routing.addresses import Addresses
 from services.router.routing.configuration import BALANCED
@@ -131,7 +132,8 @@ class Relays:
     def _attach(self, broker: RouterConnection) -> RelayOut:
         session = broker.session_for_links(receiving=False)
         name = passed_on_name(f"relay.{secrets.token_urlsafe(11)}", self._client.known_as)
-        sender: Any = session.attach_sender(name, Source(), Target())
+        states = {Symbol(SENDER): self._client.sender} if self._client.sender else None
+        sender: Any = session.attach_sender(name, Source(), Target(), properties=states)
         address = self._addresses.new("R" + name, BALANCED)
         out = sender.context = RelayOut(self, broker, sender, address)
         broker.add(out)

@@ -151,6 +151,7 @@ class RoutedLink:
         "released",
         "rewritten",
         "second",
+        "sender",
         "settle",
         "stream",
         "survives",
@@ -173,6 +174,7 @@ class RoutedLink:
         self.half_over = half_over
         self.answered = answered
         self.name = name
+        self.sender = b""  # a link to the broker is one client's: its attach names the sender
         self.owning = owning
         self.survives = survives
         self.client: RoutedHalf

@@ -20,6 +20,7 @@ from enmasse.identity.owned import queue_prefix
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.quotas import Quotas
+from enmasse.identity.senders import of_user
 from enmasse.model.users import GROUP, Operation
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.connection import RouterConnection
@@ -186,6 +187,7 @@ class UserRights:
 
     def __init__(self, users: Users, connection: RouterConnection, principal: Principal, rights: Rights) -> None:
         self.max_message_size = users.router.policy.config.max_message_size
+        self.sender = of_user(principal)
         self._users = users
         self._connection = connection
         self._principal = principal
