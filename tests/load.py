@@ -15,8 +15,9 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, DurableSubscription
 
 from enmasse.testing import wait_for
+from tests.kit.waiting import DEADLINE
 
-LIMIT = 120.0
+LIMIT = DEADLINE
 """Seconds after which anything is given up; on a slow machine it takes a tenth of that."""
 WINDOW = 20
 """Messages that a producer has under way."""

@@ -25,7 +25,7 @@ from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
 from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, run, start
 from tests.certificates import Authority
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 BOTH = pytest.mark.parametrize("loop", LOOPS)
 OPEN = AMQP + frame(0, Open(container_id="c", max_frame_size=65536))
@@ -376,7 +376,7 @@ def test_a_tls_handshake_that_does_not_go_on_is_given_up(
         server = await start(store, tls=authority.server_context())
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(data)
-        await asyncio.wait_for(reader.read(), 30)  # until the server closes
+        await asyncio.wait_for(reader.read(), DEADLINE)  # until the server closes
         assert not store.connections
         await until(lambda: not server.accepting, "the handshake to be over")
         server.close()

@@ -19,10 +19,11 @@ from proton.reactor import ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 from enmasse.testing import free_port
+from tests.kit import waiting
 from tests.kit.processes import Process, Program, start_service
 from tests.kit.waiting import wait_for
 
-DEADLINE = 60.0
+DEADLINE = waiting.DEADLINE
 
 
 until = wait_for

@@ -60,7 +60,7 @@ def test_a_suite(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert enmasse("send", "myqueue", body, *port).returncode == 0
 
         os.kill(shown["pid"], signal.SIGKILL)
-        wait_for(lambda: up.runs(QUEUE, after=shown["pid"]), "the broker runs again", seconds=120)
+        wait_for(lambda: up.runs(QUEUE, after=shown["pid"]), "the broker runs again")
         again = up.component(QUEUE)
         assert again["endpoints"] == shown["endpoints"]
         assert enmasse("receive", "myqueue", "--count", 1, *port).stdout == "one\n"

@@ -49,7 +49,7 @@ def is_spare_whole(journal: Path) -> bool:
 
 
 def wait_until_it_runs(up: Up) -> None:
-    wait_for(lambda: runs(up), "all but the broker's room", seconds=120)
+    wait_for(lambda: runs(up), "all but the broker's room")
 
 
 def wait_until_it_holds(up: Up, messages: int) -> None:
@@ -72,7 +72,7 @@ def test_a_suite_starts_without_a_free_byte(ending: int, ports_taken: bool, conf
         up = stack.enter_context(Up(config, data, fake=False, offset=up.offset))
         wait_until_it_runs(up)
         disk.fill()
-        wait_for(lambda: "0 MiB free" in enmasse("status", *at).stdout, seconds=120)
+        wait_for(lambda: "0 MiB free" in enmasse("status", *at).stdout)
         shown = enmasse("status", *at)
         assert shown.returncode == 1 and "disk full" in shown.stdout, shown
         wait_for(lambda: "q: full: the disk of broker f-0 has no room" in enmasse("status", *at).stdout)

@@ -78,4 +78,4 @@ def test_nothing_is_left_of_a_suite_killed_at_any_moment(moment: float, tmp_path
         with pytest.raises(subprocess.TimeoutExpired):
             up.wait(moment)
         up.kill()
-    wait_for(lambda: not marked(mark), "all of its processes are gone", seconds=60)
+    wait_for(lambda: not marked(mark), "all of its processes are gone")

@@ -15,10 +15,11 @@ from enmasse.aio.client import Client, ClientReceiver, connect
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED
 from tests.cli.running import Up, enmasse, wait_for
+from tests.kit.waiting import DEADLINE
 
 pytestmark = pytest.mark.needs("qdrouterd")
 OPTIONS = ("--without", "mqtt", "--router", "qdrouterd")
-LIMIT = 60.0
+LIMIT = DEADLINE
 
 
 @pytest.fixture

@@ -265,7 +265,7 @@ def test_addresses_while_it_runs(suite: Up) -> None:
     done = cli(suite, "status", "--wait", "0.3")
     assert done.returncode == 1 and "address extra: Terminating:" in done.stderr
     assert cli(suite, "receive", "extra", "--count", "1", "--timeout", "60").stdout == "kept\n"
-    wait_for(lambda: "extra" not in [a["name"] for a in suite.status()["addresses"]], seconds=60)
+    wait_for(lambda: "extra" not in [a["name"] for a in suite.status()["addresses"]])
     ready(suite)
 
 
@@ -275,7 +275,7 @@ def test_force_throws_messages_away(suite: Up) -> None:
     ready(suite)
     assert cli(suite, "send", "doomed", "x", "--count", "5").returncode == 0
     assert cli(suite, "address", "remove", "doomed", "--force").returncode == 0
-    wait_for(lambda: "doomed" not in [a["name"] for a in suite.status()["addresses"]], seconds=60)
+    wait_for(lambda: "doomed" not in [a["name"] for a in suite.status()["addresses"]])
     ready(suite)
 
 
@@ -299,13 +299,13 @@ def test_bad_edits_change_nothing_that_runs(suite: Up) -> None:
         entries["myqueue"]["flavor"] = "unknown"
         entries["new"] = {"type": "topic", "flavor": "small-persisted-topic"}
         replace(path, json.dumps(entries, indent=1))
-        wait_for(lambda: "new" in [a["name"] for a in suite.status()["addresses"] if a["ready"]], seconds=60)
+        wait_for(lambda: "new" in [a["name"] for a in suite.status()["addresses"] if a["ready"]])
         status = ready(suite)  # myqueue keeps its last good version
         assert [(e["entry"], e["field"]) for e in status["errors"]] == [("myqueue", "flavor")]
     finally:
         replace(path, good)
     status = ready(suite)
-    wait_for(lambda: "new" not in [a["name"] for a in suite.status()["addresses"]], seconds=60)
+    wait_for(lambda: "new" not in [a["name"] for a in suite.status()["addresses"]])
     assert suite.status()["errors"] == []
 
 
@@ -377,7 +377,7 @@ def test_brokers_made_by_hand(tmp_path: Path) -> None:
         wait_for(lambda: enmasse("send", "-a", at, "made by hand").returncode == 0)
         with Up(tmp_path / "config", tmp_path / "data", fake=False) as up:
             what = "broker hand has no topic 'mytopic': make an address of this name with MULTICAST there"
-            wait_for(lambda: address_of(up, "mytopic") == (False, "Configuring", what), seconds=60)
+            wait_for(lambda: address_of(up, "mytopic") == (False, "Configuring", what))
             make_topic(port, "mytopic")
             make_topic(port, "mqtt")
             up.until_ready()

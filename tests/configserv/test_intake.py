@@ -18,9 +18,9 @@ from services.configserv import store as stores
 from services.configserv.intake import Intake
 from services.configserv.service import ConfigService
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
-LIMIT = 30.0
+LIMIT = DEADLINE
 
 
 def test_an_order_to_force_is_accepted_once_it_is_saved_and_the_service_goes_on_meanwhile(

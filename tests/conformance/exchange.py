@@ -29,8 +29,9 @@ from tests.conformance.wire import (
     publish,
     subscribe,
 )
+from tests.kit.waiting import DEADLINE
 
-SECONDS = 90
+SECONDS = DEADLINE
 """A client gives up after this long."""
 PATIENCE = 15
 """A connection without an answer for so long is given up: what it waits for may have died behind the gateway."""

@@ -19,10 +19,11 @@ from proton.utils import BlockingConnection, SendException
 from enmasse.testing import Suite, wait_for
 from tests.conformance.clients import DRIVERS, Driver, Got, Refused
 from tests.conformance.test_sessions import Name
+from tests.kit.waiting import DEADLINE
 
 QOS = (0, 1, 2)
 TYPES = {"queue": "orders", "topic": "news", "default topic": "", "anycast": "direct", "multicast": "all"}
-SECONDS = 60
+SECONDS = DEADLINE
 each_driver = pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)
 each_type = pytest.mark.parametrize("kind", list(TYPES))
 

@@ -277,7 +277,7 @@ def _consumers_of_a_queue(cluster: Cluster, version: int, unique: Name) -> tuple
 def _in_flight(cluster: Cluster, client: str) -> int:
     """Wait until the session has no packet id any more; return how many it has."""
     with contextlib.suppress(TimeoutError):
-        wait_for("no packet id in use", lambda: not cluster.in_flight(client), seconds=30)
+        wait_for("no packet id in use", lambda: not cluster.in_flight(client))
     return cluster.in_flight(client)
 
 

@@ -13,9 +13,10 @@ from tests.conformance.conftest import Server
 from tests.conformance.marks import clauses
 from tests.conformance.test_sessions import Name
 from tests.conformance.wire import PING, connect, disconnect, publish, subscribe
+from tests.kit.waiting import DEADLINE
 
 WEBSOCKET = 8083
-SECONDS = 60
+SECONDS = DEADLINE
 
 
 def run(suite: Suite, talk: Any, **options: Any) -> None:

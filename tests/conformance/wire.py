@@ -12,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.kit.waiting import DEADLINE
+
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE = range(1, 9)
 SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = range(9, 16)
 NAMES = "- CONNECT CONNACK PUBLISH PUBACK PUBREC PUBREL PUBCOMP SUBSCRIBE SUBACK UNSUBSCRIBE UNSUBACK PINGREQ PINGRESP DISCONNECT AUTH"  # fmt: skip # noqa: E501 - a table of one row
@@ -283,7 +285,7 @@ def parsed(kind: int, flags: int, body: bytes, size: int, version: int) -> Packe
 class Raw:
     """One connection. Every answer is awaited for `SECONDS`; nothing is acknowledged by itself."""
 
-    SECONDS = 30
+    SECONDS = DEADLINE
 
     def __init__(self, host: str, port: int, version: int) -> None:
         self.version = version

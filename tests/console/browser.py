@@ -10,7 +10,9 @@ from typing import Any
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
-SECONDS = 60
+from tests.kit.waiting import DEADLINE
+
+SECONDS = DEADLINE
 """For a condition of the page: test machines are busy."""
 PERMITTED = ("Failed to load resource", "net::ERR_")
 """Beginnings of lines in the browser's console that say only that a request failed, which the page shows itself."""

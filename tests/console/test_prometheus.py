@@ -27,11 +27,12 @@ from enmasse.testing import Suite, free_port, running, wait_for
 from tests.console.client import Client
 from tests.console.walking import PASSWORD
 from tests.kit.kept import kept
+from tests.kit.waiting import DEADLINE
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "charts" / "enmasse" / "files" / "rules.yaml"
 BOARDS = sorted((ROOT / "charts" / "enmasse" / "files" / "dashboards").glob("*.json"))
-PATIENCE = 120.0
+PATIENCE = DEADLINE
 BOUND = 4
 """Addresses with metrics of their own."""
 FLAVOR = {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"STORAGE_CAPACITY": "1Gi"}}

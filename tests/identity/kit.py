@@ -28,13 +28,14 @@ from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peer
 from enmasse.identity.roles import Access, Role
 from enmasse.identity.scram import verifier
 from enmasse.testing import free_port
+from tests.kit import waiting
 from tests.kit.processes import start_service
 from tests.kit.waiting import wait_for
 
 REFUSED = "amqp:unauthorized-access"
 EVENT = "identity.peer.refused"
 SASL_HEADER, AMQP_HEADER = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"
-DEADLINE = 60.0
+DEADLINE = waiting.DEADLINE
 
 
 class Suite:

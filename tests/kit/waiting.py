@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-DEADLINE = 90.0
+DEADLINE = 240.0
 """Seconds until a wait fails: slow machines are waited for."""
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.kubelet import HEALTH, Running
 from tests.kubernetes.release import PATIENCE, Release, installed
@@ -70,7 +70,7 @@ async def login(release: Release, user: str | None = "alice", password: str = PA
     """Return the condition with which a client is refused, "" if it is let in."""
     host, _, port = release.router.rpartition(":")
     try:
-        async with connect(host=host, port=int(port), user=user, password=password, timeout=30):
+        async with connect(host=host, port=int(port), user=user, password=password, timeout=DEADLINE):
             return ""
     except AmqpError as error:
         return error.condition

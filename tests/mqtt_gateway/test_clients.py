@@ -22,9 +22,10 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from enmasse.testing import wait_for
 from services.mqtt_gateway.ports import Ending
 from tests.certificates import Authority
+from tests.kit.waiting import DEADLINE
 from tests.mqtt_gateway.live import Live, live
 
-PATIENCE = 120.0
+PATIENCE = DEADLINE
 """Seconds for the handshakes of TLS and WebSocket: the client's own five are too few on a loaded machine."""
 PROTOCOLS = pytest.mark.parametrize("protocol", [paho.MQTTv31, paho.MQTTv311, paho.MQTTv5])
 

@@ -22,11 +22,12 @@ from enmasse.testing import free_port, wait_for
 from tests.broker.harness import BrokerProcess
 from tests.configserv.running import Configserv
 from tests.kit.processes import Process, Program, start_service
+from tests.kit.waiting import DEADLINE
 from tests.mqtt_gateway.environment import Router
 from tests.router.harness import pump
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0
+PATIENCE = DEADLINE
 LOST = (ConnectionException, LinkDetached, SendException, ProtonException)
 
 QUEUE, TOPIC, ANYCAST, MULTICAST = "jobs", "telemetry", "ask", "news"

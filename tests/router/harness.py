@@ -21,6 +21,7 @@ from proton.reactor import ApplicationEvent, Container, EventInjector
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, SyncRequestResponse
 
 from enmasse.testing import free_port
+from tests.kit import waiting
 from tests.kit.processes import Process, start_service
 from tests.kit.waiting import wait_for
 
@@ -37,7 +38,7 @@ LINK_ROUTE = PREFIX + "router.config.linkRoute"
 LISTENER = PREFIX + "listener"
 CONNECTOR = PREFIX + "connector"
 CONNECTION = PREFIX + "connection"
-DEADLINE = 60.0
+DEADLINE = waiting.DEADLINE
 SILENCE = 600
 """Seconds after which the listeners of tests drop a client that sends nothing. A blocking client is silent while the
 test does something else, which may take long on a loaded machine: the usual 16 s would be a time limit of their own."""

@@ -162,7 +162,7 @@ def test_a_consumer_of_a_queue_that_never_settles_does_not_stop_the_others(
         take([receivers["busy"]], busy)
         return stored.total() == count + (300 if first == "stuck" else 0)
 
-    wait_for(everything, "what the stuck one held comes back", seconds=60)
+    wait_for(everything, "what the stuck one held comes back")
     assert set(stored.accepted.values()) == {1}
     busy.close()
 
@@ -178,7 +178,7 @@ def test_twenty_that_are_stuck_and_one_that_comes_later(router: RouterProcess, s
         pump(stuck)
         return stored.exhausted()
 
-    wait_for(full, "all windows are full", seconds=60)
+    wait_for(full, "all windows are full")
     receiver = busy.create_receiver(QUEUE, credit=10)
     for _ in range(50):
         receiver.receive(timeout=DEADLINE)
@@ -284,7 +284,7 @@ def test_receivers_that_take_one_at_a_time_share_a_queue(router: RouterProcess, 
                 shares[number] += 1
         return stored.total() == 100
 
-    wait_for(all_taken, "every message is accepted", seconds=60)
+    wait_for(all_taken, "every message is accepted")
     assert set(stored.accepted.values()) == {1}
     assert min(shares.values()) >= 15, shares
     for connection in connections:
@@ -357,6 +357,6 @@ def test_consumers_that_come_and_go_lose_and_double_nothing(
         take([receiver], last)
         return stored.total() == count
 
-    wait_for(everything, "every message is accepted in the end", seconds=60)
+    wait_for(everything, "every message is accepted in the end")
     assert set(stored.accepted.values()) == {1}
     last.close()

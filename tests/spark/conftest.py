@@ -15,9 +15,10 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.testing import free_port, wait_for
+from tests.kit import waiting
 from tests.kit.processes import Process, start_service
 
-DEADLINE = 240.0
+DEADLINE = waiting.DEADLINE
 """Seconds until a wait is given up, also for a whole Spark to start on a slow machine: no assertion of speed."""
 LIMIT = 900
 """Seconds for a whole test."""

@@ -13,8 +13,9 @@ from proton.utils import BlockingConnection
 
 from enmasse.spark.messages import Ids
 from enmasse.spark.sink import Sent, Sink, SinkError
+from tests.kit.waiting import DEADLINE
 
-PATIENCE = 60.0
+PATIENCE = DEADLINE
 """Seconds until a wait is given up."""
 
 

@@ -11,8 +11,9 @@ from enmasse.aio.client import Client, connect
 from enmasse.amqp.sasl import ClientMechanism, PlainClient, SaslClient
 from enmasse.identity.scram import ScramClient
 from enmasse.testing import Suite
+from tests.kit.waiting import DEADLINE
 
-PATIENCE = 60.0
+PATIENCE = DEADLINE
 
 
 def proton(suite: Suite, user: str | None, password: str | None = None, **more: Any) -> BlockingConnection:

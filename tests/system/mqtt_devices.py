@@ -14,9 +14,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from enmasse.testing import Suite, wait_for
+from tests.kit.waiting import DEADLINE
 from tests.system.seeing import carrier
 
-PATIENCE = 240.0
+PATIENCE = DEADLINE
 INTERVAL = 0.02
 """Seconds from one message of a publisher to its next."""
 SOME = 50

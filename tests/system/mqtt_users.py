@@ -30,8 +30,9 @@ from enmasse.mqtt.packets import (
 )
 from enmasse.mqtt.reader import Reader
 from enmasse.testing import Suite, wait_for
+from tests.kit.waiting import DEADLINE
 
-PATIENCE = 60.0
+PATIENCE = DEADLINE
 CODES = {5: {"bad": 0x86, "forbidden": 0x87, "away": 0x88}, 4: {"bad": 4, "forbidden": 5, "away": 3}}
 """CONNACK by version."""
 

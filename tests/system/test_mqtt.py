@@ -22,11 +22,12 @@ from enmasse.testing import Suite, running, wait_for
 from tests import one_program
 from tests.certificates import Authority
 from tests.kit.processes import COMMAND, run
+from tests.kit.waiting import DEADLINE
 from tests.redis_server import RedisServer
 from tests.system.mqtt_devices import exactly_once
 from tests.system.seeing import kill, wait_process
 
-PATIENCE = 120.0
+PATIENCE = DEADLINE
 
 
 @pytest.fixture(scope="module")

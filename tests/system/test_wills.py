@@ -14,9 +14,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 from proton.utils import BlockingConnection, BlockingReceiver
 
 from enmasse.testing import Suite, running, wait_for
+from tests.kit.waiting import DEADLINE
 from tests.redis_server import RedisServer
 
-PATIENCE = 120.0
+PATIENCE = DEADLINE
 DEVICES = 20
 IN_TIME = 4.0
 """Seconds within which who is back is back within the grace time, however the seconds are counted."""

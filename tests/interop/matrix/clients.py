@@ -20,8 +20,9 @@ from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached, Sen
 
 from enmasse.testing import Suite
 from tests.interop.clients import JMS_VERSIONS, jms, rhea
+from tests.kit.waiting import DEADLINE
 
-PATIENCE = 60.0
+PATIENCE = DEADLINE
 RECEIVE = "receive"
 
 
