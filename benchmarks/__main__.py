@@ -10,7 +10,18 @@ import os
 import platform
 import sys
 
-NAMES = ("router", "broker", "broker_jobs", "suite", "provision", "mqtt", "identity", "console", "spark")
+NAMES = (
+    "router",
+    "broker",
+    "broker_jobs",
+    "broker_selectors",
+    "suite",
+    "provision",
+    "mqtt",
+    "identity",
+    "console",
+    "spark",
+)
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ from services.broker.core.subscription import identity, queue_name
 from services.broker.moves import LinkMover, MovedProducer, agree, order_in, read, refuse_router
 from services.broker.nodes import Nodes
 from services.broker.producers import AddressProducer, ManagementProducer, RelayProducer
-from services.broker.termini import TOPIC, Filters, address_of, answer, routing_type
+from services.broker.termini import TOPIC, Filters, address_of, answer, has_long_selector, routing_type
 
 ROUTER = "qpid-dispatch-router"
 OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")
@@ -142,6 +142,12 @@ class BrokerConnection(Handler):
 
     # -- links ---------------------------------------------------------------------------------------------------------
     def on_attach(self, link: Link) -> None:
+        if isinstance(link, Sender) and has_long_selector(link.remote_source):
+            self._later(lambda: None if link.over else self._attach(link))  # it takes milliseconds to compile
+        else:
+            self._attach(link)
+
+    def _attach(self, link: Link) -> None:
         try:
             if isinstance(link, Sender):
                 self._attach_consumer(link)

@@ -20,6 +20,7 @@ from services.broker.core.consumer import Consumer
 from services.broker.core.death import Death, Reason
 from services.broker.core.persistence import Committed
 from services.broker.core.queue import Queue
+from services.broker.core.shares import LIGHT
 from services.broker.selector import Selector
 
 
@@ -229,14 +230,28 @@ class CopyLink(ABC):
     queue: Queue
     _later: Callable[[Callable[[], None]], object]
     """Calls in the next turn."""
+    _goes_on = False
+    """Whether `again` was called, and not yet what it plans."""
 
     @abstractmethod
+    def _look(self) -> None:
+        """Send copies as far as credit goes, for one turn."""
+
     def flow(self) -> None:
-        """Send copies as far as credit goes, while the link is attached."""
+        """Send copies as far as credit goes."""
+        if not self.link.detached and not self._goes_on:
+            self._look()
 
     def again(self) -> None:
         """Continue in a later turn."""
-        self._later(self.flow)
+        if not self._goes_on:
+            self._goes_on = True
+            self._later(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        if not self.link.detached:
+            self._look()
 
     def closed(self, condition: str, description: str) -> None:
         """The queue is gone: detach the link with this error."""
@@ -261,9 +276,14 @@ class LinkBrowser(CopyLink, Browser):
         queue.browsers.append(self)
 
     def flow(self) -> None:
-        """Send copies as far as credit goes."""
-        if not self.link.detached:
-            Browser.flow(self)
+        """Send copies as far as credit goes; in turns of its own if it takes long to find them."""
+        if self.selector is not None and self.selector.weight > LIGHT:
+            self.again()
+        elif not self._goes_on:
+            self._look()
+
+    def _look(self) -> None:
+        self.look()
 
     def outcomes(self, messages: list[Any], state: Any, settled: bool) -> None:
         """Settle the copies; their outcomes change nothing."""

@@ -75,10 +75,8 @@ class LinkMover(CopyLink, Mover):
         self.link = link
         queue.browsers.append(self)
 
-    def flow(self) -> None:
-        """Send copies as far as credit goes."""
-        if not self.link.detached:
-            Mover.flow(self)
+    def _look(self) -> None:
+        self.look()
 
     def ended(self, error: BrokerError | None) -> None:
         """Detach the link."""

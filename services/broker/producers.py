@@ -162,6 +162,13 @@ class AddressProducer:
         for delivery_id in range(first, first + count):
             self.link.session.settle(delivery_id, _FAILED)
 
+    def not_taken(self, delivery_id: int, error: errors.BrokerError | AmqpError | None) -> None:
+        """Reject a delivery whose queues were chosen late; None: release it."""
+        if error is None:
+            self.link.session.settle(delivery_id, RELEASED)
+        else:
+            self._reject(delivery_id, False, error)
+
     def block(self) -> None:
         """Grant no more credit: the address is full."""
         self.link.credit_window = 0

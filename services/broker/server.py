@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from enmasse.identity.roles import Listener
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
+from services.broker.core.shares import Spent
 from services.broker.live import LiveBroker
 from services.broker.management.calls import VERSION
 from services.broker.management.node import ManagementNode
@@ -31,7 +33,8 @@ _log = log.get()
 LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it is written
 TRY_AGAIN = 0.5  # and what could not be written, before it is tried again
 RETRY_TICK = 1000  # milliseconds
-JOBS_TURN = 0.002  # seconds of a turn of the loop that jobs over many messages may take
+TURN = 0.002  # seconds of a turn of the loop for jobs over many messages, for queues, and for links that look at them
+SHARE = 0.001  # seconds of that for one queue or link
 LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
 CAPABILITIES = (SOLE_CONNECTION, *OFFERED, "ANONYMOUS-RELAY")
 
@@ -49,6 +52,12 @@ def steady_clock() -> Callable[[], int]:
 def wall() -> int:
     """Return milliseconds since 1970."""
     return int(time.time() * 1000)
+
+
+def ends_after(seconds: float) -> Spent:
+    """Begin a share of the turn: it is spent after these seconds."""
+    end = time.perf_counter() + seconds
+    return lambda: time.perf_counter() >= end
 
 
 class BrokerServer:
@@ -77,6 +86,9 @@ class BrokerServer:
         self._timer_at = 0
         self._lazy: asyncio.TimerHandle | None = None
         self._lazy_due = 0.0
+        self._links: deque[Callable[[], None]] = deque()  # of links that look at queues: continues one
+        self._links_due = False
+        broker.share = lambda: ends_after(SHARE)
         broker.on_pending = self._run_pending_later
         broker.jobs.on_work = self._run_jobs_later
         broker.on_commit = self._commit_later
@@ -86,14 +98,37 @@ class BrokerServer:
 
     def _run_pending_later(self) -> None:
         """Run pending work in the next turn of the loop, after other connections have been read."""
-        self.loop.call_soon(self.broker.run_pending)
+        self.loop.call_soon(self._run_pending)
+
+    def _run_pending(self) -> None:
+        self.broker.run_pending(ends_after(TURN))
+
+    def _later(self, go_on: Callable[[], None]) -> None:
+        """Call in one of the next turns, in which other links continue as well."""
+        self._links.append(go_on)
+        self._run_links_later()
+
+    def _run_links_later(self) -> None:
+        if self._links and not self._links_due:
+            self._links_due = True
+            self.loop.call_soon(self._run_links)
+
+    def _run_links(self) -> None:
+        self._links_due = False
+        spent = ends_after(TURN)
+        try:
+            for _ in range(len(self._links)):
+                self._links.popleft()()
+                if spent():
+                    break
+        finally:
+            self._run_links_later()
 
     def _run_jobs_later(self) -> None:
         self.loop.call_soon(self._run_jobs)
 
     def _run_jobs(self) -> None:
-        end = time.perf_counter() + JOBS_TURN
-        self.broker.jobs.run(lambda: time.perf_counter() >= end)
+        self.broker.jobs.run(ends_after(TURN))
 
     def _commit_later(self, urgent: bool) -> None:
         if urgent:
@@ -159,7 +194,7 @@ class BrokerServer:
             admission,
             manage=self.management.handle,
             followers=self.live.followers,
-            later=self.loop.call_soon,
+            later=self._later,
             gone=self.connections.discard,
         )
         connection = Connection(

@@ -8,7 +8,7 @@ from enmasse.amqp.performatives import Source
 from enmasse.amqp.termini import is_no_local, is_selector
 from enmasse.amqp.types import Described, Symbol
 from services.broker.core.errors import BrokerError
-from services.broker.selector import Selector, SelectorError, compile_selector
+from services.broker.selector import CACHED, Selector, SelectorError, compile_selector
 
 _PREFIXES = ("queue://", "topic://", "temp-queue://", "temp-topic://")
 
@@ -39,6 +39,15 @@ class Filters:
         """Leave no-local out of the answer: it has no effect on a queue."""
         self.no_local = False
         self.echo = {key: value for key, value in self.echo.items() if not is_no_local(key, value)}
+
+
+def has_long_selector(source: Source | None) -> bool:
+    """Return whether a source has a selector that takes long to compile."""
+    for key, value in ((source.filter if source is not None else None) or {}).items():
+        inner = value.value if isinstance(value, Described) else value
+        if is_selector(key, value) and isinstance(inner, str) and len(inner) > CACHED:
+            return True
+    return False
 
 
 def address_of(terminus: Any) -> str:

@@ -83,6 +83,7 @@ class Core:
         self.broker = self._broker()
         self.accepted: list[int] = []
         self.failed: list[int] = []
+        self.refused: list[tuple[int, Exception | None]] = []
         self._sent = 0
 
     # answers to a producer
@@ -91,6 +92,9 @@ class Core:
 
     def not_stored(self, first: int, count: int) -> None:
         self.failed += range(first, first + count)
+
+    def not_taken(self, delivery_id: int, error: Exception | None) -> None:
+        self.refused.append((delivery_id, error))
 
     def queue(self, name: str = "q", **options: Any) -> Queue:
         return self.broker.catalogue.create_queue(

@@ -161,13 +161,13 @@ def test_a_browser_sees_each_message_that_is_there_once(tmp_path: Path) -> None:
     fill(core, 60)
     out = Outlet(25)
     browser = Browser(queue, out, None)
-    browser.flow()
+    browser.look()
     consumer = core.consumer(queue, 36)  # takes what was shown, and some of what was not
     queue.outcomes.accept(consumer, [token for _, token in outlet(consumer).take()])
     fill(core, 5, 60)
     out.credit = 100
     out.drain = True
-    browser.flow()
+    browser.look()
     assert [decoded(payload).body for payload, _ in out.take()] == [*range(25), *range(36, 65)]
     assert not out.drain
 

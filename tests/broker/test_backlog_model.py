@@ -160,7 +160,7 @@ class BacklogMachine(QueueMachine):
         seen: list[int] = []
         for _ in range(len(expected) + 1):
             browser.outlet.credit = credit  # type: ignore[misc]  # an outlet of this test
-            browser.flow()
+            browser.look()
             seen += [decoded(payload).body for payload, _ in browser.outlet.take()]  # type: ignore[attr-defined]  # an outlet of this test
         assert seen == expected
 

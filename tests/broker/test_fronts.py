@@ -235,7 +235,7 @@ def test_a_browser_sees_what_cannot_be_read_as_it_is() -> None:
     for payload in (MALFORMED["header cut off"], FINE["everything"]):
         core.broker.put("q", payload, durable=False)
     view = Outlet(5)
-    Browser(q, view, None).flow()
+    Browser(q, view, None).look()
     assert view.sent[0][0] == MALFORMED["header cut off"]
     assert decoded(view.sent[1][0]).body == "x"
 

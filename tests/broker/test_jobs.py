@@ -17,6 +17,7 @@ from services.broker.core.errors import BrokerError
 from services.broker.core.jobs import AT_ONCE, MOST, Jobs, Work
 from services.broker.core.publisher import publish_run
 from services.broker.core.queue import Queue
+from services.broker.core.shares import endless
 from services.broker.management import messages
 from services.broker.management.calls import Context
 from tests.broker.harness import DEADLINE, BrokerProcess, Management, attach, bodies, until
@@ -213,7 +214,7 @@ def test_a_ring_that_is_made_smaller_drops_the_oldest(tmp_path: Path) -> None:
 
 
 def test_only_so_many_are_under_way() -> None:
-    jobs = Jobs(lambda: False)
+    jobs = Jobs(lambda: False, endless)
     answers: list[tuple[int | None, Exception | None]] = []
 
     def work() -> Work[int]:

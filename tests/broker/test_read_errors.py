@@ -101,10 +101,10 @@ def test_browsing_goes_on_where_it_stood(core: Core, fault: str) -> None:
     out = Outlet(5)
     browser = Browser(q, out, compile_selector("n >= 0"))
     q.browsers.append(browser)
-    browser.flow()
+    browser.look()
     FAULTS[fault](disk_of(core))
     out.credit, out.drain = 100, True
-    browser.flow()
+    browser.look()
     core.tick(FIRST)
     assert out.drain, "the end was reported, and it is not known"
     assert not q.dispatcher.stalled, "a browser stalls only itself"

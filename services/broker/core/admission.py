@@ -26,7 +26,7 @@ class Admission:
         self._capacity_policy = capacity_policy
         self._broker = broker
         self.blocked: set[BrokerAddress] = set()
-        self._late: set[BrokerAddress] = set()  # of these, because the disk is behind
+        self._late: set[BrokerAddress] = set()  # of these, because the disk is behind, or the choice of queues
 
     # -- one message ---------------------------------------------------------------------------------------------------
     def refusal(self, owner: BrokerAddress, durable: bool, size: int) -> Verdict | None:
@@ -42,10 +42,10 @@ class Admission:
         if policy == "FAIL":
             raise errors.address_full(owner.name)
         # BLOCK, LATE: senders get no more credit; what they had was granted before, and is served up to a hard limit.
-        self.block(owner)
         if policy == "LATE":
-            self._late.add(owner)
+            self.block_late(owner)
             return RELEASE if self._ledger.coming + size > 2 * UNCOMMITTED else None
+        self.block(owner)
         if 0 <= owner.settings.reject_threshold < owner.size + size:
             raise errors.address_full(owner.name)
         ledger = self._ledger
@@ -100,6 +100,11 @@ class Admission:
         for producer in address.producers:
             producer.block()
 
+    def block_late(self, address: BrokerAddress) -> None:
+        """Take the credit of all producers of an address whose messages wait; `caught_up` gives it again."""
+        self.block(address)
+        self._late.add(address)
+
     def check_blocked(self) -> None:
         """Unblock producers if there is room again, after messages have left or limits have changed."""
         for address in [address for address in self.blocked if self._has_room_again(address)]:
@@ -113,10 +118,14 @@ class Admission:
 
     def disk_caught_up(self) -> None:
         """Unblock producers that waited for the disk, unless something else blocks them."""
-        late, self._late = self._late, set()
-        for address in late & self.blocked:
-            if self.full_policy(address) != "BLOCK":
-                self._unblock(address)
+        for address in [address for address in self._late if not address.sorting]:
+            self.caught_up(address)
+
+    def caught_up(self, address: BrokerAddress) -> None:
+        """Unblock the producers of an address whose messages no longer wait, unless something else blocks them."""
+        self._late.discard(address)
+        if address in self.blocked and self.full_policy(address) not in ("BLOCK", "LATE"):
+            self._unblock(address)
 
     def _has_room_again(self, address: BrokerAddress) -> bool:
         ledger = self._ledger

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from enmasse import log
+from enmasse.amqp.errors import AmqpError
 from services.broker.core.admission import Admission
+from services.broker.core.errors import BrokerError
 from services.broker.core.ledger import Ledger
 from services.broker.core.payloads import Payloads
 from services.broker.core.persistence import MessageStore
@@ -28,6 +30,9 @@ class Waiting(Protocol):
 
     def not_stored(self, first: int, count: int) -> None:
         """Handle a failed write: no consumer has these messages, and they may be sent again."""
+
+    def not_taken(self, delivery_id: int, error: BrokerError | AmqpError | None) -> None:
+        """Settle a delivery that was found late to be one that is rejected; None: that no queue can take now."""
 
 
 Arrival = tuple[Waiting | None, int, int, Sequence[StoredMessage], Sequence[Queue], Sequence[bytes], int, int]

@@ -29,7 +29,9 @@ from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
 from services.broker.core.revision import Revision
-from services.broker.core.routes import Route
+from services.broker.core.routes import Route, stored_by
+from services.broker.core.shares import Share, Spent, endless
+from services.broker.core.sorting import Sorting
 from services.broker.core.stalls import Stalls, Standing
 from services.broker.core.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 from services.broker.core.timers import Timers
@@ -79,11 +81,12 @@ class Broker:
         self.pager = pager
         self.history = History()
         self.refusals = Refusals(lambda: self.clock() / 1000)
-        self.jobs = Jobs(lambda: self.ledger.disk_behind)
+        self.jobs = Jobs(lambda: self.ledger.disk_behind, lambda: self.share())
         self.payloads = Payloads(self.ledger, store, pager)
         self.admission = Admission(self.ledger, store, pager, capacity_policy, name)
         self.dead_letters = DeadLetters(self.catalogue, self.put, self.wall, self.removed_some)
         self.arrivals = Arrivals(self)
+        self.sorting = Sorting(self)
         self._unacknowledged: list[Committed] = []
         self._committing = 0
         """Commits that have begun and have not ended."""
@@ -93,7 +96,10 @@ class Broker:
         self.stalls = Stalls(self.payloads.load)
         self.revision = Revision(self.ledger, self.stalls)
         self.unknown: set[int] = set()  # ids of queues whose definitions are damaged
+        self.share: Share = endless
+        """Set by the owner: begins the share of a turn that work for one client may take."""
         self._pending: dict[Queue, None] = {}
+        self._woken = False  # `on_pending` was called, and `run_pending` not yet
         self._timers = Timers()
         self.commit_asked = 0  # 0 no, 1 soon, 2 now
         self._last_id = self.wall() << 14  # if there is no store; above those that an earlier process gave
@@ -169,16 +175,30 @@ class Broker:
 
     def postpone(self, queue: Queue) -> None:
         """Call the queue's `dispatch` in a later turn."""
-        if not self._pending:
-            self.on_pending()
         self._pending[queue] = None
+        self._wake()
 
-    def run_pending(self) -> bool:
-        """Return whether there is more to do, which `on_pending` has reported."""
-        pending, self._pending = self._pending, {}
-        for queue in pending:
-            if not queue.deleted:
-                queue.dispatcher.dispatch()
+    def is_postponed(self, queue: Queue) -> bool:
+        """Return whether `dispatch` will be called in a later turn."""
+        return queue in self._pending
+
+    def _wake(self) -> None:
+        if self._pending and not self._woken:
+            self._woken = True
+            self.on_pending()
+
+    def run_pending(self, spent: Spent | None = None) -> bool:
+        """Dispatch queues one after the other, each once, until `spent`. Return whether there is more to do, which
+        `on_pending` has reported."""
+        self._woken = False
+        try:
+            for queue in list(self._pending):
+                if self._pending.pop(queue, self) is None and not queue.deleted:
+                    queue.dispatcher.dispatch(in_turn=True)
+                if spent is not None and spent():
+                    break
+        finally:
+            self._wake()
         return bool(self._pending)
 
     def disk_caught_up(self) -> None:
@@ -216,12 +236,16 @@ class Broker:
         waiting: Waiting | None = None,
         delivery_id: int = 0,
         key: bytes | None = None,
+        chosen: list[Queue] | None = None,
     ) -> Verdict:
         """Choose the queues of a new message from container `origin`, store it for the durable ones if it is durable,
         count it, and give it to its queues: if it is stored, when it is on disk. RELEASE: there is no queue for it, and
         nothing is done. WAIT: it is stored, and `waiting` is answered then. `key`: by which a copy is recognised.
-        Raises BrokerError if more than MAX_HOLDERS queues would store it."""
-        if route.plain or (route.guarded and route.unmarked(payload)):
+        `chosen`: its queues, if they were chosen before. Raises BrokerError if more than MAX_HOLDERS queues would store
+        it."""
+        if chosen is not None:
+            targets, stored = chosen, stored_by(chosen)
+        elif route.plain or (route.guarded and route.unmarked(payload)):
             targets, stored = route.targets, route.stored
         else:
             targets, stored = route.choose(property_lookup(payload, message, self.to_wall), origin)

@@ -44,6 +44,7 @@ class BrokerAddress(AddressTotals):
         "root",
         "routing_types",
         "settings",
+        "sorting",
         "special",
     )
 
@@ -71,6 +72,7 @@ class BrokerAddress(AddressTotals):
         self.blocked = False
         self.paused = False
         self.held = False
+        self.sorting = False
         self.apply(settings)
 
     def apply(self, settings: AddressSettings) -> None:
@@ -88,7 +90,12 @@ class BrokerAddress(AddressTotals):
             or settings.min_expiry_delay >= 0
             or settings.max_expiry_delay >= 0
         )
-        self.special = self.expiry_rules or settings.duplicates_by_message_id
+        self.set_sorting(self.sorting)
+
+    def set_sorting(self, sorting: bool) -> None:
+        """Note whether messages wait until their queues are chosen (`Sorting`)."""
+        self.sorting = sorting
+        self.special = sorting or self.expiry_rules or self.settings.duplicates_by_message_id
 
     def _elsewhere(self, target: str | None) -> str | None:
         return target if target != self.name else None

@@ -37,19 +37,19 @@ class Browser:
         """Detach the link with this error: the queue was deleted."""
 
     def again(self) -> None:
-        """Call `flow` in a later turn: there was more to send than fits one."""
+        """Call `look` in a later turn: there was more to send than fits one."""
 
-    def flow(self) -> None:
+    def look(self) -> None:
         """Send copies as far as credit goes; answer a drain at the end of the list."""
         if self._standing:
             return
-        looked = 0
+        looked, spent = 0, self.queue.broker.share()
         if self._slice is not None and self.outlet.credit > 0:  # it may have changed since the last turn
             self._enter(self._slice)
         while self.outlet.credit > 0:
             if self._at >= len(self._some) and not self._next():
                 break
-            if looked >= TURN:
+            if looked >= TURN or (looked and spent()):
                 self.again()
                 return
             looked += 1
@@ -69,7 +69,7 @@ class Browser:
     def resume(self) -> None:
         """See `Standing`."""
         self._standing = False
-        self.flow()
+        self.look()
 
     def _next(self) -> bool:
         """Move to the next part of the list that has messages. Return False after the last part."""

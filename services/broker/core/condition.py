@@ -11,7 +11,7 @@ class Condition:
     let through, None = all are. `marks`: a message whose bytes hold none of these texts is not let through, whatever
     else it contains; None: the filter implies no such texts."""
 
-    __slots__ = ("_filter", "marks", "no_local")
+    __slots__ = ("_filter", "marks", "no_local", "weight")
 
     def __init__(self, filter: Selector | None = None, no_local: str | None = None) -> None:
         self.filter = filter
@@ -25,6 +25,7 @@ class Condition:
     @filter.setter
     def filter(self, filter: Selector | None) -> None:
         self._filter = filter
+        self.weight = 0 if filter is None else filter.weight
         self.marks = marks_of(filter) if filter is not None else None
 
     @property

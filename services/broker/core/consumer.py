@@ -63,6 +63,11 @@ class Consumer:
         """Whether it has a selector or a priority of its own."""
         return self.selector is not None or bool(self.priority)
 
+    @property
+    def weight(self) -> int:
+        """Work of its selector for a message (`Selector.weight`)."""
+        return 0 if self.selector is None else self.selector.weight
+
     def closed(self, condition: str, description: str) -> None:
         """Detach the link with this error: the queue ends the consumer."""
 

@@ -16,6 +16,7 @@ from services.broker.core.front import outgoing
 from services.broker.core.order import NORMAL
 from services.broker.core.queue_host import QueueHost
 from services.broker.core.selection import Selection, UndecidedError
+from services.broker.core.shares import LIGHT, LIGHT_SIZE, Spent
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, StoredMessage
 from services.broker.core.turns import TURN, Turns
 
@@ -115,12 +116,13 @@ class Dispatcher(Generic[C]):
         self.simple = False
         for message in messages:
             self._queue.exclusions.add(message.id, consumer)
-        return [message for message in messages if not self.has_taker(message)]
+        spent = self._broker.share()
+        return [message for message in messages if not self.has_taker(message, spent)]
 
-    def has_taker(self, message: StoredMessage) -> bool:
-        """Return whether one of the consumers may get the message."""
+    def has_taker(self, message: StoredMessage, spent: Spent) -> bool:
+        """Return whether one of the consumers may get the message; True if that is not known when `spent`."""
         consumers = self.turns.consumers
-        return self.selection.has_taker(consumers[:1] if self.exclusive else consumers, message)
+        return self.selection.has_taker(consumers[:1] if self.exclusive else consumers, message, spent)
 
     # -- in ------------------------------------------------------------------------------------------------------------
     def take_in(self, message: StoredMessage) -> None:
@@ -135,7 +137,10 @@ class Dispatcher(Generic[C]):
             order.append(message)
         else:
             self.append(message)
-            self.dispatch()
+            if message.size > LIGHT_SIZE and self.turns.weight:
+                self._broker.postpone(self._queue)
+            else:
+                self.dispatch()
 
     def take_in_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> None:
         """Take in new messages with consecutive ids, equal flags and no expiry, as `take_in` does each."""
@@ -173,11 +178,17 @@ class Dispatcher(Generic[C]):
             self._broker.wake_at(self._queue, due)
 
     # -- out -----------------------------------------------------------------------------------------------------------
-    def dispatch(self) -> None:
-        """Send what can be sent now; after a slice of work the rest is postponed to a later turn."""
+    def dispatch(self, *, in_turn: bool = False) -> None:
+        """Send what can be sent now; after a share of work the rest is postponed to a later turn. `in_turn`: this is
+        such a turn; selectors that make much work are evaluated in these alone."""
         if self.paused or self.stalled or self._sending:
             return
-        more = self._dispatch_simply() if self.simple else self._dispatch_selectively()
+        if self.simple:
+            more = self._dispatch_simply()
+        elif not in_turn and (self.turns.weight > LIGHT or self._broker.is_postponed(self._queue)):
+            more = True
+        else:
+            more = self._dispatch_selectively()
         if more:
             self._broker.postpone(self._queue)
         elif self.turns.draining:
@@ -220,6 +231,7 @@ class Dispatcher(Generic[C]):
         """Send by filters, priorities and exclusions: each consumer with credit, highest priority first, searches for
         its next message. True: there is more to do."""
         left = TURN
+        spent = self._broker.share()
         waiting = self.turns.by_priority()
         while waiting:
             consumer = waiting.popleft()
@@ -230,7 +242,7 @@ class Dispatcher(Generic[C]):
                 continue
             now = self._broker.now
             try:
-                message, looked = self.selection.search(consumer, left, now)
+                message, looked = self.selection.search(consumer, left, now, spent)
             except UndecidedError as undecided:
                 self._stand_still(undecided.message, undecided.error)
                 return False
@@ -252,7 +264,7 @@ class Dispatcher(Generic[C]):
                     at -= 1
                 waiting.insert(at, consumer)
                 self.turns.pass_on(consumer)
-            if left <= 0:
+            if left <= 0 or spent():
                 return True
         self.settle_mode()
         return False

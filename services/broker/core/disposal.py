@@ -90,6 +90,7 @@ class Disposal(Generic[C]):
             self._broker.dead_letters.expire,
             lambda message: due(message.expires) and message.id not in expiries.handed,
             lambda some: due(some.nearest),
+            portion=jobs.PORTION,
         )
         expiries.look_on(0 if self._dispatcher.stalled else nearest, now)
 
@@ -98,7 +99,7 @@ class Disposal(Generic[C]):
         """Remove the messages that are chosen from those that wait (behind the cursor), and return their number;
         messages that are being delivered stay."""
         count = 0
-        for looked, taken in self._queue.take(MANY if chosen is anyone else jobs.PORTION, chosen, cursor=cursor):
+        for looked, taken in self._queue.take(MANY if chosen is anyone else jobs.FILTERED, chosen, cursor=cursor):
             count += self._queue.finish_all(taken)
             yield looked
             if self._queue.deleted:
@@ -117,13 +118,14 @@ class Disposal(Generic[C]):
         chosen: Callable[[StoredMessage], bool] = anyone,
         worth: Callable[[Slice], bool] = anyone,
         cursor: Cursor | None = None,
+        portion: int = jobs.FILTERED,
     ) -> Work[int]:
         """Take out messages (behind the cursor) and give them to `how`, until one of them cannot be read: that one and
         those behind it stay in the queue. Return the number of those of which `how` was true. Raises what `how` raises,
         after the messages were put back."""
         queue, dispatcher = self._queue, self._dispatcher
         count = 0
-        for looked, taken in queue.take(jobs.PORTION, chosen, worth, cursor):
+        for looked, taken in queue.take(jobs.PORTION if chosen is anyone else portion, chosen, worth, cursor):
             for at, message in enumerate(taken):
                 if dispatcher.stalled:
                     dispatcher.reinsert(taken[at:])

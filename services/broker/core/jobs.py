@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from enmasse import log
 from services.broker.core import errors
+from services.broker.core.shares import Share
 
 _log = log.get()
 T = TypeVar("T")
@@ -17,6 +18,7 @@ Work = Generator[int, None, T]
 
 MOST = 16  # jobs for clients at a time
 PORTION = 50  # messages that a job reads, or moves, before others have their turn
+FILTERED = 4  # and those that it asks a filter about
 MANY = 1000  # and those that it only removes, or puts back in their places
 AT_ONCE = 200  # messages that a job deals with before others have their turn
 
@@ -33,9 +35,11 @@ class _Job:
 class Jobs:
     """Jobs that are under way take turns, a portion each. A small one is finished where it is begun."""
 
-    def __init__(self, held_up: Callable[[], bool]) -> None:
-        """`held_up`: whether jobs have to wait, because of what they add to; `wake` is to be called afterwards."""
+    def __init__(self, held_up: Callable[[], bool], share: Share) -> None:
+        """`held_up`: whether jobs have to wait, because of what they add to; `wake` is to be called afterwards.
+        `share`: of a turn, for what is finished where it is begun."""
         self._held_up = held_up
+        self._share = share
         self.on_work: Callable[[], None] = _nothing
         """Set by the owner: `run` is to be called in a later turn."""
         self._jobs: deque[_Job] = deque()
@@ -75,8 +79,8 @@ class Jobs:
         self._begin(_Job(work(), finished, key))
 
     def _begin(self, job: _Job) -> None:
-        dealt = 0
-        while dealt < AT_ONCE and not self._held_up():
+        dealt, spent = 0, self._share()
+        while dealt < AT_ONCE and not spent() and not self._held_up():
             portion = self._step(job)
             if portion is None:
                 return

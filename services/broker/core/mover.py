@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from services.broker.core.dispatcher import Unreadable
 from services.broker.core.errors import BrokerError
-from services.broker.core.jobs import PORTION
+from services.broker.core.jobs import FILTERED
 from services.broker.core.queue import Queue
 from services.broker.core.stored_message import StoredMessage
 from services.broker.core.turns import TURN
@@ -58,17 +58,17 @@ class Mover:
         self._over = False
 
     def again(self) -> None:
-        """Call `flow` in a later turn: there was more to look at than fits one."""
+        """Call `look` in a later turn: there was more to look at than fits one."""
 
     def ended(self, error: BrokerError | None) -> None:
         """All were sent and settled; with an error: no further one can be sent."""
 
-    def flow(self) -> None:
+    def look(self) -> None:
         """Send copies as far as credit goes."""
-        looked = 0
+        looked, spent = 0, self.queue.broker.share()
         try:
             while not self._over and self.outlet.credit > 0 and self._bytes < HELD_BYTES:
-                if looked >= TURN:
+                if looked >= TURN or (looked and spent()):
                     self.again()
                     return
                 looked += self._step()
@@ -82,7 +82,7 @@ class Mover:
     def _step(self) -> int:
         """Look at some messages and send the chosen ones. Return how many were looked at. Raises BrokerError if one
         cannot be read now."""
-        most = min(self.outlet.credit, PORTION)
+        most = min(self.outlet.credit, FILTERED)
         if self._left is not None:
             most = min(most, self._left)
         if self.queue.dispatcher.stalled:
@@ -139,7 +139,7 @@ class Mover:
         elif mine:
             self.queue.dispatcher.reinsert(mine)
             self.queue.dispatcher.dispatch()
-        self.flow()
+        self.look()
 
     def leave(self) -> None:
         """End: the messages that are held go back to their places."""

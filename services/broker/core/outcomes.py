@@ -12,7 +12,9 @@ from services.broker.core.contents import C
 from services.broker.core.death import Death, Reason
 from services.broker.core.dispatcher import Dispatcher
 from services.broker.core.front import annotated
+from services.broker.core.jobs import AT_ONCE, Work
 from services.broker.core.queue_host import QueueHost
+from services.broker.core.shares import LIGHT
 from services.broker.core.stored_message import PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 
 _log = log.get()
@@ -90,6 +92,8 @@ class Outcomes(Generic[C]):
         self._keep_handed(consumer, mine)
         left = {message.id for message in self._dispatcher.exclude(consumer, mine)} if elsewhere else set()
         self._give_back([m for m in mine if m.id not in left], failed=failed)
+        if elsewhere and self._dispatcher.turns.weight > LIGHT:
+            self.rescue()  # what was not known
         if left:
             self._give_up([m for m in mine if m.id in left], failed=failed)
 
@@ -112,11 +116,30 @@ class Outcomes(Generic[C]):
 
     def rescue(self) -> None:
         """Give up messages whose last possible consumer has left, while those that refused them are still attached."""
-        queue = self._queue
-        if not queue.exclusions or not self._dispatcher.turns.consumers:
+        queue, turns = self._queue, self._dispatcher.turns
+        if not queue.exclusions or not turns.consumers:
             return
-        refused = filter(None, map(queue.order.find, sorted(queue.exclusions.ids())))
-        left = [message.id for message in refused if not self._dispatcher.has_taker(message)]
+        if turns.weight > LIGHT:
+            self._broker.jobs.start((queue, "rescue"), self._rescue)
+        else:
+            self._give_up_untakeable(queue.exclusions.ids())
+
+    def _rescue(self) -> Work[None]:
+        yield AT_ONCE  # others first
+        seen: set[int] = set()
+        while ids := self._queue.exclusions.ids() - seen:
+            seen |= ids
+            for id in sorted(ids):
+                if self._queue.deleted:
+                    return
+                self._give_up_untakeable({id})
+                yield 1
+
+    def _give_up_untakeable(self, ids: set[int]) -> None:
+        queue = self._queue
+        refused = filter(None, map(queue.order.find, sorted(ids)))
+        spent = self._broker.share()
+        left = [message.id for message in refused if not self._dispatcher.has_taker(message, spent)]
         if left:
             self._give_up(list(filter(None, map(queue.take_one, left))), failed=False)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, PROPERTIES
+from enmasse.amqp.scan import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
 from enmasse.amqp.sections import Sections
 from services.broker.core.front import sections_of
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
@@ -31,6 +31,9 @@ _FIELDS = {
 _ORIGINS = {"_AMQ_ORIG_ADDRESS": "x-opt-ORIG-ADDRESS", "_AMQ_ORIG_QUEUE": "x-opt-ORIG-QUEUE"}
 
 
+MAX_FRONT = 32 << 10
+"""Bytes of the sections before the body in which selectors look: of a longer front they see nothing."""
+
 # What every message has, whatever its bytes.
 _GIVEN = {"JMSDeliveryMode", "JMSXDeliveryCount", "JMSRedelivered"} | {"AMQPriority", "JMSPriority", "AMQDurable"}
 _GIVEN |= {"AMQExpiration", "JMSExpiration", "AMQSize", "AMQAddress"}
@@ -46,24 +49,36 @@ def marks_of(selector: Selector) -> tuple[bytes, ...] | None:
 
 
 def property_lookup(payload: bytes, message: StoredMessage, to_wall: Callable[[int], int], attempts: int = 0) -> Lookup:
-    """Return a lookup for Selector.matches; decodes the message's front at the first identifier that needs it.
-    `to_wall`: from the broker's clock to milliseconds since 1970. `attempts`: failed deliveries."""
+    """Return a lookup for Selector.matches; decodes the message's front at the first identifier that needs it, and
+    each identifier once. `to_wall`: from the broker's clock to milliseconds since 1970. `attempts`: failed
+    deliveries."""
     sections: Sections | None = None
     malformed = False
+    known: dict[str, object] = {}
 
     def section(code: int) -> Any:
         nonlocal sections, malformed
         if malformed:
-            return None  # a message that cannot be decoded has no properties
+            return None  # a message that cannot be decoded, or has too many properties, has none
         try:
             if sections is None:
                 sections = sections_of(payload)
+                if sections.begin(DATA) > MAX_FRONT:
+                    malformed = True
+                    return None
             return sections.decoded(code)
         except AmqpError:
             malformed = True
             return None
 
     def lookup(name: str) -> object:
+        try:
+            return known[name]
+        except KeyError:
+            value = known[name] = find(name)
+            return value
+
+    def find(name: str) -> object:
         if name in ("AMQPriority", "JMSPriority"):
             return message.flags >> PRIORITY_SHIFT
         if name == "JMSDeliveryMode":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from itertools import islice, takewhile
 
-from enmasse.amqp.scan import may_hold
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.scan import DATA, may_hold
 from enmasse.identity.senders import SERVICE
 from services.broker.core.arrivals import Waiting
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.errors import BrokerError
 from services.broker.core.front import (
     DUPLICATE_MARKS,
     ORIGINAL_ADDRESS,
@@ -16,9 +18,14 @@ from services.broker.core.front import (
     annotated,
     duplicate_key,
     read_front,
+    sections_of,
     without_duplicate_id,
 )
+from services.broker.core.properties import property_lookup
+from services.broker.core.queue import Queue
 from services.broker.core.routes import Route
+from services.broker.core.shares import LIGHT, LIGHT_SIZE
+from services.broker.core.sorting import Held
 from services.broker.core.stored_message import REWRITE, STORED, StoredMessage
 from services.broker.core.verdict import ACCEPT, RELEASE, WAIT, Verdict
 from services.broker.keys import key_of
@@ -172,16 +179,93 @@ def _publish_with_care(
         if front.delivery_time or front.delivery_delay:
             due = broker.from_wall(front.delivery_time) or now + front.delivery_delay
     if key is not None and _is_duplicate(broker, owner, key):
-        # The first copy may not be on disk yet: its sender has to wait for the same commit.
-        if broker.store is None or waiting is None:
-            return ACCEPT
-        broker.arrivals.add_copy(waiting, delivery_id)
-        return WAIT
-    verdict = broker.enter(route, message, payload, origin, due, waiting, delivery_id, key)
+        return _repeated(broker, waiting, delivery_id)
+    if owner in broker.sorting or _is_heavy(route, payload):
+        return _sort(broker, route, front, payload, message, due, waiting, delivery_id, origin, key)
+    return _enter(broker, route, front, payload, message, due, waiting, delivery_id, origin, key)
+
+
+def _enter(
+    broker: Broker,
+    route: Route,
+    front: Front,
+    payload: bytes,
+    message: StoredMessage,
+    due: int,
+    waiting: Waiting | None,
+    delivery_id: int,
+    origin: str,
+    key: bytes | None,
+    chosen: list[Queue] | None = None,
+) -> Verdict:
+    verdict = broker.enter(route, message, payload, origin, due, waiting, delivery_id, key, chosen)
     if verdict is RELEASE:
-        return _unrouted(broker, owner, payload, front)
-    broker.admission.after(owner, front.durable)
+        return _unrouted(broker, message.owner, payload, front)
+    broker.admission.after(message.owner, front.durable)
     return verdict
+
+
+def _is_heavy(route: Route, payload: bytes) -> bool:
+    """Return whether choosing the message's queues takes so long that others have their turns meanwhile."""
+    if route.plain or (route.guarded and route.unmarked(payload)):
+        return False
+    if route.weight > LIGHT or len(payload) <= LIGHT_SIZE:
+        return route.weight > LIGHT
+    try:
+        return sections_of(payload).begin(DATA) > LIGHT_SIZE
+    except AmqpError:  # it has no properties for selectors
+        return False
+
+
+def _sort(
+    broker: Broker,
+    route: Route,
+    front: Front,
+    payload: bytes,
+    message: StoredMessage,
+    due: int,
+    waiting: Waiting | None,
+    delivery_id: int,
+    origin: str,
+    key: bytes | None,
+) -> Verdict:
+    """Choose the queues in later turns, and answer the producer then."""
+    owner = message.owner
+
+    def finish(chosen: list[Queue] | None, error: Exception | None) -> None:
+        verdict = RELEASE
+        try:
+            if error is not None:
+                raise error
+            assert chosen is not None
+            if broker.catalogue.addresses.get(owner.name) is not owner:
+                raise BrokerError(f"AMQ119002: target address {route.name} does not exist", "amqp:not-found")
+            if key is not None and _is_duplicate(broker, owner, key):
+                verdict = _repeated(broker, waiting, delivery_id)
+            else:
+                chosen = [queue for queue in chosen if not queue.deleted]
+                verdict = _enter(broker, route, front, payload, message, due, waiting, delivery_id, origin, key, chosen)
+        except (BrokerError, AmqpError) as refusal:
+            if waiting is not None:
+                waiting.not_taken(delivery_id, refusal)
+            return
+        if waiting is not None and verdict is ACCEPT:
+            waiting.stored(delivery_id, 1)
+        elif waiting is not None and verdict is RELEASE:
+            waiting.not_taken(delivery_id, None)
+
+    lookup = property_lookup(payload, message, broker.to_wall)
+    if not broker.sorting.add(Held(route, lookup, origin, len(payload), finish)):
+        return RELEASE
+    return WAIT
+
+
+def _repeated(broker: Broker, waiting: Waiting | None, delivery_id: int) -> Verdict:
+    """The first copy may not be on disk yet: its sender has to wait for the same commit."""
+    if broker.store is None or waiting is None:
+        return ACCEPT
+    broker.arrivals.add_copy(waiting, delivery_id)
+    return WAIT
 
 
 def _is_duplicate(broker: Broker, owner: BrokerAddress, key: bytes) -> bool:

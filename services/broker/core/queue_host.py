@@ -10,6 +10,7 @@ from services.broker.core.jobs import Jobs
 from services.broker.core.ledger import Ledger
 from services.broker.core.payloads import Payloads
 from services.broker.core.persistence import MessageStore
+from services.broker.core.shares import Share
 from services.broker.core.stalls import Standing
 from services.broker.core.stored_message import StoredMessage
 
@@ -42,6 +43,7 @@ class QueueHost(ContentsHost, Protocol[Q]):
     """Needs of a queue."""
 
     jobs: Jobs
+    share: Share
 
     @property
     def now(self) -> int:
@@ -59,6 +61,9 @@ class QueueHost(ContentsHost, Protocol[Q]):
 
     def postpone(self, queue: Q) -> None:
         """`dispatch` is to be called in a later turn."""
+
+    def is_postponed(self, queue: Q) -> bool:
+        """Whether a later turn will call it."""
 
     def wake_at(self, queue: Q, due: int) -> None:
         """`wake` is to be called when this time has come."""

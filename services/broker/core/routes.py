@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from enmasse.amqp.scan import may_hold, span_of_to
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
+from services.broker.core.jobs import Work
 from services.broker.core.queue import Queue
 from services.broker.selector import Lookup
 
@@ -15,6 +16,7 @@ Onward = tuple[Condition, "Route"]
 
 _MOST_MARKS = 4  # texts that a message is searched for before its properties are decoded
 _SHORT_FRONT = 512
+PORTION = 1000  # words of selectors that are evaluated before others have their turn
 
 
 class Route:
@@ -26,8 +28,9 @@ class Route:
 
     Else it has conditions. But most filters ask for a property that few messages have, and where nothing of it is found
     in the bytes of a message, that one goes to `targets` as well: see `unmarked`, which may be asked if `guarded`;
-    `sole`: that is one queue. `diverted`: messages may come out at another address, and are to name the one they were
-    sent to then; `always_diverted`: they do. `stale`: it holds now, ask for a new one next time.
+    `sole`: that is one queue. `weight`: of the selectors of all conditions. `diverted`: messages may come out at
+    another address, and are to name the one they were sent to then; `always_diverted`: they do. `stale`: it holds
+    now, ask for a new one next time.
     """
 
     __slots__ = (
@@ -50,6 +53,7 @@ class Route:
         "stale",
         "stored",
         "targets",
+        "weight",
     )
 
     def __init__(
@@ -97,6 +101,8 @@ class Route:
         marks = {mark for condition in asked for mark in condition.marks or (b"",)}
         self._marks = tuple(marks)
         self.guarded = settled and len(marks) <= _MOST_MARKS and b"" not in marks and bool(marks or always_diverted)
+        self.weight: int = sum(condition.weight for condition in asked) + sum(route.weight for _, route in onward)
+        self.weight += sum(queue.condition.weight for queue in anycast)
         alone = self.targets[0] if len(self.targets) == 1 else None
         self.single = alone if self.plain and not always_diverted else None
         self.sole = alone if self.guarded else None
@@ -131,27 +137,47 @@ class Route:
     def choose(self, lookup: Lookup, origin: str) -> tuple[list[Queue], list[int]]:
         """Return the targets of one message with these properties sent from container `origin`, and the ids of the
         durable ones."""
-        chosen = self._choose(lookup, origin)
-        return chosen, [queue.id for queue in chosen if queue.durable]
+        work = self.choosing(lookup, origin)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                return end.value, stored_by(end.value)
 
-    def _choose(self, lookup: Lookup, origin: str) -> list[Queue]:
+    def choosing(self, lookup: Lookup, origin: str) -> Work[list[Queue]]:
+        """Find the targets of one message as `choose` does, in portions of PORTION words of selectors."""
         chosen: list[Queue] = []
+        left = PORTION
         for _ in self._anycast:
             queue = self._anycast[self._turn % len(self._anycast)]
             self._turn += 1
+            left -= queue.condition.weight
             if queue.condition.admits(lookup, origin):
                 chosen.append(queue)
                 break
         chosen += self._open
         for queue, conditions in self._conditional:
             for condition in conditions:
+                left -= condition.weight
                 if condition.admits(lookup, origin):
                     chosen.append(queue)
                     break
+            if left <= 0:
+                yield 1
+                left = PORTION
         if self._onward:
             found = dict.fromkeys(chosen)
             for condition, route in self._onward:
                 if condition.admits(lookup, origin):
-                    found.update(dict.fromkeys(route._choose(lookup, origin)))
+                    found.update(dict.fromkeys((yield from route.choosing(lookup, origin))))
+                left -= condition.weight
+                if left <= 0:
+                    yield 1
+                    left = PORTION
             chosen = list(found)
         return chosen
+
+
+def stored_by(queues: Sequence[Queue]) -> list[int]:
+    """Return the ids of the durable ones."""
+    return [queue.id for queue in queues if queue.durable]

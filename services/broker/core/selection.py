@@ -12,6 +12,7 @@ from services.broker.core.contents import Contents
 from services.broker.core.order import NORMAL
 from services.broker.core.payloads import Payloads
 from services.broker.core.properties import property_lookup
+from services.broker.core.shares import Spent
 from services.broker.core.stored_message import StoredMessage
 from services.broker.selector import Lookup
 
@@ -59,22 +60,23 @@ class Selection:
             return True  # gone for good: the queue deals with it when it sends it
         return consumer.selector.matches(self.lookup(payload, message))
 
-    def has_taker(self, consumers: list[Consumer], message: StoredMessage) -> bool:
-        """Return whether one of these consumers may have the message. The link of a router stands for consumers only
-        while it has credit, or messages that are not settled."""
+    def has_taker(self, consumers: list[Consumer], message: StoredMessage, spent: Spent) -> bool:
+        """Return whether one of these consumers may have the message, True if that takes too long. The link of a
+        router stands for consumers only while it has credit, or messages that are not settled."""
         for consumer in consumers:
             if consumer.relay and consumer.outlet.credit <= 0 and not consumer.unsettled:
                 continue
             try:
-                if self.suits(consumer, message):
+                if spent() or self.suits(consumer, message):
                     return True
             except UndecidedError:
                 return True  # the queue stands still until that is known, and looks again then
         return False
 
-    def search(self, consumer: Consumer, limit: int, now: int) -> tuple[StoredMessage | None, int]:
+    def search(self, consumer: Consumer, limit: int, now: int, spent: Spent) -> tuple[StoredMessage | None, int]:
         """The first waiting message that is for this consumer or has expired, taken out, and how many were looked at.
-        None: no message is, or none of `limit` messages. Raises UndecidedError."""
+        None: no message is, or none of `limit` messages, or none before the share was `spent`. Raises
+        UndecidedError."""
         looked = 1
         order = self._order
         scanned = consumer.scanned
@@ -95,7 +97,7 @@ class Selection:
                         scanned[priority] = level[at - 1].id
                     del level[at]
                     return message, looked
-                if looked > limit:
+                if looked > limit or spent():
                     scanned[priority] = message.id
                     return None, looked
                 at += 1
@@ -103,8 +105,8 @@ class Selection:
                 scanned[priority] = max(seen, level[-1].id)
             if level is order.ready and order.backlog is not None:
                 order.advance()
-                if looked > limit:
+                if looked > limit or spent():
                     return None, looked
-                found, more = self.search(consumer, limit - looked, now)
+                found, more = self.search(consumer, limit - looked, now, spent)
                 return found, looked + more
         return None, looked

@@ -11,20 +11,22 @@ TURN = 500  # messages sent, or looked at in search of a match, in one go; then 
 
 class Turns:
     """`active`: the consumers that have credit, as far as known, in turn. `selective`: how many have a selector or a
-    priority of their own. `draining`: those that wait for the answer to a drain."""
+    priority of their own; `weight`: of all their selectors. `draining`: those that wait for the answer to a drain."""
 
-    __slots__ = ("active", "consumers", "draining", "selective")
+    __slots__ = ("active", "consumers", "draining", "selective", "weight")
 
     def __init__(self) -> None:
         self.consumers: list[Consumer] = []
         self.active: list[Consumer] = []  # a list: there are thousands of queues, and an empty deque has 760 bytes
         self.draining: dict[Consumer, None] = {}  # a dict: an empty set is three times as large
         self.selective = 0
+        self.weight = 0
 
     def join(self, consumer: Consumer) -> None:
         """Enter a consumer; it takes turns from `flow` on."""
         self.consumers.append(consumer)
         self.selective += consumer.selective
+        self.weight += consumer.weight
 
     def leave(self, consumer: Consumer) -> bool:
         """False: it was not there."""
@@ -32,6 +34,7 @@ class Turns:
             return False
         self.consumers.remove(consumer)
         self.selective -= consumer.selective
+        self.weight -= consumer.weight
         self.draining.pop(consumer, None)
         self.deactivate(consumer)
         return True
@@ -86,5 +89,5 @@ class Turns:
         self.consumers = []
         self.active.clear()
         self.draining.clear()
-        self.selective = 0
+        self.selective = self.weight = 0
         return consumers

@@ -18,7 +18,7 @@ from services.broker.core.death import ANNOTATION, Death, Reason
 from services.broker.core.dispatcher import Unreadable
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import ORIGINAL_ADDRESS, readable, sections_of
-from services.broker.core.jobs import MANY, PORTION, Work
+from services.broker.core.jobs import FILTERED, MANY, PORTION, Work
 from services.broker.core.order import anyone
 from services.broker.core.queue import Queue
 from services.broker.core.stalls import remedy
@@ -72,7 +72,7 @@ def _finished(q: Queue, work: Work[T]) -> Work[T]:
 
 def _counted(q: Queue, takes: Callable[[StoredMessage], bool]) -> Work[int]:
     count = 0
-    for portion in q.look():
+    for portion in q.look(PORTION if takes is anyone else FILTERED):
         count += sum(map(takes, portion))
         yield len(portion)
     return count
@@ -330,7 +330,7 @@ def _listed(c: Context, q: Queue, filter: str | None, skip: int = 0, most: int =
     """Return the first `most` messages that pass the filter, behind `skip` others."""
     takes = chosen(c.broker, q, filter)
     found: list[dict[str, Any]] = []
-    for portion in q.look():
+    for portion in q.look(FILTERED if filter else PORTION):
         passed = [message for message in portion if takes(message)]
         some = passed[skip : skip + most - len(found)]
         skip = max(0, skip - len(passed))

@@ -1,0 +1,98 @@
+"""Sorting: messages whose queues many or long selectors choose, or whose properties are large. Each topic's are worked
+through by a job in its own turns and in the order of arrival, so that messages to other addresses do not wait."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from enmasse import log
+from services.broker.core.admission import Admission
+from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.jobs import AT_ONCE, Jobs, Work
+from services.broker.core.queue import Queue
+from services.broker.core.routes import Route
+from services.broker.selector import Lookup
+
+_log = log.get()
+MOST_BYTES = 8 << 20
+"""Bytes of messages to one address that are held: beyond it they are released. At half of it, or at MOST, its
+producers get no more credit."""
+MOST = 1000
+
+
+class Held(NamedTuple):
+    """A message that waits for its turn, from container `origin`. `finish` gets its queues, or the exception."""
+
+    route: Route
+    lookup: Lookup
+    origin: str
+    size: int
+    finish: Callable[[list[Queue] | None, Exception | None], None]
+
+
+class SortingHost(Protocol):
+    """The part of the broker that sorting uses."""
+
+    admission: Admission
+    jobs: Jobs
+
+
+class _Topic:
+    __slots__ = ("held", "octets")
+
+    def __init__(self) -> None:
+        self.held: deque[Held] = deque()
+        self.octets = 0
+
+
+class Sorting:
+    """Messages that wait, by address."""
+
+    def __init__(self, broker: SortingHost) -> None:
+        self._broker = broker
+        self._topics: dict[BrokerAddress, _Topic] = {}
+
+    def __contains__(self, owner: BrokerAddress) -> bool:
+        """Return whether messages to this address wait: further ones have to wait behind them."""
+        return owner in self._topics
+
+    def add(self, held: Held) -> bool:
+        """Let a message wait. Return False if too many bytes wait already."""
+        owner = held.route.owner
+        topic = self._topics.get(owner)
+        if topic is None:
+            topic = self._topics[owner] = _Topic()
+            owner.set_sorting(True)
+            self._broker.jobs.start((owner, "sorting"), lambda: self._sort(owner, topic))
+        if topic.held and topic.octets + held.size > MOST_BYTES:
+            return False
+        topic.held.append(held)
+        topic.octets += held.size
+        if topic.octets > MOST_BYTES // 2 or len(topic.held) >= MOST:
+            self._broker.admission.block_late(owner)
+        return True
+
+    def _sort(self, owner: BrokerAddress, topic: _Topic) -> Work[None]:
+        yield AT_ONCE  # others first
+        while topic.held:
+            held = topic.held[0]
+            found: list[Queue] | None = None
+            error: Exception | None = None
+            try:
+                found = yield from held.route.choosing(held.lookup, held.origin)
+            except Exception as failure:
+                error = failure
+            topic.held.popleft()
+            topic.octets -= held.size
+            try:
+                held.finish(found, error)
+            except Exception:  # it is about this message: others have their turn
+                _log.exception("broker.arrival.failed", message=0, count=1)
+            if not topic.held:
+                break
+            yield 1
+        del self._topics[owner]
+        owner.set_sorting(False)
+        self._broker.admission.caught_up(owner)
