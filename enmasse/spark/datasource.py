@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -12,7 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from enmasse.spark.browse import AmqpReader, SelectingReader
-from enmasse.spark.errors import plainly
+from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.options import KNOWN, OptionError, checked
 from enmasse.spark.schema import DDL
 from enmasse.spark.sink import AmqpStreamWriter, AmqpWriter, sink_of
@@ -56,13 +58,15 @@ class AmqpDataSource(DataSource):
         """Return the end of `read` in Spark. Raises OptionError."""
         return self._reads(checked(dict(self.options), "table"), schema)
 
-    @plainly()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the source's end in Spark. Raises OptionError."""
-        options = checked(dict(self.options), "source")
-        columns, form = chosen(options, schema), format_of(options)
-        values = Values(form, schema) if form and "value" in columns else None
-        return AmqpStreamReader(options, values, columns)
+        """Return the source's end in Spark; of wrong options RefusedReader."""
+        try:
+            options = checked(dict(self.options), "source")
+            columns, form = chosen(options, schema), format_of(options)
+            values = Values(form, schema) if form and "value" in columns else None
+            return AmqpStreamReader(options, values, columns)
+        except QueryError as error:
+            return RefusedReader(error)
 
     @plainly()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -81,6 +85,38 @@ class AmqpDataSource(DataSource):
         if sink.write_id:
             raise OptionError('amqp sink: the option "writeId" is for write: a stream names its batches itself')
         return AmqpStreamWriter(sink)
+
+
+class RefusedReader(DataSourceStreamReader):
+    """The source's end of a query that has wrong options: whatever Spark asks for first raises the reason. An error of
+    `streamReader` itself would be lost: PySpark's process ends with an UnboundLocalError of its own instead."""
+
+    def __init__(self, reason: QueryError) -> None:
+        self.reason = reason
+
+    @plainly()
+    def initialOffset(self) -> Any:
+        """Raise the reason."""
+        raise self.reason
+
+    @plainly()
+    def latestOffset(self, start: Any, limit: Any) -> Any:
+        """Raise the reason."""
+        raise self.reason
+
+    @plainly()
+    def getDefaultReadLimit(self) -> Any:
+        """Raise the reason."""
+        raise self.reason
+
+    @plainly()
+    def partitions(self, start: Any, end: Any) -> Any:
+        """Raise the reason."""
+        raise self.reason
+
+    def read(self, partition: Any) -> Any:
+        """Raise the reason."""
+        raise self.reason
 
 
 class SelectingDataSource(AmqpDataSource):

@@ -17,12 +17,13 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import shutil
 import sys
 import time
 from collections.abc import Container, Coroutine, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -289,7 +290,18 @@ class Intake:
 
 def report(event: str, **more: Any) -> None:
     """Write a change of state to standard output, for the reader."""
-    print(json.dumps({"event": event, **more}), flush=True)  # noqa: T201 - the protocol with the reader
+    print(json.dumps({"event": event, **more}), file=_events, flush=True)
+
+
+_events: TextIO | None = None
+"""Standard output of the process, which has nothing but changes of state; None: not separated from that of others."""
+
+
+def separate() -> None:
+    """Have what libraries write to standard output go to standard error."""
+    global _events
+    _events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
 class Reception:
@@ -638,6 +650,7 @@ def main() -> None:
     argparse.ArgumentParser(
         "python -m enmasse.spark.receiver", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
+    separate()
     try:
         asyncio.run(run())
     except (ReceiverFailed, QueryError, OSError, msgspec.DecodeError) as error:

@@ -52,7 +52,8 @@ class ReceiverProcess:
             [sys.executable, "-m", "enmasse.spark.receiver"],
             stdin=subprocess.PIPE,  # the settings, then commits; the receiver ends with it
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             pass_fds=settings.get("account", ()),
         )
         self.state = "starting"
@@ -109,7 +110,14 @@ class ReceiverProcess:
 
     def _read_events(self) -> None:
         for line in self.process.stdout or ():
-            self._on_event(json.loads(line))
+            try:
+                change = json.loads(line)
+                if not isinstance(change["event"], str):
+                    raise ValueError(line)
+            except (ValueError, TypeError, KeyError):
+                log.warning("spark.receiver.line-ignored source=%s line=%r", self.source, line[:200])
+            else:
+                self._on_event(change)
 
     def _on_event(self, change: dict[str, Any]) -> None:
         """Handle a change of state: logged once when trouble begins, and once when it ends."""

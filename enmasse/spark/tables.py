@@ -19,18 +19,18 @@ class TableError(QueryError):
 
 
 def register_addresses(
-    spark: SparkSession, url: str, addresses: Iterable[str] | Path | None = None, **options: str
+    spark: SparkSession, url: str, addresses: Iterable[str] | str | Path | None = None, **options: str
 ) -> dict[str, str]:
     """Make a temporary view of each queue and return their names, view → address.
 
-    `addresses`: names, or an `addresses.json` of which the queues are taken; by default that of the quick start. A view
-    has the name of its address, with `_` for characters that need quoting. `options` are further ones of reader and
-    sink. Raises OptionError, TableError.
+    `addresses`: names, or the path of an `addresses.json` of which the queues are taken; by default that of the quick
+    start. A view has the name of its address, with `_` for characters that need quoting. `options` are further ones of
+    reader and sink. Raises OptionError, TableError.
     """
     checked({"url": url, **options}, "table")
     if addresses is None:
         addresses = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "enmasse" / "addresses.json"
-    names = queues_of(addresses) if isinstance(addresses, Path) else list(addresses)
+    names = queues_of(Path(addresses)) if isinstance(addresses, str | Path) else list(addresses)
     views: dict[str, str] = {}
     for address in names:
         view = re.sub(r"\W", "_", address, flags=re.ASCII)
@@ -52,7 +52,7 @@ def queues_of(file: Path) -> list[str]:
         return [name for name, entry in entries.items() if _is_queue(entry)]
     except (OSError, ValueError, AttributeError) as error:
         raise TableError(
-            f"amqp table: {file} cannot be read as addresses.json ({error}). Name another file, or the addresses"
+            f"amqp table: {file} cannot be read as addresses.json ({error}). Name another file, or a list of addresses"
         ) from None
 
 

@@ -167,6 +167,16 @@ def test_a_wrong_option_of_the_source_is_refused_at_load_with_one_sentence(spark
     assert "Traceback" not in str(caught.value) and len(str(caught.value).splitlines()) < 3
 
 
+def test_a_wrong_option_that_load_does_not_see_ends_the_query_with_one_sentence(spark: Any, tmp_path: Path) -> None:
+    """Without a spool the options may be those of a table; with a schema Spark asks for no columns."""
+    source = spark.readStream.format("amqp").option("url", "amqp://127.0.0.1").option("address", "a")
+    reading = source.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    assert failing(reading) == 'amqp source: the option "spool" is missing: .option("spool", …)'
+    reading = source.schema("body binary").load().writeStream.format("noop")
+    said = failing(reading.option("checkpointLocation", str(tmp_path / "d")).trigger(availableNow=True))
+    assert said == 'amqp source: the option "spool" is missing: .option("spool", …)'
+
+
 def failing(query: Any) -> str:
     """Start a query; what its error tells the user."""
     with pytest.raises(StreamingQueryException) as caught:
@@ -336,7 +346,10 @@ def test_addresses_are_tables(spark: Any, broker: Broker, tmp_path: Path) -> Non
     file.write_text(json.dumps(names))
     for name in ("tab.one", "tab_two"):
         broker.queue(name)
-    assert register_addresses(spark, broker.url, file) == {"tab_one": "tab.one", "tab_two": "tab_two"}
+    for path in (file, str(file)):
+        assert register_addresses(spark, broker.url, path) == {"tab_one": "tab.one", "tab_two": "tab_two"}
+    with pytest.raises(TableError, match=r"tab_two cannot be read as addresses.json.*or a list of addresses"):
+        register_addresses(spark, broker.url, "tab_two")
     spark.sql("insert into tab_one (text, subject) values ('first', 'a'), ('second', 'b')")
     spark.sql("insert into tab_two (text) select upper(text) from tab_one where subject = 'b'")
     assert [row.text for row in spark.sql("select text from tab_two").collect()] == ["SECOND"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from enmasse.spark.datasource import AmqpDataSource
+from enmasse.spark.datasource import AmqpDataSource, RefusedReader
 from enmasse.spark.options import OptionError, shown
 from enmasse.spark.session import show
 from enmasse.spark.source import AmqpStreamReader
@@ -23,7 +23,18 @@ SOURCE = {"address": "a", "spool": "/tmp/spool"}
 
 
 def source(**options: str) -> Any:
-    return AmqpDataSource(options).streamReader(StructType().add("body", "binary"))
+    reader = AmqpDataSource(options).streamReader(StructType().add("body", "binary"))
+    if isinstance(reader, RefusedReader):
+        reader.initialOffset()
+    return reader
+
+
+@pytest.mark.parametrize("first", ["initialOffset", "latestOffset", "getDefaultReadLimit", "partitions", "read"])
+def test_whatever_spark_asks_for_first_states_what_is_wrong(first: str) -> None:
+    reader = AmqpDataSource({"url": "amqp://h", "address": "a"}).streamReader(StructType().add("body", "binary"))
+    with pytest.raises(OptionError, match='the option "spool" is missing'):
+        getattr(reader, first)(*[{}] * {"latestOffset": 2, "partitions": 2, "read": 1}.get(first, 0))
+    reader.stop()  # PySpark's process calls it whatever has happened
 
 
 def sink(**options: str) -> Any:

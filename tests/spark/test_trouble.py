@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,10 +34,10 @@ from enmasse.spark import spool as spooling
 from enmasse.spark.account import OwnAccount
 from enmasse.spark.outage import Outage, Patience, Phase
 from enmasse.spark.receiver import Intake
-from enmasse.spark.receivers import ReceiverError
+from enmasse.spark.receivers import ReceiverError, ReceiverProcess
 from enmasse.spark.segment import SpoolError
 from enmasse.spark.sink import AmqpStreamWriter, Sink, SinkError
-from enmasse.spark.source import AmqpStreamReader
+from enmasse.spark.source import AmqpStreamReader, receiver_settings
 from enmasse.spark.spool import MUCH, SpoolWriter
 from enmasse.spark.unsettled import FRESH, LATER, Unsettled
 from enmasse.testing import free_port
@@ -403,3 +406,35 @@ def test_a_sink_without_its_server_or_address_is_an_error(broker: Broker) -> Non
         sent("amqp://127.0.0.1:1", "a")
     with pytest.raises(SinkError, match=r"amqp sink: option \"address\": .* refuses 'nosuch'"):
         sent(broker.url, "nosuch")
+
+
+NOISE = """
+import os, sys
+if sys.argv[0] == "-m" and "enmasse.spark.receiver" in sys.orig_argv:
+    os.write(1, b'a library greets \\xff\\n{"no": "event"}\\n[]\\n{"event": 7}\\n')
+"""
+
+
+def test_lines_of_others_do_not_end_what_reads_a_receivers_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NOISE)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    url = f"amqp://127.0.0.1:{free_port()}"  # nobody listens: it tries for a while
+    receiver = ReceiverProcess(receiver_settings({"url": url, "address": "a", "spool": str(tmp_path / "spool")}))
+    try:
+        assert receiver.opened.wait(60) and receiver.events.is_alive()
+    finally:
+        receiver.stop()
+    ignored = [record for record in caplog.records if "spark.receiver.line-ignored" in record.getMessage()]
+    assert len(ignored) == 4
+
+
+def test_what_libraries_print_is_not_among_a_receivers_events() -> None:
+    program = (
+        "import os; from enmasse.spark import receiver; receiver.separate(); print('a library'); "
+        "os.write(1, b'and another'); receiver.report('opened')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"event": "opened"}
+    assert "a library" in done.stderr and "and another" in done.stderr
