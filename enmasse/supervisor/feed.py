@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -119,12 +120,10 @@ class StatusFeed:
         if self._connection is None:
             return "the configuration service is not reached; try again"
         message = encode_message("", {"addresses": names})
-        sender = self._connection.sender("force")
         try:
-            async with asyncio.timeout(FORCE_TIMEOUT):
-                outcome = await sender.deliver(message)
+            with closing(self._connection.sender("force")) as sender:
+                async with asyncio.timeout(FORCE_TIMEOUT):
+                    outcome = await sender.deliver(message)
         except (ControlError, TimeoutError) as error:
             return f"the configuration service did not take it: {error or 'no answer'}"
-        finally:
-            sender.close()
         return None if outcome.accepted else f"the configuration service refused: {outcome.description or outcome}"

@@ -80,15 +80,17 @@ class _Carrier:
 
     async def run(self, source: ControlConnection, target: ControlConnection, queue: str, to: str, order: str) -> bool:
         """Carry messages to the end. Return False if a connection was lost. Raises RequestError."""
-        sender = self._sender = target.sender(to, configure=partial(_state, True))
-        receiver: ControlReceiver | None = None
+        links: list[ControlLink] = []
         try:
+            sender = self._sender = target.sender(to, configure=partial(_state, True))
+            links.append(sender)
             async with asyncio.timeout(OPENING):
                 await sender.opened()
             _check(sender, to)
             receiver = source.receiver(queue, window=0, configure=partial(_state, order))
+            links.append(receiver)
             receiver.on_message = self._received
-            for link in (sender, receiver):
+            for link in links:
                 link.on_closed = self._ended
             async with asyncio.timeout(OPENING):
                 await receiver.opened()
@@ -101,9 +103,8 @@ class _Carrier:
                 return False
             raise RequestError("console.change.refused", f"{self._what} is refused: {error}") from None
         finally:
-            if receiver is not None:
-                receiver.close()
-            sender.close()
+            for link in reversed(links):
+                link.close()
         return True
 
     async def _settled(self, receiver: ControlReceiver, sender: ControlSender) -> None:

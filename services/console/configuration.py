@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import TypeVar
 
 import msgspec
@@ -173,15 +174,14 @@ class Configuration:
         connection = self._connection
         if connection is None:
             raise RequestError("console.service.unavailable", "the configuration service is not reached; try again")
-        sender = connection.sender(target)
         try:
-            async with asyncio.timeout(SECONDS):
-                outcome = await sender.deliver(message)
+            with closing(connection.sender(target)) as sender:
+                async with asyncio.timeout(SECONDS):
+                    outcome = await sender.deliver(message)
         except (ControlError, TimeoutError) as error:
             text = f"the configuration service did not take it: {error or 'no answer'}"
-            raise RequestError("console.service.failed", text) from None
-        finally:
-            sender.close()
+            id = "console.service.unavailable" if not connection.is_open else "console.service.failed"
+            raise RequestError(id, text) from None
         if not outcome.accepted:
             raise RequestError("console.service.failed", f"the configuration service refused: {outcome.description}")
 

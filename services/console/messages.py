@@ -7,7 +7,7 @@ import base64
 import codecs
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -248,18 +248,20 @@ def _begun(body: bytes) -> bytes:
 # -- sending -----------------------------------------------------------------------------------------------------------
 async def send(live: Live, address: str, new: NewMessage, user: str | None) -> None:
     """Send a message by the router, and wait until it is accepted. Raises RequestError."""
-    sender = (await live.router.reached()).sender(address)
+    connection, message = await live.router.reached(), _encoded(address, new, user)
     try:
-        async with asyncio.timeout(SECONDS):
-            await sender.opened()
-            outcome = await sender.deliver(_encoded(address, new, user))
+        with closing(connection.sender(address)) as sender:
+            async with asyncio.timeout(SECONDS):
+                await sender.opened()
+                outcome = await sender.deliver(message)
     except ControlError as error:
+        if not connection.is_open:
+            text = f"it is unknown whether {address[:200]} has taken it: the router was lost"
+            raise RequestError("console.service.unavailable", text) from None
         raise RequestError("console.change.refused", f"{address[:200]} does not take it: {error}") from None
     except TimeoutError:
         text = f"{address[:200]} has not taken it in {SECONDS:.0f} seconds: it has no consumers, or is full"
         raise RequestError("console.service.failed", text) from None
-    finally:
-        sender.close()
     if not outcome.accepted:
         raise RequestError("console.change.refused", f"{address[:200]} does not take it: {outcome!r}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 import msgspec
 
@@ -29,20 +30,18 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def all_wills() -> dict[str, Will]:
         connection = await parts.live.router.reached()
-        receiver = connection.receiver(wire.WILLS, window=WINDOW)
         found: dict[str, Will] = {}
         try:
-            async with asyncio.timeout(SECONDS):
-                async for delivery in receiver:
-                    part = msgspec.json.decode(body(delivery), type=wire.Wills)
-                    found.update((row.id, _will(row)) for row in part.wills)
+            with closing(connection.receiver(wire.WILLS, window=WINDOW)) as receiver:
+                async with asyncio.timeout(SECONDS):
+                    async for delivery in receiver:
+                        part = msgspec.json.decode(body(delivery), type=wire.Wills)
+                        found.update((row.id, _will(row)) for row in part.wills)
         except ControlError as error:
             if error.condition != "detached" or not connection.is_open:
                 raise RequestError("console.service.unavailable", AWAY) from None
         except (TimeoutError, msgspec.DecodeError):
             raise RequestError("console.service.unavailable", AWAY) from None
-        finally:
-            receiver.close()
         return found
 
     wills: Listing[Will] = Listing(
