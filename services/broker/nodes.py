@@ -107,8 +107,8 @@ class Nodes:
         """
         known = self.catalogue.addresses.get(address)
         root = self.catalogue.root_of(address)
-        if address in self.catalogue.queues and known is None:
-            return False  # a queue by its own name
+        if known is None and self.catalogue.queue_by_name(address) is not None:
+            return False
         if known is not None and known.explicit:
             _check_kind(address, kind, known.routing_types)
             if kind is None:
@@ -130,11 +130,10 @@ class Nodes:
         return MULTICAST in self._kinds(address)
 
     def queue_of(self, address: str) -> Queue:
-        """Return the queue to receive from: of this name, or the first anycast one of the address of this name.
-
-        Raises BrokerError.
+        """Return the queue to receive from: of this name (no subscription), or the first anycast one of the address of
+        this name. Raises BrokerError.
         """
-        queue = self.catalogue.queues.get(address)
+        queue = self.catalogue.queue_by_name(address)
         if queue is not None:
             return queue
         known = self.catalogue.addresses.get(address)
@@ -144,9 +143,9 @@ class Nodes:
         raise BrokerError(f"AMQ119010: source address does not exist: {address} has no queue", "amqp:not-found")
 
     def qualified_queue(self, address: str) -> Queue:
-        """Return the queue of `address::queue` or `::queue`. Raises BrokerError."""
+        """Return the queue of `address::queue`, or of `::queue` if it is no subscription. Raises BrokerError."""
         name, _, queue_part = address.partition("::")
-        queue = self.catalogue.queues.get(queue_part)
+        queue = self.catalogue.queues.get(queue_part) if name else self.catalogue.queue_by_name(queue_part)
         if queue is None or (name and queue.address.name != name):
             raise BrokerError(f"AMQ119010: source address does not exist: {address}", "amqp:not-found")
         return queue
@@ -170,8 +169,8 @@ class Nodes:
         """Find the queue of a durable or shared subscription, or make it, also in place of one that selects
         otherwise. Raises BrokerError."""
         address, selector, no_local = about
-        queue = self.catalogue.queues.get(name)
-        if queue is not None and queue.subscription is None:
+        queue = self._subscription_of(name)
+        if queue is not None and not queue.identity:
             if queue.address.name != address:
                 raise errors.queue_exists(name, queue.address.name)
             return queue
@@ -193,7 +192,7 @@ class Nodes:
                     f"AMQ119005: error creating consumer, subscription {name} is in use with another address or filter",
                     "amqp:illegal-state",
                 )
-            self.catalogue.destroy_queue(name, remove_consumers=True)
+            self.catalogue.destroy_queue(queue.name, remove_consumers=True)
             queue = None
         if queue is None:
             queue = self.catalogue.create_queue(
@@ -210,13 +209,21 @@ class Nodes:
             )
         return queue
 
+    def _subscription_of(self, identity: str) -> Queue | None:
+        """Return the queue of a subscription. One without an identity was made by an administrator for the subscriber
+        of this name."""
+        queue = self.catalogue.subscriptions.get(identity) or self.catalogue.queues.get(identity)
+        if queue is None or queue.routing_type != MULTICAST or queue.identity not in ("", identity):
+            return None
+        return queue if queue.identity or not queue.temporary else None
+
     def durable_subscription(self, who: Identity) -> Queue:
         """Find the subscription of this client and link name, whatever it selects. Raises BrokerError."""
         found = [
             queue
             for everywhere in (False, True)
             for shared in (False, True)
-            if (queue := self.catalogue.queues.get(queue_name(who, durable=True, shared=shared, everywhere=everywhere)))
+            if (queue := self._subscription_of(queue_name(who, durable=True, shared=shared, everywhere=everywhere)))
         ]
         if not found:
             raise BrokerError(f"AMQ119010: source address does not exist: no subscription {who.link}", "amqp:not-found")

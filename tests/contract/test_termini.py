@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from proton import Terminus as PTerminus
 from proton.reactor import ReceiverOption, SenderOption
 from proton.utils import BlockingConnection, BlockingSender, LinkDetached, SendException
 
-from tests.broker.harness import Management, Terminus, attach, bodies, nothing, take, until
+from tests.broker.harness import Management, Terminus, attach, bodies, flush, nothing, take, until
 from tests.contract.conftest import Expected
 from tests.contract.engines import Broker
 
@@ -77,6 +78,18 @@ def test_a_subscription_to_a_queue(c: BlockingConnection, q: str, wanted: Receiv
     refusal = attached()
     assert bool(refusal) is expected(embedded=True, artemis=False)
     assert not refusal or "queue and has no" in refusal
+
+
+def test_the_bare_name_of_a_subscription_leads_nowhere(broker: Broker, m: Management, t: str) -> None:
+    with broker.connect("bare") as c:
+        attach(c, t, 0, name="sub", options=Terminus(durable=True)).link.detach()
+        flush(c.create_sender(t))
+        c.create_sender(t, name="s").send(Message(body="kept", durable=True))
+    with broker.connect("other") as c, contextlib.suppress(LinkDetached):
+        nothing(attach(c, "bare.sub", 1))
+    with broker.connect("bare") as c:
+        assert bodies(attach(c, t, 1, name="sub", options=Terminus(durable=True)), 1) == ["kept"]
+    m("destroyQueue", "bare.sub", True)
 
 
 class NullSource(ReceiverOption):

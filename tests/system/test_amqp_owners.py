@@ -3,6 +3,7 @@ address."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -140,3 +141,31 @@ async def test_links_of_one_name_and_container_do_not_steal_from_each_other(suit
             with pytest.raises(AmqpError, match=REFUSED):
                 await bob.receiver(own.address, capabilities=capabilities, timeout=PATIENCE)
         assert not any(link.closed for link in (*mine, own, *theirs))
+
+
+@asyncio_test
+async def test_the_bare_name_of_a_queue_leads_to_nobodys_subscription(suite: Suite) -> None:
+    """A client of any user chooses the name by its container-id; it may also be that of a level of the topic."""
+    for user in ("alice", "anonymous"):
+        prefix = "" if user == "anonymous" else f"~{user}/"
+        async with of(suite, user, "news/x") as one, of(suite, "bob") as bob, of(suite, "alice", "own") as alice:
+            mine = await one.receiver("news", durable_name="y", timeout=PATIENCE)
+            for name in (f"{prefix}news/x.y", "news/x.y", "news/x/y"):
+                for other in (bob, alice):
+                    for capabilities in ((), ("queue",), ("topic",)):
+                        with contextlib.suppress(AmqpError):
+                            theirs = await other.receiver(name, capabilities=capabilities, timeout=PATIENCE)
+                            assert name.startswith("news/x")
+                            sent = await bob.sender(name, timeout=PATIENCE)
+                            assert await sent.send(Message(body="level", durable=True), timeout=PATIENCE) is ACCEPTED
+                            assert (await theirs.receive(PATIENCE)).message.body == "level"
+                            await theirs.close()
+            sender = await bob.sender("news", timeout=PATIENCE)
+            await sender.send(Message(body="kept", durable=True), timeout=PATIENCE)
+            delivery = await mine.receive(PATIENCE)
+            assert delivery.message.body == "kept"
+            await delivery.release()
+            await mine.detach()
+            again = await one.receiver("news", durable_name="y", timeout=PATIENCE)
+            assert (await again.receive(PATIENCE)).message.body == "kept"
+            await again.close()

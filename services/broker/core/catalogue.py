@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import count
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -69,6 +70,7 @@ class Catalogue:
         self.settings = SettingsRepository(defaults)
         self.addresses: dict[str, BrokerAddress] = {}
         self.queues: dict[str, Queue] = {}
+        self.subscriptions: dict[str, Queue] = {}  # of clients, by identity
         self._broker = broker
         self._touched = broker.ledger.touched
         self._store = store
@@ -251,10 +253,12 @@ class Catalogue:
         if client is not None and 0 <= self._max_subscriptions <= self._subscriptions[client]:
             raise errors.too_many_subscriptions(client, self._subscriptions[client])
         existing = self.queues.get(name)
-        if existing is not None:
+        if existing is not None and not self.may_give_way(existing, address_name, routing_type):
             raise errors.queue_exists(name, existing.address.name)
         selector = compile_selector(filter) if filter else None
         address = self.address_for_queue(address_name, routing_type, create=auto_create_address, temporary=temporary)
+        if existing is not None:
+            self._rename(existing)
         settings = address.settings
         stored = durable and not temporary
         queue = self.new_queue(
@@ -276,10 +280,35 @@ class Catalogue:
             client=client,
             ring_size=settings.default_ring_size if ring_size is None else ring_size,
         )
-        queue.subscription = subscription
+        if subscription is not None:
+            queue.subscription, queue.identity = subscription, name
         self.add_queue(queue)
         self._define_queue(queue)
         return queue
+
+    def may_give_way(self, queue: Queue, address: str, routing_type: str) -> bool:
+        """Return whether a queue may get another name because a new one is to have its name: the name of a subscription
+        is its client's choice, which keeps no address or session from its queue. (A queue for the same address is that
+        subscription, made by hand.)"""
+        is_another = routing_type != MULTICAST or queue.address.name != address or queue.name != queue.identity
+        return bool(queue.identity) and is_another
+
+    def _rename(self, queue: Queue) -> None:
+        """Give the queue of a subscription another name; its client finds it by its identity."""
+        mine = self._queues_by_address[queue.address.name]
+        del self.queues[queue.name], mine[queue.name]
+        names = (f"%{number}.{queue.identity}" for number in count(1))
+        queue.name = next(name for name in names if name not in self.queues and name not in self.subscriptions)
+        self.queues[queue.name] = mine[queue.name] = queue
+        queue.touch()
+        self._table.queue_gone()
+        self._define_queue(queue)
+
+    def queue_by_name(self, name: str) -> Queue | None:
+        """Return the queue that clients reach by its name alone, without its address. A subscription, whose name is its
+        client's choice, is not among them."""
+        queue = self.queues.get(name)
+        return queue if queue is not None and queue.routing_type == ANYCAST else None
 
     def new_queue(self, id: int, name: str, address: BrokerAddress, routing_type: str, **attributes: Any) -> Queue:
         """Make a queue with the attributes that `Queue` takes; `add_queue` enters it."""
@@ -288,6 +317,8 @@ class Catalogue:
     def add_queue(self, queue: Queue) -> None:
         """Add the queue to those that exist, bound to its address."""
         self.queues[queue.name] = queue
+        if queue.identity:
+            self.subscriptions[queue.identity] = queue
         queue.touch()
         if queue.client is not None:
             self._subscriptions[queue.client] += 1
@@ -348,6 +379,8 @@ class Catalogue:
 
     def _remove_queue(self, queue: Queue) -> None:
         del self.queues[queue.name]
+        if queue.identity:
+            del self.subscriptions[queue.identity]
         if queue.client is not None:
             self._subscriptions[queue.client] -= 1
             if not self._subscriptions[queue.client]:

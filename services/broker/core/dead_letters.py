@@ -64,7 +64,8 @@ class DeadLetters:
         """Make the queue for the messages of one address. If it cannot be made, they go to a queue of the target."""
         name = f"{prefix}{queue.address.name}{suffix}"
         original = queue.address.name.replace("'", "''")
-        if name in self._catalogue.queues:
+        present = self._catalogue.queues.get(name)
+        if present is not None and not self._catalogue.may_give_way(present, target, MULTICAST):
             return
         try:
             self._catalogue.create_queue(

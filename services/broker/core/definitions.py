@@ -45,6 +45,7 @@ def queue_definition(queue: Queue) -> bytes:
             "user": queue.user,
             "paused": queue.dispatcher.paused,
             "subscription": queue.subscription,
+            "identity": None if queue.identity == queue.name else queue.identity,
             "client": queue.client,
             "ringSize": queue.disposal.ring_size,
         }

@@ -33,6 +33,7 @@ class Queue(Contents):
         "condition",
         "dispatcher",
         "disposal",
+        "identity",
         "max_consumers",
         "outcomes",
         "purge_on_no_consumers",
@@ -71,6 +72,7 @@ class Queue(Contents):
         self.user = user
         self.client = client  # the container whose durable subscription it is
         self.subscription: tuple[Any, ...] | None = None  # what a durable subscription was made for (see nodes)
+        self.identity = ""  # of a subscription with an owner: `subscription.queue_name`, as a rule its name
         self.browsers: list[Any] = []  # and movers: links that are no consumers, and end with the queue
         self.dispatcher = Dispatcher(self, broker, exclusive=exclusive)
         self.outcomes = Outcomes(self, broker, self.dispatcher)

@@ -113,7 +113,9 @@ def _recover_queue(catalogue: Catalogue, id: int, value: dict[str, Any]) -> Queu
         ring_size=value.get("ringSize", -1),
     )
     queue.dispatcher.pause(value["paused"])
-    queue.subscription = tuple(value["subscription"]) if value["subscription"] else None
+    if value["subscription"]:
+        queue.subscription = tuple(value["subscription"])
+        queue.identity = value.get("identity") or queue.name
     catalogue.add_queue(queue)
     return queue
 

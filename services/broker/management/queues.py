@@ -142,11 +142,9 @@ def create_queue_json_ignore(c: Context, configuration: str, ignore_if_exists: b
     """Create a queue from JSON, or with `ignore_if_exists` return the existing one. Raises BrokerError."""
     value, attributes = _configuration(configuration)
     existing = c.broker.catalogue.queues.get(value["name"])
-    if existing is None:
-        existing = _make(
-            c, value.get("address") or value["name"], value["name"], value.get("routing-type"),
-            **{"durable": True, **attributes},
-        )  # fmt: skip
+    address, kind = value.get("address") or value["name"], value.get("routing-type")
+    if existing is None or c.broker.catalogue.may_give_way(existing, address, kind or ""):
+        existing = _make(c, address, value["name"], kind, **{"durable": True, **attributes})
     elif not ignore_if_exists:
         raise errors.queue_exists(value["name"], existing.address.name)
     return describe(existing)
