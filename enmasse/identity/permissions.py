@@ -2,8 +2,8 @@
 
 Addresses are names as routers resolve them: without scheme, host, leading and trailing separator; of `topic::queue` the
 topic. The words of addresses and patterns are separated by `.` or `/`, which are the same. A pattern is a name, or ends
-with the word `*` (exactly one word) or `#` (any number of words: `a/#` matches `a` too). Names that begin with `$` or
-`_` belong to the suite: `*` and `#` as the first word of a pattern do not allow them, but deny them.
+with the word `*` (exactly one word) or `#` (any number of words: `a/#` matches `a` too). Names that begin with `$`,
+`_` or `!!` belong to the suite: `*` and `#` as the first word of a pattern do not allow them, but deny them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from enmasse.identity.principal import DEFAULT_SPACE, Principal
+from enmasse.model.names import SPACE
 from enmasse.model.topics import escape
 from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Granted, Operation, Permission, words
 
-_RESERVED: Final = ("$", "_")
+_RESERVED: Final = ("$", "_", SPACE)
 _MAX_ANSWERS = 512
 """Answers that are kept for a principal."""
 _MAX_PRINCIPALS = 20_000

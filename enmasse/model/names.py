@@ -21,7 +21,9 @@ MAX_ADDRESS = 512
 _SIMPLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LEGAL_ADDRESS = re.compile(r"(?!!!)[A-Za-z0-9!-][A-Za-z0-9./_!-]*")
 _FORBIDDEN = ("::", "*", "+", "#", "amqp:")
-_FORBIDDEN_START = ("$", "_", "!!", "/", ".")
+SPACE: Final = "!!"
+"""Beginning of the names of addresses in an address space of their own, `!!SPACE/NAME`: clients may state none."""
+_FORBIDDEN_START = ("$", "_", SPACE, "/", ".")
 
 
 def address_error(name: str) -> str | None:

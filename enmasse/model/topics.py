@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from enmasse.model.addresses import Address, AddressType
-from enmasse.model.names import AddressName, WireName, router_form, wire_name
+from enmasse.model.names import SPACE, AddressName, WireName, router_form, wire_name
 from enmasse.tries import NameTrie
 
 MAX_LEVELS = 200
@@ -140,7 +140,7 @@ class TopicMap:
 
     def owner(self, topic: str) -> TopicOwner | None:
         """Return the owner of a topic. None: it has none, or routers would take its name for another address's."""
-        if topic.count("/") >= MAX_LEVELS:
+        if topic.count("/") >= MAX_LEVELS or topic.startswith(SPACE):
             return None
         name = self._prefix(topic)
         if name is None:
@@ -169,7 +169,7 @@ class TopicMap:
         below = self._below_default
         if below and wire.startswith(below) and len(wire) > len(below):
             short = unescape(wire[len(below) :])
-            if short and self._prefix(short) is None:
+            if short and not short.startswith(SPACE) and self._prefix(short) is None:
                 return short
         return self._spelled(wire)
 
@@ -235,6 +235,8 @@ class TopicMap:
         levels = filter.split("/")
         if len(levels) > MAX_LEVELS:
             raise FilterRefused(f"a filter may have {MAX_LEVELS} levels at most; shorten it")
+        if filter.startswith(SPACE):
+            raise FilterRefused(f"names that begin with {SPACE} are no clients': subscribe to another one")
         first = next((at for at, level in enumerate(levels) if level in ("+", "#")), len(levels))
         found: dict[FilterTarget, None] = {}
         name = self._prefix("/".join(levels[:first])) if first else None

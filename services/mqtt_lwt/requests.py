@@ -10,6 +10,7 @@ from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
 from enmasse.identity.authors import GROUPS, NOT_STATED, USER, Author
 from enmasse.identity.links import of_link
 from enmasse.identity.senders import shown
+from enmasse.model.names import SPACE
 
 CLIENT_ID, QOS, RETAIN, DELAY = "x-opt-client-id", "x-opt-mqtt-qos", "x-opt-retain-message", "x-opt-will-delay"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
@@ -57,6 +58,8 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
     to = message.to
     if not isinstance(to, str) or not to or len(to) > MAX_TO or not _is_text(to):
         raise ControlError(INVALID_FIELD, f"to: the address of the will, at most {MAX_TO} characters")
+    if to.startswith(SPACE):
+        raise ControlError(INVALID_FIELD, f"to: clients state no names that begin with {SPACE}")
     author = _author(message) if gateway else of_link(link_name)
     return Request("will", key, to, _qos(message), _delay(message.annotations.get(DELAY)), message, author)
 

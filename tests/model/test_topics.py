@@ -121,6 +121,18 @@ def test_names_that_no_topic_has(name: str, topic: str) -> None:
     assert unescape(name) == topic
 
 
+@given(maps(), st.sampled_from(["!!a", "!!a/b", "!!", "!!a/+", "!!/#"]))
+def test_no_client_names_an_address_in_an_address_space(addresses: dict[AddressName, Address], text: str) -> None:
+    topics = TopicMap(addresses)
+    with pytest.raises(FilterRefused):
+        topics.targets(text)
+    if "+" not in text and "#" not in text:
+        assert topics.owner(text) is None
+        for name in (text, f"{topics.default}/{text}"):  # what an AMQP client sends there
+            owner = topics.owner(topics.topic_of(name))
+            assert owner is None or owner.to == name
+
+
 @given(maps(), short_topics)
 def test_the_owner_is_the_nearest_address(addresses: dict[AddressName, Address], topic: str) -> None:
     map = TopicMap(addresses)

@@ -239,6 +239,8 @@ def test_what_an_amqp_client_gets() -> None:
         ("$reply/amqp:/jobs", "jobs"),
         ("$reply/amqp:/amqp://host/jobs", "jobs"),
         ("$reply/$management", None),
+        ("$reply/!!a/b", None),
+        ("$reply/amqp:/!!a/b", None),
         ("$reply/amqp:/amqp:/$subctrl", None),
         ("$reply/amqp://host/amqp:/$mqtt/sessions", None),
         ("$reply/amqp:/%00/amqp:/$subctrl", None),

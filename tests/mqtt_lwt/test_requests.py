@@ -116,6 +116,7 @@ def test_no_link_says_anything_of_another_s_clients(pairs: list[tuple[str | None
     [
         (will(to=None), "amqp:invalid-field", "to"),
         (will(to=""), "amqp:invalid-field", "to"),
+        (will(to="!!a/b"), "amqp:invalid-field", "to"),
         (will(to="x" * 70_000), "amqp:invalid-field", "to"),
         (will(subject=None), "amqp:invalid-field", "subject"),
         (will(subject="retain"), "amqp:invalid-field", "retain"),

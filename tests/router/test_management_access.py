@@ -60,6 +60,26 @@ def test_clients_reach_no_management(management: Management, clients: BlockingCo
     assert management.one(LISTENER, "no-management")
 
 
+@pytest.mark.parametrize("name", ["!!a/b", "amqp:/!!a/b", "/!!a/b", "amqp://host/!!a.b", "//!!a/b", "!!"])
+def test_clients_state_no_name_in_an_address_space(
+    router: RouterProcess, management: Management, clients: BlockingConnection, name: str
+) -> None:
+    management.create(ADDRESS, "of a space", pattern="!!a/b", distribution="balanced")
+    inside = BlockingConnection(f"127.0.0.1:{router.container_port}", timeout=60)
+    receiver = inside.create_receiver("!!a/b", credit=2)
+    for attach in (clients.create_sender, clients.create_receiver):
+        with pytest.raises(LinkDetached) as lost:
+            attach(name)
+        assert lost.value.condition == REFUSED
+    refused = post(clients.create_sender(None), Message(address=name, body="client"))
+    outcome_of(clients, refused)
+    assert refused.remote_state == refused.REJECTED and refused.remote.condition.name == REFUSED
+    post(inside.create_sender("!!a/b"), Message(body="process"))
+    assert body_of(receiver.receive()) == "process"
+    inside.close()
+    management.delete(ADDRESS, "of a space")
+
+
 @pytest.mark.parametrize("node", ["$mqtt/sessions", "amqp:/$mqtt.sessions", "/$mqtt/sessions", "$mqtt/wills"])
 def test_clients_do_not_reach_what_services_tell_each_other(
     router: RouterProcess, management: Management, clients: BlockingConnection, node: str

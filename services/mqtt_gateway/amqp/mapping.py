@@ -28,6 +28,7 @@ from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
 from enmasse.identity.senders import shown
 from enmasse.model.addresses import STORED, AddressType
+from enmasse.model.names import SPACE
 from enmasse.model.topics import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from enmasse.tracing.wire import TRACEPARENT, context_of
@@ -204,7 +205,8 @@ def _joined(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 def reply_address(topic: str) -> str | None:
     """Return the AMQP address that a topic `$reply/…` stands for; None if clients may not send there."""
     address = _without_scheme(unescape(topic[len(REPLY) :]))
-    if not address or (address[0] in "$_" and not address.startswith("_topo/")) or _CONTROL.search(address):
+    reserved = address.startswith(("$", "_", SPACE)) and not address.startswith("_topo/")
+    if not address or reserved or _CONTROL.search(address):
         return None
     return address
 

@@ -237,7 +237,7 @@ class AnonymousInLink(InLink):
         parsed = parse(text, self._addresses.router_id)
         if parsed.kind != MOBILE:
             return None
-        self.connection.check_service_node(parsed.name)
+        self.connection.check_name(parsed.name)
         broker = self._temporaries.broker_of(parsed.name)
         found = None if broker is not None else self._link_routes.find("in", parsed.name)
         if found is not None:

@@ -162,7 +162,7 @@ class Attaches:
         parsed = parse(text, router.id)
         if parsed.kind != MOBILE:
             return False
-        connection.check_service_node(parsed.name)
+        connection.check_name(parsed.name)
         if parsed.name.startswith(_LIVE):
             self._pass_on(connection, link, self._live(connection, parsed.name), parsed.name, lambda asked: parsed.name)
             return True

@@ -14,6 +14,7 @@ from enmasse.amqp.session import Session
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import Refusals
+from enmasse.model.names import SPACE
 from services.router.routing.clock import Clock
 from services.router.routing.names import tokens
 from services.router.routing.policy import Policy
@@ -314,11 +315,14 @@ class RouterConnection:
         """True if the connection came through a listener for clients."""
         return self.dir == "in" and self.role == NORMAL
 
-    def check_service_node(self, name: str) -> None:
-        """Raise AmqpError for a node of services, if this is a client on a listener with `management: false`."""
-        if "$" not in name or not self.is_client or self.management:
+    def check_name(self, name: str) -> None:
+        """Raise AmqpError for a node of services, or a name in an address space, if this is a client on a listener with
+        `management: false`."""
+        if ("$" not in name and SPACE not in name) or not self.is_client or self.management:
             return
         parts = tokens(name)
+        if parts[0].startswith(SPACE):
+            raise AmqpError("amqp:unauthorized-access", f"{name}: clients state no names that begin with {SPACE}")
         if parts[0] == SERVICE_NODES:
             raise AmqpError("amqp:unauthorized-access", f"{name}: services of EnMasse talk to each other there")
         if parts[0] == SUBSCRIBERS and len(parts) > 2 and parts[2] in OF_SERVICES:
