@@ -5,6 +5,7 @@ The text is a key towards the services that keep what clients own. There is one 
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -14,6 +15,9 @@ MARK: Final = "~"
 """First character of the names of users' clients."""
 MAX_PREFIX: Final = 3 * 255 + 2
 """The most characters that `owned` puts in front of a client's own id: a user name has up to 255 bytes."""
+
+_RENAMED: Final = re.compile(r"^%[0-9]+\.")
+"""Prefix that the broker puts before the name of a subscription when another queue is to have that name."""
 
 
 class Owner(NamedTuple):
@@ -35,6 +39,15 @@ def queue_prefix(principal: Principal) -> str:
     """Return how the ids of the queues of a user's subscriptions by `$subctrl` begin; empty: the anonymous user's, of
     which none begins with `~`, but with `~%2F`."""
     return quote(owned(principal, ""), safe="")
+
+
+def owner_of_subscription(queue: str) -> Owner:
+    """Return whose subscription has a queue of this name at the embedded broker, by its container-id
+    (services/broker/core/subscription.py names them); the anonymous user's, if no user is stated."""
+    name = _RENAMED.sub("", queue)
+    if not name.endswith(":global"):  # else the container-id is left out, and nothing is escaped
+        name = name.partition(".")[0].replace("%2E", ".").replace("%25", "%")
+    return owner(name)
 
 
 def owner(name: str) -> Owner:

@@ -7,7 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from enmasse.amqp.termini import passed_on_name, passed_on_parts
-from enmasse.identity.owned import owner
+from enmasse.identity.owned import owned, owner, owner_of_subscription
+from enmasse.identity.principal import Principal
 from enmasse.tries import PatternTrie
 from services.broker.core.settings import SettingsError, SettingsRepository, check
 from services.broker.core.subscription import Identity, identity, name_of_stored, queue_name
@@ -54,6 +55,19 @@ def test_subscription_identities() -> None:
     assert queue_name(who, durable=True, shared=False, everywhere=False) == "c.n|2"
     assert queue_name(who, durable=True, shared=True, everywhere=False) == "c.n"
     assert queue_name(who, durable=False, shared=True, everywhere=True) == "n:shared-volatile:global"
+
+
+USERS = st.sampled_from(["alice", "a.b", "a b", "a%20b", "a%2Eb", "~x", "a/b", "é", "a:global", ".", "%"])
+
+
+@given(USERS, st.text(alphabet="ab.@%:~/", max_size=4), st.text(alphabet="ab.@%:~/|", min_size=1, max_size=4))
+def test_whose_subscription_a_queue_is_follows_from_its_name(user: str, container: str, link: str) -> None:
+    for durable, shared, everywhere in ((1, 0, 0), (1, 1, 0), (0, 1, 0), (1, 1, 1), (0, 1, 1)):
+        for suffix in ("", ":global"):
+            who = Identity(owned(Principal(user), container), link + suffix)
+            name = queue_name(who, durable=bool(durable), shared=bool(shared), everywhere=bool(everywhere))
+            assert owner_of_subscription(name).user == user
+            assert owner_of_subscription(f"%12.{name}").user == user
 
 
 PARTS = st.text(alphabet="ab.@%:|25E40~/", min_size=1, max_size=6)
