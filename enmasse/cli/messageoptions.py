@@ -9,9 +9,7 @@ from typing import Any
 import click
 
 from enmasse.cli.common import Seconds
-
-DELAY = "x-opt-delivery-delay"
-"""Message annotation: milliseconds after which the broker delivers the message."""
+from enmasse.identity.annotations import DELIVERY_DELAY
 
 _TEXTS = {
     "id": ("message_id", "ID", "Message-id."),
@@ -38,7 +36,7 @@ def message_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if ttl is not None:
             fields["ttl"] = max(1, int(ttl * 1000))
         if delay is not None:
-            fields["annotations"] = {DELAY: int(delay * 1000)}
+            fields["annotations"] = {DELIVERY_DELAY: int(delay * 1000)}
         if properties:
             fields["application_properties"] = _properties(properties)
         if non_durable:

@@ -8,11 +8,6 @@ from enmasse.identity.login import Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 
-USER: Final = "x-opt-user"
-"""Message annotation, of gateways only: the user that publishes (string)."""
-GROUPS: Final = "x-opt-user-groups"
-"""Message annotation beside USER: the groups that a token states, of a user without an entry (list of strings)."""
-
 
 class Author(NamedTuple):
     """User that published a message. `groups`: those that a token has stated, of a user without an entry in users.json;

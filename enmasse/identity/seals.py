@@ -13,8 +13,6 @@ import msgspec
 
 from enmasse.identity.authors import Author
 
-ANNOTATION = "x-opt-retained-by"
-"""Message annotation with the seal (binary)."""
 KEY_SIZE = 64
 """Bytes: AES-256, and as much for the tag."""
 _encode = msgspec.msgpack.Encoder().encode

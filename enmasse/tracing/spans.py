@@ -32,6 +32,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import Rejected
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Symbol
+from enmasse.identity.annotations import ORIGINAL_ADDRESS
 from enmasse.metrics import counter
 from enmasse.tracing.links import TracedSession
 from enmasse.tracing.wire import carrier
@@ -48,8 +49,6 @@ CLOSING: Final = 2.0
 """Seconds that the last spans may take; the thread that a collector holds longer ends with the process."""
 MAX_TEXT: Final = 255
 """Characters of an attribute that a client has written."""
-ORIGINAL_ADDRESS: Final = "x-opt-ORIG-ADDRESS"
-"""Annotation with the topic of a message that came by way of another address."""
 _ROOM: Final = 256  # bytes that a message may grow by, when a trace begins with it
 _TYPES: Final = {"send": "send", "deliver": "process"}  # operation → messaging.operation.type; `store` has none
 

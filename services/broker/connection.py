@@ -27,7 +27,7 @@ from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections, ConsumerInfo, ProducerInfo
 from services.broker.core.errors import BrokerError
-from services.broker.core.names import ANYCAST, MANAGEMENT
+from services.broker.core.names import ANYCAST, MANAGEMENT, SUBSCRIPTIONS
 from services.broker.core.queue import Queue
 from services.broker.core.subscription import identity, queue_name
 from services.broker.moves import LinkMover, MovedProducer, agree, order_in, read, refuse_router
@@ -267,6 +267,7 @@ class BrokerConnection(Handler):
             make = MovedProducer if moves else AddressProducer
             producer = make(self.broker, link, address, kind, origin, info, sender)
         producer.temporary = temporary
+        producer.believed = self._gives_copies(address)
         producer.client = self.client
         link.context = producer
         self.client.producers[info.id] = info
@@ -275,6 +276,12 @@ class BrokerConnection(Handler):
         self._accept(link, target=target)
         route = self.broker.catalogue.route(address, kind) if address else None
         producer.start(route.owner if route is not None else None)
+
+    def _gives_copies(self, address: str) -> bool:
+        """Return whether the peer is the subscription service, which gives subscribers copies of retained messages."""
+        if self._admission is not None and self.client.role != Role.SUBSERV:
+            return False
+        return address.startswith(SUBSCRIPTIONS) and not self.client.router
 
     # -- consumers -----------------------------------------------------------------------------------------------------
     def _attach_consumer(self, link: Sender) -> None:

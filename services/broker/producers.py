@@ -63,6 +63,7 @@ class AddressProducer:
         self.route: Route | None = None
         self.client: ConnectionInfo | None = None  # for the log of refusals
         self.temporary: str | None = None  # the address of a dynamic target, which goes with the link
+        self.believed = False  # messages keep annotations that only brokers and the subscription service may state
 
     def start(self, owner: BrokerAddress | None) -> None:
         """The link is attached: credit, unless the address is full."""
@@ -106,7 +107,8 @@ class AddressProducer:
             sender = self.sender
             if sender is None:
                 sender = tag[-SIZE:] if len(tag) > SIZE else b""
-            verdict = publish(broker, route, payload, None if settled else self, delivery_id, self.origin, sender)
+            waiting = None if settled else self
+            verdict = publish(broker, route, payload, waiting, delivery_id, self.origin, sender, self.believed)
         except (errors.BrokerError, AmqpError) as error:
             self._reject(delivery_id, settled, error)
             return

@@ -21,6 +21,7 @@ from enmasse.api.types import Death, Job, Message, NewMessage
 from enmasse.control import Artemis, ControlError, RequestFailed
 from enmasse.engines.messages import product as engine
 from enmasse.engines.messages.product import Product, Waiting
+from enmasse.identity.annotations import ACTUAL_EXPIRY, DEATH, ORIGINAL_ADDRESS
 from enmasse.model.moves import MoveOrder
 from services.console import jobs
 from services.console.carrying import carry
@@ -56,8 +57,8 @@ class Place(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Work on messages of the queue `address`. `ids` None: those that the `selector` takes. `sources`: addresses to
-    which redrive may send; None: any; `origins`: those from which dead letters come here."""
+    """Work on messages of the queue `address`. `ids` None: those that the `selector` takes. `origins`: addresses
+    to which redrive may send: those from which dead letters come here."""
 
     address: str
     operation: Literal["purge", "remove", "move", "redrive"]
@@ -65,7 +66,6 @@ class Order(NamedTuple):
     selector: str = ""
     limit: int | None = None
     to: str = ""
-    sources: Sequence[str] | None = None
     origins: Sequence[str] = ()
 
 
@@ -127,7 +127,7 @@ def _message(broker: str, row: Waiting, most: int, *, bodies: bool) -> Message:
     body, cut = None, False
     if bodies and row.payload is not None:
         encoding, body, cut = _body(row.payload, row, most)
-    death = front.annotations.get("x-opt-death")
+    death = front.annotations.get(DEATH)
     created = row.created if row.payload is None else front.creation_time
     return Message(
         id=str(Place(broker, row.id)),
@@ -183,10 +183,10 @@ def _death(value: dict[Any, Any]) -> Death:
 
 def _origin(annotations: Mapping[Any, Any]) -> list[Death]:
     """Return where a message was before, and whether it has expired there, as Artemis states it."""
-    source = annotations.get("x-opt-ORIG-ADDRESS")
+    source = annotations.get(ORIGINAL_ADDRESS)
     if source is None:
         return []
-    return [Death(reason="expired" if "x-opt-ACTUAL-EXPIRY" in annotations else "unknown", source=_text(source))]
+    return [Death(reason="expired" if ACTUAL_EXPIRY in annotations else "unknown", source=_text(source))]
 
 
 def plain(value: Any) -> Any:
@@ -306,7 +306,7 @@ async def work(
         away = [source for source, there in at.items() if there not in (None, broker)]
         within = engine.Order(
             order.address, "remove" if order.operation == "purge" else order.operation, ids, order.selector,
-            order.limit, order.to, order.sources, [source for source in at if at[source] == broker], away,
+            order.limit, order.to, [source for source in at if at[source] == broker], away,
         )  # fmt: skip
         async with _management(live, broker, works=True) as (management, product):
             await product.work(management, within, job)

@@ -7,18 +7,18 @@ from typing import Literal, NamedTuple
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
-from enmasse.identity.authors import GROUPS, NOT_STATED, USER, Author
+from enmasse.identity.annotations import CLIENT_ID, GROUPS, OF_FACTS, QOS, RETAIN, USER, WILL_DELAY
+from enmasse.identity.authors import NOT_STATED, Author
 from enmasse.identity.links import of_link
 from enmasse.identity.senders import shown
 from enmasse.model.names import SPACE
 
-CLIENT_ID, QOS, RETAIN, DELAY = "x-opt-client-id", "x-opt-mqtt-qos", "x-opt-retain-message", "x-opt-will-delay"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 MAX_KEY = 16 * 1024
 """Longest id of a client in UTF-8, or name of a link, in bytes."""
 MAX_TO = 64 * 1024
 MAX_DELAY = 2**32 - 1
-_OWN = (CLIENT_ID, DELAY, USER, GROUPS)
+_OWN = (CLIENT_ID, WILL_DELAY, USER, GROUPS)
 
 Operation = Literal["will", "will-clear", "will-publish", "session-ended"]
 _OTHERS: dict[object, Operation] = {
@@ -60,8 +60,12 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
         raise ControlError(INVALID_FIELD, f"to: the address of the will, at most {MAX_TO} characters")
     if to.startswith(SPACE):
         raise ControlError(INVALID_FIELD, f"to: clients state no names that begin with {SPACE}")
-    author = _author(message) if gateway else of_link(link_name)
-    return Request("will", key, to, _qos(message), _delay(message.annotations.get(DELAY)), message, author)
+    if gateway:
+        author = _author(message)
+    else:
+        author = of_link(link_name)
+        message.annotations = OF_FACTS.without(message.annotations)
+    return Request("will", key, to, _qos(message), _delay(message.annotations.get(WILL_DELAY)), message, author)
 
 
 def publication(request: Request, id: str) -> bytes:
@@ -145,5 +149,5 @@ def _delay(delay: object) -> int:
     if delay is None:
         return 0
     if isinstance(delay, bool) or not isinstance(delay, int) or not 0 <= delay <= MAX_DELAY:
-        raise ControlError(INVALID_FIELD, f"{DELAY}: seconds, 0 to {MAX_DELAY}")
+        raise ControlError(INVALID_FIELD, f"{WILL_DELAY}: seconds, 0 to {MAX_DELAY}")
     return int(delay)

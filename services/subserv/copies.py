@@ -10,15 +10,10 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import DATA, PROPERTIES
 from enmasse.amqp.sections import Header, Sections
 from enmasse.amqp.types import Symbol
-from enmasse.identity import seals
+from enmasse.identity.annotations import ORIGINAL_ADDRESS, QOS, RETAIN, RETAINED_BY, RETAINED_FOR
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
 
-RETAIN = "x-opt-retain-message"
-QOS = "x-opt-mqtt-qos"
-ORIGINAL_ADDRESS = "x-opt-ORIG-ADDRESS"
-FOR = "x-opt-retained-for"
-"""Annotation of a copy: the filter of the subscription for which it was made."""
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 MAX_TTL = 0xFFFFFFFF
 """Milliseconds that a header can say; what lasts longer has an absolute-expiry-time."""
@@ -59,7 +54,7 @@ def read(data: bytes, now: int, seal: Seal | None = None) -> Arrival | None:
         values = [data]
     empty = all(value is None or (isinstance(value, bytes | str) and not value) for value in values)
     author = None
-    sealed = annotations.get(seals.ANNOTATION)
+    sealed = annotations.get(RETAINED_BY)
     if seal is not None and isinstance(sealed, bytes) and sections.to == name and not empty:
         author = seal.read(sealed, str(name), b"".join(value for value in values if isinstance(value, bytes)))
     # Numbers of AMQP have types of their own here, which a record cannot have.
@@ -75,8 +70,8 @@ def copy_for(data: bytes, name: str, filter: str, duplicate_id: str, expires: in
     sections = Sections(data)
     ttl = min(max(1, expires - now), MAX_TTL) if expires else None
     header = sections.header._replace(priority=PRIORITY, ttl=ttl, first_acquirer=False, delivery_count=0)
-    annotations = {**sections.annotations, Symbol(RETAIN): True, Symbol(FOR): filter}
-    for own in (ORIGINAL_ADDRESS, seals.ANNOTATION):
+    annotations = {**sections.annotations, Symbol(RETAIN): True, Symbol(RETAINED_FOR): filter}
+    for own in (ORIGINAL_ADDRESS, RETAINED_BY):
         annotations.pop(own, None)
     if sections.to != name:
         annotations[Symbol(ORIGINAL_ADDRESS)] = name

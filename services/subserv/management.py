@@ -12,15 +12,16 @@ import msgspec
 from enmasse.control import Artemis, ControlConnection, ControlError, Reply, RequestFailed
 from enmasse.control.listings import EVERYTHING, QueueRow
 from enmasse.decoding import decode
+from enmasse.identity.annotations import ORIGINAL_ADDRESS, ORIGINAL_QUEUE, RETAIN, RETAINED_FOR
 from services.subserv import names
 
 ERRORS = (ControlError, ValueError, OSError)
 """Errors after which it is unknown whether the request was executed."""
 FINE = ("AMQ229019", "AMQ229017", "AMQ229012")
 """Codes of refusals because the entity exists already, or no longer exists: the desired state."""
-RETAINED_ONLY = '"m.x-opt-retain-message" = TRUE AND "m.x-opt-retained-for" IS NULL'
+RETAINED_ONLY = f'"m.{RETAIN}" = TRUE AND "m.{RETAINED_FOR}" IS NULL'
 """Filter of the feed: what is published as retained, and no copies of it."""
-FEED_ONLY = f'{RETAINED_ONLY} AND "m.x-opt-ORIG-QUEUE" IS NULL'
+FEED_ONLY = f'{RETAINED_ONLY} AND "m.{ORIGINAL_QUEUE}" IS NULL'
 """Filter of the divert that leads to the feed: all that is sent, and not what a divert has copied. (The feed's own
 address is covered by its pattern; Artemis would lead the copies there again, without end.)"""
 MAX_MESSAGES = 100_000
@@ -142,7 +143,9 @@ class BrokerManagement:
         """Return the number of messages in a subscriber's queue that were published to this name as retained,
         without copies of retained messages."""
         text = name.replace("'", "''")
-        selector = f"(JMSDestination = '{text}' OR _AMQ_ORIG_ADDRESS = '{text}') AND {RETAINED_ONLY}"
+        came_as = f'"m.{ORIGINAL_ADDRESS}"'
+        to_it = f"{came_as} = '{text}' OR ({came_as} IS NULL AND JMSDestination = '{text}')"
+        selector = f"({to_it}) AND {RETAINED_ONLY}"
         return int(await self._node.invoke(f"queue.{names.queue_name(self._broker, id)}", "countMessages", selector))
 
     async def listing(self) -> Listing:

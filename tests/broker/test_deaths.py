@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from proton import symbol
 
+from enmasse.identity.annotations import BROKERS_FACTS, DEATH, FACTS, ORIGINAL_ADDRESS, ORIGINAL_QUEUE
 from services.broker.core.death import Death, Reason
+from services.broker.core.publisher import publish
 from services.broker.core.queue import Queue
-from tests.broker.sansio import Core, decoded, outlet
+from tests.broker.sansio import Core, decoded, encoded, outlet
 
 
 def deaths(core: Core, name: str = "dead") -> list[dict[str, Any]]:
@@ -143,3 +145,75 @@ def test_it_is_in_the_journal(tmp_path: Path) -> None:
     core.restart()
     assert deaths(core) == before
     assert not core.broker.catalogue.queues["q"].count
+
+
+# -- what clients state ------------------------------------------------------------------------------------------------
+STATED: dict[Any, Any] = {symbol(each.name + "QUEUE" * each.is_prefix): "elsewhere" for each in BROKERS_FACTS} | {
+    symbol(DEATH): {"reason": "rejected", "source": "elsewhere", "count": 7}
+}
+OTHERS: dict[Any, Any] = {symbol("x-opt-mine"): "kept"}
+
+
+def annotations_of(core: Core, queue: Queue) -> list[dict[Any, Any]]:
+    return [decoded(payload).annotations for payload, _ in outlet(core.consumer(queue, 10)).take()]
+
+
+@pytest.mark.parametrize("fields", [{}, {"ttl": 60}, {"durable": True}, {"properties": {"p": 1}}])
+def test_a_sender_does_not_state_what_the_broker_does(fields: dict[str, Any], tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    q = core.queue()
+    for stated in ({**OTHERS, **STATED}, STATED, OTHERS, {**OTHERS, **STATED}):
+        core.send("x", annotations=stated, **fields)
+    core.commit()
+    assert annotations_of(core, q) == [OTHERS, None, OTHERS, OTHERS]
+
+
+def test_a_diverted_message_names_the_address_it_was_sent_to_whatever_it_states() -> None:
+    core = Core()
+    core.broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
+    q = core.queue("session")
+    core.broker.catalogue.diverts.create("d", "t/#", "session")
+    for to in ("t/a", "t/b", None):
+        core.send("x", "t/a", address=to, annotations={symbol(ORIGINAL_ADDRESS): "secret"})
+    named = {symbol(ORIGINAL_ADDRESS): "t/a"}
+    assert annotations_of(core, q) == [None, named, named]
+
+
+def test_a_consumer_does_not_state_what_the_broker_does() -> None:
+    core, q = core_with_dead_letters()
+    core.send("x")
+    consumer, message = take(core, q)
+    facts = {str(symbol(each.name)): "elsewhere" for each in FACTS} | {"x-opt-ORIG-QUEUE": "elsewhere"}
+    q.outcomes.modify(consumer, [message], failed=False, elsewhere=False, annotations={**facts, "x-opt-mine": "kept"})
+    q.detach(consumer)
+    assert annotations_of(core, q) == [OTHERS]
+
+
+def test_a_property_with_the_name_of_an_origin_is_none() -> None:
+    core = Core()
+    q = core.queue()
+    core.send("x", properties={"_AMQ_ORIG_ADDRESS": "elsewhere", "_AMQ_ORIG_QUEUE": "elsewhere"})
+    assert core.ask(q, "countMessages", "_AMQ_ORIG_ADDRESS = 'elsewhere' OR _AMQ_ORIG_QUEUE = 'elsewhere'") == 0
+    assert core.ask(q, "countMessages", "_AMQ_ORIG_ADDRESS IS NULL") == 1
+
+
+@pytest.mark.parametrize("operation", ["retryMessages", "workOnMessages"])
+def test_dead_letters_go_back_only_to_queues_that_send_theirs_here(operation: str) -> None:
+    """Also if what states another origin came before clients could not."""
+    core, q = core_with_dead_letters()
+    dead = core.broker.catalogue.queues["dead"]
+    other = core.queue("other")
+    core.send("x")
+    reject(core, q)
+    publish_believed(core, "dead", {symbol(ORIGINAL_QUEUE): "other", symbol(ORIGINAL_ADDRESS): "other"})
+    assert dead.count == 2
+    asked = [] if operation == "retryMessages" else [{"operation": "redrive"}]
+    done = core.ask(dead, operation, *asked)
+    assert (done if operation == "retryMessages" else done[0]) == 1
+    assert (q.count, other.count, dead.count) == (1, 0, 1)
+
+
+def publish_believed(core: Core, to: str, annotations: dict[Any, Any]) -> None:
+    route = core.broker.catalogue.route(to, None)
+    assert route is not None
+    publish(core.broker, route, encoded("x", annotations=annotations), None, 0, believed=True)

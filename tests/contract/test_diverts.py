@@ -167,3 +167,15 @@ def test_a_full_session_drops_the_oldest(
     receiver = attach(c, session, 1)
     oldest = take(receiver).body[:2]
     assert (oldest == "00") is expected(embedded=False, artemis=True)
+
+
+def test_a_diverted_message_comes_from_where_it_was_sent_whatever_it_states(
+    c: BlockingConnection, m: Management, t: str, session: str
+) -> None:
+    divert(m, session, f"{t}/#")
+    stated = {ORIGIN: "elsewhere", symbol("x-opt-ORIG-MESSAGE-ID"): 7, symbol("x-opt-ORIG-QUEUE"): "elsewhere"}
+    publish(c, f"{t}/a", "x", annotations=stated)
+    found = take(attach(c, session, 1))
+    written = found.annotations or {}
+    assert (written.get(ORIGIN) or found.address) == f"{t}/a"
+    assert written.get(symbol("x-opt-ORIG-QUEUE")) != "elsewhere"

@@ -141,14 +141,14 @@ async def test_dead_letters_go_back_to_the_queues_that_are_meant(
         receiver.close()
     send(c, dead, "sent here")
     async with managed(broker) as managing:
-        meant = Order(dead, "redrive", sources=[q], here=[q])
+        meant = Order(dead, "redrive", here=[q])
         assert await managing.work(meant._replace(limit=1)) == 1
         rows, _ = await managing.browse(dead)
         ids = {body(row): row.id for row in rows}
         chosen = [ids[f"from {q} 2"], ids[f"from {other} 1"], ids["sent here"]]
         assert await managing.work(meant._replace(ids=chosen)) == 1
         assert await managing.bodies(q) == [f"from {q} 1", f"from {q} 2"]
-        assert await managing.work(Order(dead, "redrive", sources=[q, other], here=[q, other])) == 2
+        assert await managing.work(Order(dead, "redrive", here=[q, other])) == 2
         assert await managing.bodies(other) == [f"from {other} 1", f"from {other} 2"]
         assert await managing.bodies(dead) == ["sent here"]
     for name in (dead, other):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enmasse.amqp.message import Message
-from services.mqtt_gateway.amqp.identity import DIVERT, MESSAGE_ID, of_message
+from enmasse.identity.annotations import ORIGINAL_MESSAGE_ID, ORIGINAL_QUEUE
+from services.mqtt_gateway.amqp.identity import of_message
 
 
 def message(body: str = "x", number: int = 7, divert: str = "mqtt.c|t/#", deliveries: int = 0) -> Message:
     found = Message(body, to="$sub/b/mqtt.c", delivery_count=deliveries)
-    found.annotations = {MESSAGE_ID: number, DIVERT: divert}
+    found.annotations = {ORIGINAL_MESSAGE_ID: number, ORIGINAL_QUEUE: divert}
     return found
 
 

@@ -282,9 +282,9 @@ class SeenLink(NamedTuple):
 class Broker(MessagingHandler):
     """A double of a broker: takes links in both directions, echoes addresses, keeps messages in lists.
 
-    `stored[address]` are the bodies that came; `outbox[address]` is sent as credit comes; `refuse[address]` detaches
-    with that condition, and with `reason[address]` where there is one; `hold` leaves what comes unsettled. What it saw
-    of links, credit and outcomes is kept.
+    `stored[address]` are the bodies that came, `annotations[address]` those of the messages; `outbox[address]` is sent
+    as credit comes; `refuse[address]` detaches with that condition, and with `reason[address]` where there is one;
+    `hold` leaves what comes unsettled. What it saw of links, credit and outcomes is kept.
     """
 
     def __init__(self, container_id: str, dial: str | None = None) -> None:
@@ -293,6 +293,7 @@ class Broker(MessagingHandler):
         self._dial = dial  # a router's listener; without it the broker listens on `port`
         self.port = free_port()
         self.stored: dict[str, list[Any]] = {}
+        self.annotations: dict[str, list[Any]] = {}
         self.outbox: dict[str, deque[Message]] = {}
         self.refuse: dict[str, str] = {}
         self.reason: dict[str, str] = {}
@@ -466,6 +467,7 @@ class Broker(MessagingHandler):
 
     def on_message(self, event: Any) -> None:
         address = event.link.target.address
+        self.annotations.setdefault(address, []).append(event.message.annotations)
         self.stored.setdefault(address, []).append(_copied(event.message.body))
         self.tags.append(_tag(event.delivery))
         if self.hold:

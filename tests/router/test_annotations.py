@@ -1,4 +1,4 @@
-"""Router annotations: no client may inject or receive them; other annotations pass as they are."""
+"""Annotations of routers, and those that are facts to the suite: no client may inject them; others pass as they are."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Message, symbol, ulong
+from proton.reactor import AtMostOnce
+from proton.utils import SendException
 
 from enmasse.amqp.encoder import encode
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import find_to
 from enmasse.amqp.types import Described, Symbol, ULong
-from services.router.routing.annotations import Stripper, complete, stripped
-from tests.router.harness import LINK_ROUTE, PREFIX, Broker, Management, RouterProcess, post, pump, wait_for
+from enmasse.identity.annotations import FACTS
+from services.router.routing.annotations import Stripper, complete
+from tests.router.harness import LINK_ROUTE, PREFIX, Broker, Management, RouterProcess, post, pump, pump_until, wait_for
+
+
+def stripped(payload: bytes) -> bytes:
+    return Stripper().strip(payload)
+
 
 OWN: dict[Any, Any] = {symbol("x-opt-qd.to"): "elsewhere", symbol("x-opt-qd.trace"): ["r9"], symbol("x-opt-qd."): 0}
+FORGED: dict[Any, Any] = OWN | {symbol(each.name + "ADDRESS" * each.is_prefix): "elsewhere" for each in FACTS}
 OTHERS: dict[Any, Any] = {symbol("x-opt-mine"): "kept", ulong(7): [1, 2, 3]}
 
 
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("others", [{}, OTHERS])
-@pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.parametrize("size", [10, 100_000, 300_000])
 @pytest.mark.parametrize("kind", ["balanced", "multicast", "relay"])
 def test_what_a_client_injects_nobody_receives(
     router: RouterProcess, address: str, multicast: str, kind: str, size: int, others: dict[Any, Any], durable: bool
@@ -32,7 +41,7 @@ def test_what_a_client_injects_nobody_receives(
     connection = router.connect()
     receivers = [connection.create_receiver(to, credit=2, name=f"r{i}") for i in range(2 if kind == "multicast" else 1)]
     sender = connection.create_sender(None if kind == "relay" else to)
-    sent = Message(address=to, durable=durable, annotations={**others, **OWN}, body="x" * size, properties={"p": 1})
+    sent = Message(address=to, durable=durable, annotations={**others, **FORGED}, body="x" * size, properties={"p": 1})
     sent.instructions = {symbol("hop"): 1}
     post(sender, sent)
     plain = Message(address=to, durable=durable, body="x" * size, annotations=OTHERS)
@@ -71,6 +80,47 @@ def test_a_broker_gives_none_on(router: RouterProcess, management: Management, b
         management.delete(kind, name)
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_client_injects_none_by_a_routed_link(
+    router: RouterProcess, management: Management, broker: Broker, settled: bool
+) -> None:
+    """Of whichever size, also into what is forwarded while it arrives, and among what has none."""
+    connector = PREFIX + "connector"
+    management.create(connector, "b", host="127.0.0.1", port=str(broker.port), role="route-container")
+    management.create(LINK_ROUTE, "forged", prefix="forged", direction="in", containerId="b0")
+    wait_for(lambda: management.one(LINK_ROUTE, "forged")["operStatus"] == "active")
+    connection = router.connect()
+    options = [AtMostOnce()] if settled else None
+    sender = connection.create_sender("forged", options=options)
+    sizes = [10, 100_000, 300_000, 10]
+    for size in sizes:
+        for durable in (False, True):
+            for stated in ({**OTHERS, **FORGED}, OTHERS, None):
+                sender.send(Message(annotations=stated, durable=durable, body={"x": "x" * size}))
+    wanted = [(size, stated) for size in sizes for _ in range(2) for stated in (OTHERS, OTHERS, None)]
+    pump_until(lambda: len(broker.stored.get("forged", ())) == len(wanted), "all messages", connection)
+    sizes_found = [len(each["x"]) for each in broker.stored["forged"]]
+    assert list(zip(sizes_found, broker.annotations["forged"], strict=True)) == wanted
+    connection.close()
+    management.delete(LINK_ROUTE, "forged")
+    management.delete(connector, "b")
+
+
+@pytest.mark.parametrize("kind", ["balanced", "relay"])
+def test_annotations_that_hide_others_behind_many_are_refused(router: RouterProcess, address: str, kind: str) -> None:
+    """Of what is forwarded while it arrives: the router does not wait for more than 64 KiB of them."""
+    connection = router.connect()
+    receiver = connection.create_receiver(address, credit=2)
+    sender = connection.create_sender(None if kind == "relay" else address)
+    filling = {symbol(f"x-opt-filling-{n:04}"): "x" * 100 for n in range(1500)}
+    large = Message(address=address, annotations={**filling, **FORGED}, body="x" * 200_000)
+    with pytest.raises(SendException):
+        sender.send(large)
+    post(sender, Message(address=address, body="next"))
+    assert receiver.receive().body == "next"
+    connection.close()
+
+
 def test_a_routed_link_passes_every_byte(router: RouterProcess, management: Management, broker: Broker) -> None:
     connector = PREFIX + "connector"
     management.create(connector, "b", host="127.0.0.1", port=str(broker.port), role="route-container")
@@ -93,6 +143,22 @@ def test_to_keep_them_is_refused(management: Management, value: str) -> None:
         body = {"host": "127.0.0.1", "port": "1", "stripAnnotations": value}
         status, text, _ = management.call("CREATE", body, type=PREFIX + kind, name="bad")
         assert status == 501 and "stripAnnotations" in text
+
+
+def test_names_that_readers_find_elsewhere_are_made_others() -> None:
+    """What cannot be decoded, and a header that has more than it should: a broker may find the annotations all the
+    same."""
+    stripper = Stripper(client=True)
+    forged = encode(Described(ULong(0x72), {Symbol("x-opt-death"): 1, Symbol("k"): 1}))
+    for front in (
+        forged[:3] + b"\xc1\xff" + forged[5:],
+        forged + forged,
+        encode(Described(ULong(0x72), {1: 1, Symbol("x-opt-death"): 1})),
+        b"\x00\x53\x70\xc0" + bytes([len(forged) + 1]) + b"\x00" + forged,
+    ):
+        changed = stripper.strip(front + BODY)
+        assert b"x-opt-death" not in changed and len(changed) == len(front + BODY), front
+        assert stripper.strip(changed) == changed
 
 
 HEADER = encode(Described(ULong(0x70), [True]))

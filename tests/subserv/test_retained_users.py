@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import proton
 
-from enmasse.identity import seals
+from enmasse.identity.annotations import RETAINED_BY
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal, new_key
 from enmasse.model.feeds import GrantedUser, Permissions
@@ -21,7 +21,7 @@ from tests.subserv.harness import Gateway, World, world
 from tests.subserv.test_retained_messages import copies, subscribed
 from tests.subserv.test_subctrl import Client
 
-ANNOTATION = proton.symbol(seals.ANNOTATION)
+ANNOTATION = proton.symbol(RETAINED_BY)
 
 
 def may_send(*addresses: str) -> GrantedUser:

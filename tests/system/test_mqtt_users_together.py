@@ -17,7 +17,8 @@ from proton import Condition, Message, symbol
 from proton.reactor import Container
 from proton.utils import BlockingReceiver, LinkDetached, SendException
 
-from enmasse.mqtt.packets import V5, V311, Properties, Will
+from enmasse.identity.annotations import FACTS, OF_FACTS, ORIGINAL_ADDRESS, RETAIN, RETAINED_FOR
+from enmasse.mqtt.packets import NONE, V5, V311, Properties, Will
 from enmasse.testing import Suite, running, wait_for
 from tests.system import amqp_users
 from tests.system.mqtt_users import CODES, PATIENCE, Front, front
@@ -30,6 +31,7 @@ ADDRESSES = {
     "news": {"type": "topic", "flavor": TOPIC},
     "jobs": {"type": "queue", "flavor": QUEUE},
     "ask": {"type": "anycast"},
+    "all": {"type": "multicast"},
 }
 OWN = allow("devices/${user}/#")
 READS = allow("news/#", operations=["recv"])
@@ -382,3 +384,115 @@ def test_users_appear_while_anonymous_clients_are_connected(tmp_path: Path) -> N
         assert device.answer.session_present
         assert device.receive() == b"news"
         assert device.subscribe("devices/#") == [0x87]
+
+
+# --- what clients state -----------------------------------------------------------------------------------------------
+
+STATED: dict[Any, Any] = {symbol(each.name + "ADDRESS" * each.is_prefix): "devices/alice/state" for each in FACTS}
+MALLORY = entry("pw-m", OWN, allow("jobs", "ask", "all", operations=["send"]), allow("$lwt", operations=["send"]))
+WAYS = ["link", "anonymous", "pieces", "will"]
+"""How a message of an AMQP client enters. `pieces`: too large for the router to wait for its end."""
+TARGETS = {"topic": "devices/mallory/x", "queue": "jobs", "anycast": "ask", "multicast": "all"}
+
+
+class Mallory:
+    """An AMQP client that states facts."""
+
+    def __init__(self, suite: Suite, stack: contextlib.ExitStack) -> None:
+        self.connection = amqp_users.proton(suite, "mallory", "pw-m")
+        stack.callback(self.connection.close)
+
+    def send(self, way: str, to: str, body: bytes, annotations: dict[Any, Any]) -> None:
+        message = Message(address=to, body=body, durable=True, annotations=annotations)
+        if way == "will":
+            sender = self.connection.create_sender("$lwt")
+            message.subject = "will"
+            sender.send(message)
+            sender.send(Message(subject="will-publish", durable=True))
+            sender.close()
+            return
+        sender = self.connection.create_sender(None if way == "anonymous" else to)
+        if way == "pieces":
+            message.properties = {"filling": "x" * 200_000}
+        sender.send(message)
+        sender.close()
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_no_receiver_is_told_a_fact_by_a_client(suite: Suite, clients: Front, kind: str) -> None:
+    """On no way that a message enters, AMQP, MQTT and wills, is an annotation passed on that the suite would believe;
+    others are."""
+    apply(suite, {**USERS, "mallory": MALLORY})
+    to = TARGETS[kind]
+    with contextlib.ExitStack() as stack:
+        admin = amqp_users.proton(suite, "admin", "pw-admin")
+        stack.callback(admin.close)
+        receiver = admin.create_receiver(to, credit=20)
+        found: list[Message] = []
+
+        def receive() -> None:
+            for _ in (*WAYS, V311, V5):
+                found.append(receiver.receive(PATIENCE))
+                receiver.accept()
+            receiver.close()  # the last outcome leaves with it
+
+        receiving = threading.Thread(target=receive)
+        receiving.start()
+        mallory = Mallory(suite, stack)
+        for way in WAYS:
+            mallory.send(way, to, way.encode(), {**STATED, symbol("x-opt-mine"): "kept"})
+        pairs = tuple((str(name), "devices/alice/state") for name in STATED)
+        for version in (V311, V5):
+            device = clients.device(f"states-{version}", "mallory", "pw-m", version=version)
+            given = Properties(user_properties=pairs) if version == V5 else NONE
+            assert device.publish(to, b"mqtt", properties=given) == 0
+        receiving.join()
+    assert sorted(bytes(each.body).decode() for each in found) == sorted([*WAYS, "mqtt", "mqtt"])
+    for each in found:
+        stated = {str(key): value for key, value in (each.annotations or {}).items()}
+        assert {key for key in stated if OF_FACTS.has(key)} == set(), each.body
+        assert stated.get("x-opt-mine") == (None if bytes(each.body) == b"mqtt" else "kept")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_publishes_under_no_other_name_and_changes_no_other_retained_message(
+    suite: Suite, clients: Front, way: str
+) -> None:
+    """With the permission `devices/${user}/#` no device is another one: what one states replaces, deletes and creates
+    none of the other's retained messages, and arrives as what it is."""
+    apply(suite, {**USERS, "mallory": MALLORY})
+    alice = clients.device("alice-1", "alice", "pw-a")
+    assert alice.publish("devices/alice/state", b"true", retain=True) == 0
+    live = {version: clients.device(f"live-{version}", "admin", "pw-admin", version=version) for version in (V311, V5)}
+    for device in live.values():
+        assert device.subscribe("devices/#") == [1]
+        while device.message().payload != b"true":
+            pass
+    with contextlib.ExitStack() as stack:
+        mallory = Mallory(suite, stack)
+        for name in ("devices/alice/state", "devices/alice/new"):
+            for body in (b"false", b""):
+                stated = {symbol(ORIGINAL_ADDRESS): name, symbol(RETAIN): True}
+                mallory.send(way, "devices/mallory/x", body, stated)
+        stated = {symbol(ORIGINAL_ADDRESS): "devices/alice/state", symbol(RETAINED_FOR): "devices/#"}
+        mallory.send(way, "devices/mallory/x", b"copy", stated)
+        mallory.send("link", "devices/mallory/last", b"last", {symbol(RETAIN): True})
+    for version, device in live.items():
+        came = [device.message() for _ in range(6)]
+        found = [(each.topic, each.payload, each.retain) for each in came if each.payload != b"last"]
+        bodies = [b"copy", b"false", b"false", b"", b""]
+        assert sorted(found) == sorted(("devices/mallory/x", body, False) for body in bodies), version
+
+    def retained() -> dict[str, bytes]:
+        reader = clients.device("", "admin", "pw-admin", clean=True, expiry=0)
+        assert reader.subscribe("devices/#") == [1]
+        assert reader.publish("devices/end", b"end") == 0
+        kept = {}
+        while (message := reader.message()).payload != b"end":
+            kept[message.topic] = message.payload
+        return kept
+
+    wait_for("the last one is retained", lambda: "devices/mallory/last" in retained())
+    kept = retained()
+    assert kept["devices/alice/state"] == b"true" and "devices/alice/new" not in kept
+    assert clients.device("mallory-1", "mallory", "pw-m").publish("devices/mallory/last", b"", retain=True) == 0

@@ -55,7 +55,7 @@ class Embedded:
             portion = {
                 "operation": order.operation,
                 "ids": None if ids is None else ids[at : at + IDS],
-                "filter": order.selector, "to": order.to, "sources": order.sources,
+                "filter": order.selector, "to": order.to, "sources": [*order.here, *order.elsewhere],
                 "cursor": cursor, "most": PORTION,
                 "limit": None if order.limit is None else order.limit - progress.done,
             }  # fmt: skip

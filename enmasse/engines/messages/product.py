@@ -30,8 +30,8 @@ class Waiting(NamedTuple):
 
 class Order(NamedTuple):
     """Work on messages of a queue within its broker. `ids` None: those that the `selector` takes; `limit`: as many of
-    them. `to`: queue of a move. Redrive sends to `sources` only (None: to any), of which `here` are on the broker, and
-    `elsewhere` on others."""
+    them. `to`: queue of a move. Redrive sends only to these addresses: those `here`, on the broker, and `elsewhere`, on
+    others."""
 
     queue: str
     operation: Literal["remove", "move", "redrive"]
@@ -39,7 +39,6 @@ class Order(NamedTuple):
     selector: str = ""
     limit: int | None = None
     to: str = ""
-    sources: Sequence[str] | None = None
     here: Sequence[str] = ()
     elsewhere: Sequence[str] = ()
 

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from enmasse import log
+from enmasse.identity.annotations import ORIGINAL_ADDRESS
 from services.broker.core import errors
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.catalogue import Catalogue
 from services.broker.core.death import Death, Reason, annotation
 from services.broker.core.dispatcher import Unreadable
-from services.broker.core.front import ORIGINAL_ADDRESS, actual_expiry, moved, original_annotations
+from services.broker.core.front import actual_expiry, moved, original_annotations
 from services.broker.core.names import ANYCAST, MULTICAST
 from services.broker.core.queue import Queue
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage

@@ -1,4 +1,4 @@
-"""Why a message became a dead letter: the annotation `x-opt-death` (docs/contracts.md)."""
+"""Why a message became a dead letter: the annotation DEATH (docs/configuration.md)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from enmasse.amqp.scan import MESSAGE_ANNOTATIONS
 from enmasse.amqp.types import Timestamp, UInt
+from enmasse.identity.annotations import DEATH
 from services.broker.core.front import readable
 
-ANNOTATION: Final = "x-opt-death"
 MAX_TEXT: Final = 500
 """Characters of a text that a consumer states."""
 _MOST: Final = 0xFFFFFFFF
@@ -43,7 +43,7 @@ def annotation(payload: bytes, death: Death, source: str, now_ms: int) -> dict[s
     """Return the annotation for a message that died at the address `source`, at this time (milliseconds since 1970).
     It extends that of an earlier death."""
     known = readable(payload, MESSAGE_ANNOTATIONS)
-    earlier = known.get(ANNOTATION) if isinstance(known, dict) else None
+    earlier = known.get(DEATH) if isinstance(known, dict) else None
     count, first = 0, now_ms
     if isinstance(earlier, dict):
         count, first = _number(earlier.get("count"), 0), _number(earlier.get("first"), now_ms)
@@ -55,7 +55,7 @@ def annotation(payload: bytes, death: Death, source: str, now_ms: int) -> dict[s
             value[key] = text[:MAX_TEXT]
     value["count"] = UInt(min(count + 1, _MOST))
     value["first"], value["last"] = Timestamp(first), Timestamp(now_ms)
-    return {ANNOTATION: value}
+    return {DEATH: value}
 
 
 def _number(value: Any, default: int) -> int:

@@ -26,6 +26,17 @@ from enmasse.amqp.scan import (
 )
 from enmasse.amqp.sections import FOREVER, Sections, milliseconds
 from enmasse.amqp.types import Described, Symbol, UByte, UInt, ULong
+from enmasse.identity.annotations import (
+    ACTUAL_EXPIRY,
+    DELIVERY_DELAY,
+    DELIVERY_TIME,
+    JMS_DESTINATION,
+    OF_BROKERS_FACTS,
+    ORIGINAL_ADDRESS,
+    ORIGINAL_MESSAGE_ID,
+    ORIGINAL_QUEUE,
+    ORIGINAL_ROUTING_TYPE,
+)
 from enmasse.identity.senders import OPERATOR, SERVICE, in_service_id, of_operator
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE
 from services.broker.keys import key_of
@@ -33,8 +44,8 @@ from services.broker.keys import key_of
 T = TypeVar("T")
 
 DUPLICATE_ID = "_AMQ_DUPL_ID"
-ORIGINAL_ADDRESS = "x-opt-ORIG-ADDRESS"
 DUPLICATE_MARKS = (DUPLICATE_ID.encode(),)
+_JMS_DESTINATION = (JMS_DESTINATION.encode(),)
 
 _MAX_CACHED = 1024
 _SHORT_ANNOTATIONS = 256  # bytes of those that are remembered
@@ -46,13 +57,15 @@ _MOST_KEPT = 64 << 10  # bytes of a message whose sections are remembered
 class Front:
     """Statements of the sections before the body. Times in milliseconds (0 = absent, ttl -1 = absent).
 
-    `flags`: of the StoredMessage made of it. `simple`: no expiry and no scheduling, the flags are all that matters.
-    `bare`: there are no application properties.
+    `flags`: of the StoredMessage made of it. `simple`: no expiry, no scheduling and no `claims`, the flags are all that
+    matters. `bare`: there are no application properties. `claims`: annotations that only brokers and the subscription
+    service may state.
     """
 
     __slots__ = (
         "absolute_expiry",
         "bare",
+        "claims",
         "delivery_delay",
         "delivery_time",
         "durable",
@@ -71,9 +84,11 @@ class Front:
         absolute_expiry: int = 0,
         delivery_time: int = 0,
         delivery_delay: int = 0,
+        claims: bool = False,
         bare: bool = False,
     ) -> None:
         self.bare = bare
+        self.claims = claims
         self.durable = durable
         self.priority = priority
         self.ttl = ttl
@@ -81,7 +96,7 @@ class Front:
         self.delivery_time = delivery_time
         self.delivery_delay = delivery_delay
         self.flags = (DURABLE if durable else 0) | (REWRITE if rewrite else 0) | priority << PRIORITY_SHIFT
-        self.simple = ttl < 0 and not (absolute_expiry or delivery_time or delivery_delay)
+        self.simple = ttl < 0 and not (absolute_expiry or delivery_time or delivery_delay or claims)
 
 
 Fronts = tuple[Front, Front]
@@ -95,11 +110,11 @@ _SHORT_MAP = _APPLICATION_PROPERTIES + b"\xc1"
 _LONG_MAP = _APPLICATION_PROPERTIES + b"\xd1"
 _BODIES = frozenset((b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"))
 _NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
-_AT_ONCE = (0, 0)  # delivery time and delay: none
+_AT_ONCE = (0, 0, False)  # delivery time and delay: none, and no claims
 
 _PLAIN = (Front(False, 4, -1, False), Front(False, 4, -1, False, bare=True))
 _headers: dict[bytes, Fronts] = {b"": _PLAIN}
-_annotations: dict[bytes, tuple[int, int]] = {b"": _AT_ONCE}
+_annotations: dict[bytes, tuple[int, int, bool]] = {b"": _AT_ONCE}
 # A cache of one, because consecutive messages often begin alike: the leading bytes of the last message (up to the body,
 # to the application properties, or to the size of short properties); 0 if the body follows, `~` the position of the
 # application properties, or the position of the count of properties; the Fronts of such messages.
@@ -161,12 +176,12 @@ def _read_all(payload: bytes) -> Front:
     fronts = _headers.get(header) or _read_header(sections, header)
     if notes > hops:
         _of_type(dict, sections, DELIVERY_ANNOTATIONS)
-    time, delay = _annotations.get(annotations) or _read_annotations(sections, annotations)
+    time, delay, claims = _annotations.get(annotations) or _read_annotations(sections, annotations)
     usual = end > at + 5 and payload[at : at + 4] == _SHORT_PROPERTIES
     if body > end and payload[sections.value_at(APPLICATION_PROPERTIES)] not in (0xC1, 0xD1):
         _of_type(dict, sections, APPLICATION_PROPERTIES)
-    if notes > hops or time or delay:
-        fronts = _fronts(fronts[0], notes > hops, 0, time, delay)
+    if notes > hops or time or delay or claims:
+        fronts = _fronts(fronts[0], notes > hops, 0, time, delay, claims)
     if at <= _SHORT_BEGIN:
         if usual:
             _last = (payload[: at + 4], at + 5, fronts)
@@ -202,13 +217,15 @@ def _read_header(sections: Sections, encoded: bytes) -> Fronts:
     return fronts
 
 
-def _fronts(header: Front, rewrite: bool = False, expiry: int = 0, time: int = 0, delay: int = 0) -> Fronts:
-    """Return the Fronts of messages with what this header states, and these times."""
+def _fronts(
+    header: Front, rewrite: bool = False, expiry: int = 0, time: int = 0, delay: int = 0, claims: bool = False
+) -> Fronts:
+    """Return the Fronts of messages with what this header states, and these times and claims."""
     durable, priority, ttl = header.durable, header.priority, header.ttl
     rewrite = rewrite or bool(header.flags & REWRITE)
     return (
-        Front(durable, priority, ttl, rewrite, expiry, time, delay),
-        Front(durable, priority, ttl, rewrite, expiry, time, delay, bare=True),
+        Front(durable, priority, ttl, rewrite, expiry, time, delay, claims),
+        Front(durable, priority, ttl, rewrite, expiry, time, delay, claims, bare=True),
     )
 
 
@@ -218,7 +235,7 @@ def _expiring(fronts: Fronts, properties: list[Any]) -> Fronts:
     if not expiry:
         return fronts
     front = fronts[0]
-    return _fronts(front, False, expiry, front.delivery_time, front.delivery_delay)
+    return _fronts(front, False, expiry, front.delivery_time, front.delivery_delay, front.claims)
 
 
 def _of_type(wanted: type[T], sections: Sections, section: int) -> T:
@@ -229,12 +246,14 @@ def _of_type(wanted: type[T], sections: Sections, section: int) -> T:
     return value
 
 
-def _read_annotations(sections: Sections, encoded: bytes) -> tuple[int, int]:
-    """Return x-opt-delivery-time and x-opt-delivery-delay of the message annotations, 0 = absent."""
+def _read_annotations(sections: Sections, encoded: bytes) -> tuple[int, int, bool]:
+    """Return x-opt-delivery-time and x-opt-delivery-delay of the message annotations, 0 = absent, and whether there are
+    claims."""
     annotations = _of_type(dict, sections, MESSAGE_ANNOTATIONS)
     found = (
-        milliseconds(annotations.get("x-opt-delivery-time"), "x-opt-delivery-time"),
-        milliseconds(annotations.get("x-opt-delivery-delay"), "x-opt-delivery-delay"),
+        milliseconds(annotations.get(DELIVERY_TIME), DELIVERY_TIME),
+        milliseconds(annotations.get(DELIVERY_DELAY), DELIVERY_DELAY),
+        any(map(OF_BROKERS_FACTS.has, annotations)),
     )
     if len(encoded) <= _SHORT_ANNOTATIONS:
         if len(_annotations) >= _MAX_CACHED:
@@ -303,10 +322,10 @@ def _short_key(key: bytes) -> bytes:
 def destination_type(payload: bytes) -> int | None:
     """Return the annotation `x-opt-jms-dest` of a message to the anonymous relay: 0 queue, 1 topic, 2 and 3 temporary
     ones."""
-    if not may_hold(payload, (b"x-opt-jms-dest",)):
+    if not may_hold(payload, _JMS_DESTINATION):
         return None
     annotations = sections_of(payload).decoded(MESSAGE_ANNOTATIONS)
-    value = annotations.get("x-opt-jms-dest") if isinstance(annotations, dict) else None
+    value = annotations.get(JMS_DESTINATION) if isinstance(annotations, dict) else None
     return int(value) if isinstance(value, int) else None
 
 
@@ -337,7 +356,7 @@ def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]
         for section in range(HEADER, DATA):
             sections.decoded(section)
         annotations = dict(sections.decoded(MESSAGE_ANNOTATIONS) or {})
-        for key in ("x-opt-delivery-time", "x-opt-delivery-delay"):
+        for key in (DELIVERY_TIME, DELIVERY_DELAY):
             annotations.pop(key, None)
         parts = _front_of_moved(durable, priority, annotations, original)
         properties = sections.decoded(PROPERTIES)
@@ -355,13 +374,23 @@ def annotated(payload: bytes, annotations: Mapping[str, Any], limit: int = 0) ->
     existing ones cannot be decoded (which `read_front` does not let in), or if all annotations together have more bytes
     than `limit` (0 = no limit)."""
     sections = sections_of(payload)
-    start, after = sections.begin(MESSAGE_ANNOTATIONS), sections.begin(PROPERTIES)
-    known = _of_type(dict, sections, MESSAGE_ANNOTATIONS) if after > start else {}
-    known = known | {Symbol(key): value for key, value in annotations.items()}
-    section = bytes(encode(Described(ULong(MESSAGE_ANNOTATIONS), known)))
+    known = _of_type(dict, sections, MESSAGE_ANNOTATIONS) if sections.encoded(MESSAGE_ANNOTATIONS) else {}
+    return _with_annotations(payload, known | {Symbol(key): value for key, value in annotations.items()}, limit)
+
+
+def without_claims(payload: bytes) -> bytes:
+    """Return the payload without the annotations that only brokers and the subscription service may state. Raises
+    AmqpError if the annotations cannot be decoded (which `read_front` does not let in)."""
+    stated = _of_type(dict, sections_of(payload), MESSAGE_ANNOTATIONS)
+    return _with_annotations(payload, OF_BROKERS_FACTS.without(stated))
+
+
+def _with_annotations(payload: bytes, annotations: Mapping[Any, Any], limit: int = 0) -> bytes:
+    section = bytes(encode(Described(ULong(MESSAGE_ANNOTATIONS), annotations))) if annotations else b""
     if limit and len(section) > limit:
         raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"message-annotations of {len(section)} bytes, {limit} may be")
-    return payload[:start] + section + payload[after:]
+    sections = sections_of(payload)
+    return payload[: sections.begin(MESSAGE_ANNOTATIONS)] + section + payload[sections.begin(PROPERTIES) :]
 
 
 def _front_of_moved(durable: bool, priority: int, known: dict[Any, Any], original: dict[str, Any]) -> list[bytes]:
@@ -373,19 +402,19 @@ def original_annotations(payload: bytes, queue: str, address: str, routing_type:
     """x-opt-ORIG-*: kept from an earlier move if present, so that they name the first place."""
     known = readable(payload, MESSAGE_ANNOTATIONS)
     if isinstance(known, dict):
-        if "x-opt-ORIG-QUEUE" in known:
+        if ORIGINAL_QUEUE in known:
             return {}
         address = known.get(ORIGINAL_ADDRESS, address)  # a divert's
     fields = readable(payload, PROPERTIES)
     message_id = fields[0] if isinstance(fields, list) and fields else None
     return {
-        "x-opt-ORIG-QUEUE": queue,
+        ORIGINAL_QUEUE: queue,
         ORIGINAL_ADDRESS: address,
-        "x-opt-ORIG-MESSAGE-ID": message_id,
-        "x-opt-ORIG-ROUTING-TYPE": UByte(1 if routing_type == "ANYCAST" else 0),
+        ORIGINAL_MESSAGE_ID: message_id,
+        ORIGINAL_ROUTING_TYPE: UByte(1 if routing_type == "ANYCAST" else 0),
     }
 
 
 def actual_expiry(now_ms: int) -> dict[str, Any]:
     """Return the annotation of a message that has expired at this time (milliseconds since 1970)."""
-    return {"x-opt-ACTUAL-EXPIRY": now_ms}
+    return {ACTUAL_EXPIRY: now_ms}

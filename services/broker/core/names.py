@@ -6,6 +6,8 @@ from services.broker.core import errors
 
 ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
 MANAGEMENT = "activemq.management"
+SUBSCRIPTIONS = "$sub/"
+"""Beginning of the names of queues of the subscription service, one for each subscriber."""
 _MAX_NAME = 1024
 
 

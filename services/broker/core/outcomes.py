@@ -7,6 +7,7 @@ from typing import Any, Generic
 
 from enmasse import log
 from enmasse.amqp.errors import AmqpError
+from enmasse.identity.annotations import OF_FACTS
 from services.broker.core.consumer import Consumer
 from services.broker.core.contents import C
 from services.broker.core.death import Death, Reason
@@ -85,9 +86,9 @@ class Outcomes(Generic[C]):
         annotations: Mapping[str, Any] | None = None,
     ) -> None:
         """Return messages with `delivery-failed` and/or `undeliverable-here` (they go to another consumer), and with
-        these annotations."""
+        these annotations, as far as a client may state them."""
         mine = _settled(consumer, messages)
-        if annotations:
+        if annotations and (annotations := OF_FACTS.without(annotations)):
             mine = [self._annotate(message, annotations) for message in mine]
         self._keep_handed(consumer, mine)
         left = {message.id for message in self._dispatcher.exclude(consumer, mine)} if elsewhere else set()

@@ -9,6 +9,7 @@ from typing import Any
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
 from enmasse.amqp.sections import Sections
+from enmasse.identity.annotations import ORIGINAL_ADDRESS, ORIGINAL_QUEUE
 from services.broker.core.front import sections_of
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.selector import Lookup, Selector
@@ -27,8 +28,8 @@ _FIELDS = {
     "JMSXGroupID": 10,
     "JMSXGroupSeq": 11,
 }
-# Where a dead letter comes from, by Artemis' own names.
-_ORIGINS = {"_AMQ_ORIG_ADDRESS": "x-opt-ORIG-ADDRESS", "_AMQ_ORIG_QUEUE": "x-opt-ORIG-QUEUE"}
+# Where a message comes from, by Artemis' own names: annotations of brokers alone, which no property can state.
+_ORIGINS = {"_AMQ_ORIG_ADDRESS": ORIGINAL_ADDRESS, "_AMQ_ORIG_QUEUE": ORIGINAL_QUEUE}
 
 
 MAX_FRONT = 32 << 10
@@ -93,14 +94,16 @@ def property_lookup(payload: bytes, message: StoredMessage, to_wall: Callable[[i
             return message.owner.name
         if name in ("JMSXDeliveryCount", "JMSRedelivered"):
             return attempts > 0 if name == "JMSRedelivered" else attempts + 1
-        properties = section(APPLICATION_PROPERTIES)
+        key = _ORIGINS.get(name)
+        properties = section(APPLICATION_PROPERTIES) if key is None else None
         if isinstance(properties, dict) and name in properties:
             return _plain(properties[name])
         at = _FIELDS.get(name)
         if at is not None:
             fields = section(PROPERTIES)
             return _plain(fields[at]) if isinstance(fields, list) and len(fields) > at else None
-        key = _ORIGINS.get(name) or (name[2:] if name.startswith("m.") else None)
+        if key is None and name.startswith("m."):
+            key = name[2:]
         if key is not None:
             annotations = section(MESSAGE_ANNOTATIONS)
             return _plain(annotations.get(key)) if isinstance(annotations, dict) else None

@@ -6,6 +6,7 @@ from itertools import islice, takewhile
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import DATA, may_hold
+from enmasse.identity.annotations import ORIGINAL_ADDRESS
 from enmasse.identity.senders import SERVICE
 from services.broker.core.arrivals import Waiting
 from services.broker.core.broker import Broker
@@ -13,12 +14,12 @@ from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import (
     DUPLICATE_MARKS,
-    ORIGINAL_ADDRESS,
     Front,
     annotated,
     duplicate_key,
     read_front,
     sections_of,
+    without_claims,
     without_duplicate_id,
 )
 from services.broker.core.properties import property_lookup
@@ -44,8 +45,10 @@ def publish(
     delivery_id: int,
     origin: str = "",
     sender: bytes = b"",
+    believed: bool = False,
 ) -> Verdict:
-    """Store and route one message from container `origin`. `sender`: for whom its duplicate id counts.
+    """Store and route one message from container `origin`. `sender`: for whom its duplicate id counts. `believed`: it
+    keeps annotations that only brokers and the subscription service may state.
 
     Raises BrokerError (the message is to be rejected) and AmqpError (the message cannot be decoded).
     """
@@ -66,7 +69,7 @@ def publish(
     if queue is None and route.sole is not None and route.usual(payload):
         queue = route.sole
     if queue is None or not front.simple or owner.special or (not front.bare and may_hold(payload, DUPLICATE_MARKS)):
-        return _publish_with_care(broker, route, front, payload, waiting, delivery_id, origin, sender)
+        return _publish_with_care(broker, route, front, payload, waiting, delivery_id, origin, sender, believed)
     # The usual case, one queue and nothing to look at: as short as it can be.
     ledger.add(owner, 1, size)
     store = broker.store
@@ -100,7 +103,7 @@ def publish_moved(
     if refusal is not None:
         return refusal
     key = key_of(_MOVER, _MOVED + key)
-    return _publish_with_care(broker, route, front, payload, waiting, delivery_id, "", b"", key)
+    return _publish_with_care(broker, route, front, payload, waiting, delivery_id, "", b"", True, key)
 
 
 def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Waiting, first: int) -> int:
@@ -159,8 +162,11 @@ def _publish_with_care(
     delivery_id: int,
     origin: str,
     sender: bytes,
+    believed: bool,
     key: bytes | None = None,
 ) -> Verdict:
+    if front.claims and not believed:
+        payload = without_claims(payload)
     owner = route.owner
     if key is None:
         key = duplicate_key(payload, owner.settings.duplicates_by_message_id, sender)

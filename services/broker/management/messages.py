@@ -12,12 +12,13 @@ import msgspec
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import DATA, MESSAGE_ANNOTATIONS, PROPERTIES
+from enmasse.identity.annotations import DEATH, ORIGINAL_ADDRESS, ORIGINAL_QUEUE
 from services.broker.core import errors
 from services.broker.core.broker import Broker
-from services.broker.core.death import ANNOTATION, Death, Reason
+from services.broker.core.death import Death, Reason
 from services.broker.core.dispatcher import Unreadable
 from services.broker.core.errors import BrokerError
-from services.broker.core.front import ORIGINAL_ADDRESS, readable, sections_of
+from services.broker.core.front import readable, sections_of
 from services.broker.core.jobs import FILTERED, MANY, PORTION, Work
 from services.broker.core.order import anyone
 from services.broker.core.queue import Queue
@@ -171,7 +172,7 @@ def _ended(c: Context, q: Queue, id: int, how: Callable[[Queue, StoredMessage], 
 
 @one.add("retryMessages")
 def retry_messages(c: Context, q: Queue) -> Work[int]:
-    """Dead letters go back to the queue they came from, if it still exists."""
+    """Dead letters go back to the queue they came from, if it still exists and sends them here."""
     back = partial(_back, c)
     return _finished(q, q.disposal.dispose(back, lambda message: _home(c, q, message) is not None))
 
@@ -183,8 +184,8 @@ def origin(broker: Broker, q: Queue, message: StoredMessage) -> str | None:
     annotations = readable(payload, MESSAGE_ANNOTATIONS) if payload is not None else None
     if not isinstance(annotations, dict):
         return None
-    name = annotations.get("x-opt-ORIG-QUEUE")
-    death = annotations.get(ANNOTATION)
+    name = annotations.get(ORIGINAL_QUEUE)
+    death = annotations.get(DEATH)
     source = death.get("source") if isinstance(death, dict) else None
     if source is not None and source != annotations.get(ORIGINAL_ADDRESS):
         name = source
@@ -192,9 +193,13 @@ def origin(broker: Broker, q: Queue, message: StoredMessage) -> str | None:
 
 
 def _home(c: Context, q: Queue, message: StoredMessage) -> Queue | None:
-    """Return the queue that a dead letter came from; None: it is not here."""
+    """Return the queue that a dead letter came from; None: it is not here, or does not send its dead letters or expired
+    messages to this address."""
     name = origin(c.broker, q, message)
-    return None if name is None else c.broker.catalogue.queues.get(name)
+    home = None if name is None else c.broker.catalogue.queues.get(name)
+    if home is None or q.address.name not in (home.address.dead_letter_address, home.address.expiry_address):
+        return None
+    return home
 
 
 def _back(c: Context, q: Queue, message: StoredMessage) -> bool:

@@ -19,6 +19,7 @@ from enmasse.identity.roles import Role
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.errors import BrokerError
+from services.broker.core.names import SUBSCRIPTIONS
 from services.broker.management import addresses, connections, diverts, messages, queues, settings
 from services.broker.management.calls import Context, Operations
 from services.broker.selector import SelectorError
@@ -204,7 +205,7 @@ def _audit(request: _Request) -> None:
             what = " ".join(str(each) for each in _parameters(request.body)[:1])
         except (BrokerError, ValueError):
             what = "?"
-    if not client.role and what.startswith("$sub/"):  # without `peers` it is mostly subserv
+    if not client.role and what.startswith(SUBSCRIPTIONS):  # without `peers` it is mostly subserv
         return
     result = json.loads(request.text) if request.text else [None]
     log.audit(

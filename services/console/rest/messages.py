@@ -93,8 +93,7 @@ def operations(parts: Parts) -> list[Operation]:
             raise RequestError("console.request.invalid", "the body: purge removes everything; use `remove`")
         homes = origins(call.caller, row.name) if kind == "redrive" else []
         order = Order(
-            row.name, kind, [Place.read(each) for each in wanted.ids] or None, wanted.selector, wanted.limit, to,
-            None if call.caller.administrator else homes, homes,
+            row.name, kind, [Place.read(each) for each in wanted.ids] or None, wanted.selector, wanted.limit, to, homes,
         )  # fmt: skip
         work = partial(messages.work, live, configuration.nearest, brokers, order)
 

@@ -10,10 +10,10 @@ from hashlib import blake2b
 
 from enmasse.amqp.scan import PROPERTIES
 from enmasse.amqp.sections import Sections
+from enmasse.identity.annotations import ORIGINAL_MESSAGE_ID, ORIGINAL_QUEUE
 
 SIZE = 8
 """Bytes, as of a delivery-tag that names a message."""
-MESSAGE_ID, DIVERT = "x-opt-ORIG-MESSAGE-ID", "x-opt-ORIG-QUEUE"
 _DUPLICATE_ID = "_AMQ_DUPL_ID"
 
 
@@ -22,9 +22,9 @@ def of_message(payload: bytes) -> str | None:
     memory counts from the beginning after its end. Raises AmqpError."""
     sections = Sections(payload)
     annotations = sections.annotations
-    number = annotations.get(MESSAGE_ID)
+    number = annotations.get(ORIGINAL_MESSAGE_ID)
     if number is not None:
-        name = f"{number}|{annotations.get(DIVERT)}"
+        name = f"{number}|{annotations.get(ORIGINAL_QUEUE)}"
     else:
         duplicate = sections.application_properties.get(_DUPLICATE_ID)
         if duplicate is None:

@@ -23,7 +23,8 @@ from enmasse.amqp.scan import (
 from enmasse.amqp.sections import Header, Sections, encode_annotations, encode_header, encode_properties, milliseconds
 from enmasse.amqp.sections import Properties as AmqpProperties
 from enmasse.amqp.types import Int, Symbol, Timestamp
-from enmasse.identity import seals
+from enmasse.identity import annotations as stated
+from enmasse.identity.annotations import ORIGINAL_ADDRESS, ORIGINAL_MESSAGE_ID, RETAINED_FOR
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
 from enmasse.identity.senders import shown
@@ -32,21 +33,17 @@ from enmasse.model.names import SPACE
 from enmasse.model.topics import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from enmasse.tracing.wire import TRACEPARENT, context_of
-from services.mqtt_gateway.amqp.identity import MESSAGE_ID
 from services.mqtt_gateway.amqp.values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of
 
-QOS: Final = Symbol("x-opt-mqtt-qos")
-RETAIN: Final = Symbol("x-opt-retain-message")
-PUBLISHER: Final = Symbol("x-opt-mqtt-publisher")
-RESPONSE_TOPIC: Final = Symbol("x-opt-mqtt-response-topic")
-CORRELATION_DATA: Final = Symbol("x-opt-mqtt-correlation-data")
-CONTENT_TYPE: Final = Symbol("x-opt-mqtt-content-type")
-USER_PROPERTIES: Final = Symbol("x-opt-mqtt-user-properties")
-PAYLOAD_FORMAT: Final = Symbol("x-opt-mqtt-payload-format")
-RETAINED_FOR: Final = "x-opt-retained-for"
-"""Annotation of a copy of a retained message that the subscription service made: the filter it is for."""
-RETAINED_BY: Final = Symbol(seals.ANNOTATION)
-ORIGINAL_ADDRESS: Final = "x-opt-ORIG-ADDRESS"
+QOS: Final = Symbol(stated.QOS)
+RETAIN: Final = Symbol(stated.RETAIN)
+PUBLISHER: Final = Symbol(stated.PUBLISHER)
+RESPONSE_TOPIC: Final = Symbol(stated.RESPONSE_TOPIC)
+CORRELATION_DATA: Final = Symbol(stated.CORRELATION_DATA)
+CONTENT_TYPE: Final = Symbol(stated.CONTENT_TYPE)
+USER_PROPERTIES: Final = Symbol(stated.USER_PROPERTIES)
+PAYLOAD_FORMAT: Final = Symbol(stated.PAYLOAD_FORMAT)
+RETAINED_BY: Final = Symbol(stated.RETAINED_BY)
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 REPLY: Final = "$reply/"
 """Topics below it are addresses of AMQP, escaped: a response topic of an AMQP client's own reply address."""
@@ -315,7 +312,7 @@ class Reader:
             front.expires = milliseconds(found.absolute_expiry_time, "absolute-expiry-time")
         front.properties = self._properties(found, annotations, sections.application_properties, from_mqtt)
         alike = found.message_id is None and found.correlation_id is None and not front.expires
-        alike = alike and MESSAGE_ID not in annotations and RETAINED_BY not in annotations
+        alike = alike and ORIGINAL_MESSAGE_ID not in annotations and RETAINED_BY not in annotations
         alike = alike and TRACEPARENT not in annotations and TRACEPARENT not in sections.application_properties
         if len(head) <= MAX_FRONT and alike:
             if len(self._fronts) >= MAX_FRONTS:

@@ -21,7 +21,8 @@ from enmasse.amqp.scan import MESSAGE_ANNOTATIONS
 from enmasse.amqp.sections import Properties, encode_annotations, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.amqp.types import Symbol, UInt
-from enmasse.identity.authors import GROUPS, USER, Author
+from enmasse.identity.annotations import CLIENT_ID, GROUPS, USER, WILL_DELAY
+from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
@@ -35,8 +36,8 @@ AGAIN: Final = 0.25
 """Seconds until the link that was refused is attached again, or what was not accepted is sent again."""
 MOST: Final = 256 << 20
 """Bytes of wills that are held at once; a client whose will is beyond is refused (reason 0x97)."""
-CLIENT: Final = Symbol("x-opt-client-id")
-DELAY: Final = Symbol("x-opt-will-delay")
+CLIENT: Final = Symbol(CLIENT_ID)
+DELAY: Final = Symbol(WILL_DELAY)
 
 
 class _Op:

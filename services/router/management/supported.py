@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.amqp.sasl import EXTERNAL
+from enmasse.identity.annotations import OF_ROUTERS
 from services.router.management.bodies import listener_config
 from services.router.management.schema import BAD_REQUEST, NOT_IMPLEMENTED, EntityType, ManagementError
 from services.router.network.configuration import ANONYMOUS, NEIGHBOURS, PLAIN, SCRAM, SslProfile
@@ -17,7 +18,7 @@ Problem = tuple[Callable[[Body], Any], str]
 """Test whether a body requests an unsupported feature, and the feature's name."""
 
 _RESERVED = ("product", "version", "failover-server-list", "network-host", "port", "scheme", "hostname")
-_RESERVED_PREFIXES = ("qd.", "x-opt-qd.")
+_RESERVED_PREFIXES = ("qd.", OF_ROUTERS)
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _UID_LETTERS, _UID_FINGERPRINTS = "csloun", "125"
 

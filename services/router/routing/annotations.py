@@ -1,49 +1,73 @@
-"""Router annotations: message annotations named `x-opt-qd.…`, which routers of a mesh exchange.
+"""Annotations that are removed where messages arrive: those that routers of a mesh exchange, and from clients all that
+the suite reads as facts (enmasse/identity/annotations.py).
 
-No client may inject or receive them. This router neither makes nor reads any, so it removes them where messages arrive,
-on every link that is not routed.
+No client may inject or receive annotations of routers (`x-opt-qd.…`). This router neither makes nor reads any, so it
+removes them on every link that is not routed; facts it removes on all links of clients, routed ones too.
 """
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, front_end
 from enmasse.amqp.sections import Sections
+from enmasse.identity.annotations import OF_FACTS, OF_ROUTERS, TABLE, Names
 
-PREFIX = "x-opt-qd."
-_PREFIX = PREFIX.encode()
+_OF_ROUTERS: Final = Names(each for each in TABLE if each.name == OF_ROUTERS)
 _LONGEST_BEGIN = 256
 """Bytes before the bare message that are remembered."""
 _BEGINS = 4
+_BARE: Final[tuple[bytes, ...]] = (b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77")
+"""How messages without sections before the bare message begin."""
 
 
 class Stripper:
-    """Removes router annotations from the messages of one link. They usually begin in few ways: how the last ones
-    without such annotations began is remembered."""
+    """Removes annotations from the messages of one link. They usually begin in few ways: how the last ones without
+    such annotations began is remembered. `client`: it is the link of a client."""
 
-    __slots__ = ("_clean",)
+    __slots__ = ("_client", "_names", "clean")
 
-    def __init__(self) -> None:
-        self._clean: tuple[bytes, ...] = ()  # up to the code of the section after the annotations
+    def __init__(self, *, client: bool = False) -> None:
+        self._client = client
+        self._names = OF_FACTS if client else _OF_ROUTERS
+        self.clean = _BARE
+        """Beginnings of messages that have nothing to remove."""
 
     def strip(self, payload: bytes) -> bytes:
-        """As `stripped`."""
-        if payload[2:3] > b"\x72" or payload.startswith(self._clean):
+        """Return the message without such annotations; the payload itself if it has none. One that cannot be decoded is
+        no client's way to state them: their names are changed to others of the same length."""
+        if payload.startswith(self.clean):
             return payload
         try:
             end = front_end(payload, MESSAGE_ANNOTATIONS)
-            if payload.find(_PREFIX, 0, end) >= 0:
-                return _without(payload)
+            if self._names.pattern.search(payload, 0, end):
+                return self._without(payload)
         except AmqpError:
-            return payload
+            return self._renamed(payload) if self._client else payload
         if end <= _LONGEST_BEGIN and payload[end : end + 2] == b"\x00\x53":
-            self._clean = (payload[: end + 3], *self._clean[: _BEGINS - 1])
+            self.clean = (payload[: end + 3], *self.clean[: -len(_BARE)][: _BEGINS - 1], *_BARE)
         return payload
 
+    def _without(self, payload: bytes) -> bytes:
+        """Raises AmqpError."""
+        sections = Sections(payload)
+        given = sections.annotations
+        kept = self._names.without(given)
+        if len(kept) < len(given):
+            payload = sections.replace_annotations(kept)
+        start = sections.begin(MESSAGE_ANNOTATIONS)
+        if self._client and self._names.pattern.search(payload, 0, start):  # others may not find them where we do
+            return self._renamed(payload[:start]) + payload[start:]
+        return payload
 
-def stripped(payload: bytes) -> bytes:
-    """Return the message without router annotations; the payload itself if it has none or cannot be decoded."""
-    return Stripper().strip(payload)
+    def _renamed(self, data: bytes) -> bytes:
+        return self._names.pattern.sub(_other, data)
+
+
+def _other(name: re.Match[bytes]) -> bytes:
+    return b"x-not-" + name[0][6:]
 
 
 def complete(data: bytes) -> bool:
@@ -54,10 +78,3 @@ def complete(data: bytes) -> bool:
         return bool(Sections(data).bare)
     except AmqpError:
         return False
-
-
-def _without(payload: bytes) -> bytes:
-    sections = Sections(payload)
-    given = sections.annotations
-    kept = {key: value for key, value in given.items() if not (isinstance(key, str) and key.startswith(PREFIX))}
-    return payload if len(kept) == len(given) else sections.replace_annotations(kept)

@@ -11,9 +11,9 @@ from enmasse.amqp.performatives import RELEASED
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.scan import ToSpans, find_to
 from enmasse.amqp.sections import Sections
+from enmasse.identity.annotations import DELIVERY_DELAY, DELIVERY_TIME
 from services.router.routing.address import RoutedAddress
 from services.router.routing.addresses import Addresses
-from services.router.routing.annotations import stripped
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import MANAGEMENT_ELSEWHERE, RouterConnection
 from services.router.routing.deliveries import NOT_A_MESSAGE, Copies, rejected
@@ -22,7 +22,7 @@ from services.router.routing.link_routes import LinkRoutes
 from services.router.routing.names import MOBILE, parse
 from services.router.routing.relay import RelayOut, Relays, relays
 from services.router.routing.size_limit import limited
-from services.router.routing.streaming import MAX_HEAD, Head, Stream, begin_or_gather, start
+from services.router.routing.streaming import MAX_HEAD, Head, begin_or_gather, discard, start
 from services.router.routing.temporaries import Temporaries
 
 CACHED = 1024
@@ -34,7 +34,7 @@ NO_ADDRESS = rejected("amqp:precondition-failed", "Routing failure: no address p
 NO_MANAGEMENT = rejected(*MANAGEMENT_ELSEWHERE)
 NO_DELAY = rejected(NOT_IMPLEMENTED, "a delivery delay needs a queue or a topic: this address keeps no message back")
 _DELAY = b"x-opt-delivery-"
-_DELAYS = ("x-opt-delivery-delay", "x-opt-delivery-time")
+_DELAYS = (DELIVERY_DELAY, DELIVERY_TIME)
 
 
 class AnonymousInLink(InLink):
@@ -280,12 +280,10 @@ def _begin(source: AnonymousInLink, partial: Partial) -> None:
         state = NOT_A_MESSAGE
     if isinstance(state, RoutedAddress):
         state.relayed += 1
-        start(source, state, partial, stripped(head.data))
-        return
-    stream = partial.context = Stream(partial)
-    stream.discard = True
-    source.refuse(partial.delivery_id, partial.settled, state)
-    stream.pump()
+        start(source, state, partial, source.strip(head.data))
+    else:
+        source.refuse(partial.delivery_id, partial.settled, state)
+        discard(partial)
 
 
 def _may_follow(data: bytes) -> bool:

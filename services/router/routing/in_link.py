@@ -79,7 +79,7 @@ class InLink(LinkRecord):
         self.ahead: StreamDestination | None = None  # additional link with a large delivery of this link
         self.settle: Callable[..., None] = link.session.settle
         self.accept: Callable[[list[int]], None] = link.accept_all
-        self.strip: Callable[[bytes], bytes] = Stripper().strip
+        self.strip: Callable[[bytes], bytes] = Stripper(client=connection.is_client).strip
         self.second: dict[int, tuple[Sender, Token]] | None = None
         self.presettled = self.dropped = self.rejected = self.released = self.modified = 0
         self.delayed1 = self.delayed10 = self.slow = self.stuck = 0

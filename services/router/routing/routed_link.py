@@ -15,11 +15,12 @@ from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import ACCEPTED, Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.types import Symbol
+from services.router.routing.annotations import Stripper, complete
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import Token, count_outcomes, is_whole
 from services.router.routing.names import strip
 from services.router.routing.size_limit import limited
-from services.router.routing.streaming import Stream
+from services.router.routing.streaming import MAX_HEAD, TOO_MANY, Head, Stream, discard
 from services.router.routing.temporaries import Temporaries
 
 ROUTED_LINK_LOST = "qd:routed-link-lost"
@@ -154,6 +155,7 @@ class RoutedLink:
         "sender",
         "settle",
         "stream",
+        "stripper",
         "survives",
         "temporaries",
         "temporary",
@@ -190,6 +192,7 @@ class RoutedLink:
         self.rewritten: tuple[str, str] | None = None  # the address as the client and as the container knows it
         self.temporary: str | None = None  # the temporary queue or topic at the container that lives as long as this
         self.elsewhere: Callable[[], bool] | None = None  # asks another container, if one does not know it
+        self.stripper: Stripper | None = None  # of a client that sends
         self.two_phase = False
         self.accepted = self.rejected = self.released = self.modified = self.presettled = 0
 
@@ -204,6 +207,8 @@ class RoutedLink:
         self.ingress, self.egress = first, second
         self.ingress.credit_window = 0
         self.egress.available = self._waiting
+        if first is client.link and client.connection.is_client:
+            self.stripper = Stripper(client=True)
         self.ingress.on_delivery = limited(self.ingress, self.deliver)
         self.settle = self.ingress.session.settle
         self.accept = self.ingress.accept_all
@@ -215,7 +220,9 @@ class RoutedLink:
         self, link: Receiver, delivery_id: int, settled: bool, payload: Any, tag: bytes, message_format: int
     ) -> None:
         """Pass a delivery on, with its tag, or keep it until the receiving end has credit."""
-        egress = self.egress
+        egress, stripper = self.egress, self.stripper
+        if stripper is not None and type(payload) is bytes and not payload.startswith(stripper.clean):
+            payload = stripper.strip(payload)
         if not self.queue and self.stream is None:
             plain = type(payload) is bytes and not settled and not message_format
             if plain and egress.pass_on(payload, (self, delivery_id), tag):
@@ -237,9 +244,35 @@ class RoutedLink:
 
     def partial(self, partial: Partial) -> None:
         """Pass on a delivery that arrives in pieces."""
+        head = b""
+        if self.stripper is not None:
+            found = self._head(partial, self.stripper)
+            if found is None:
+                return
+            head = found
         payload = partial.context = Stream(partial)
+        if head:
+            payload.log.append(head)
+            payload.held = len(head)
         payload.add(self, None)
         self.deliver(self.ingress, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
+
+    def _head(self, partial: Partial, stripper: Stripper) -> bytes | None:
+        """Return the beginning of a client's delivery, without what a client may not state. None: more is needed, or
+        the delivery was aborted or refused."""
+        head = partial.context
+        if head is None:
+            head = partial.context = Head()
+        if not partial.aborted:
+            head.data += partial.take()
+            if partial.done or complete(head.data):
+                return stripper.strip(head.data)
+            if len(head.data) < MAX_HEAD:
+                return None
+            self.client.refuse_large(partial.delivery_id, partial.settled, TOO_MANY)
+            discard(partial)
+        self.flow()
+        return None
 
     def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
         """Begin a delivery in pieces at the receiving end. `token` None: presettled."""

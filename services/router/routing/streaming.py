@@ -18,10 +18,10 @@ from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.performatives import RELEASED
 from enmasse.amqp.receiver import Partial
 from services.router.routing.address import RoutedAddress
-from services.router.routing.annotations import complete, stripped
+from services.router.routing.annotations import complete
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord
-from services.router.routing.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Token
+from services.router.routing.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Token, rejected
 from services.router.routing.destination import StreamDestination, Taker
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ STALLED = 5.0
 PATIENCE = 1
 """Looks (watch.py) for which a stream from a broker may fill its session while no consumer begins to take it."""
 MAX_HEAD = 64 * 1024
-"""Bytes that are searched for the `to` of an anonymous message and for router annotations."""
+"""Bytes that are searched for the `to` of an anonymous message and for annotations to remove."""
+TOO_MANY = rejected("amqp:not-allowed", f"the annotations of the message have more than {MAX_HEAD} bytes")
 
 
 Begin = Callable[[Any, Partial], None]
@@ -386,6 +387,13 @@ def start(source: InLink, address: RoutedAddress, partial: Partial, head: bytes)
     stream.pump()
 
 
+def discard(partial: Partial) -> None:
+    """Drop what follows of a delivery in pieces that was refused."""
+    stream = partial.context = Stream(partial)
+    stream.discard = True
+    stream.pump()
+
+
 class Head:
     """Collects the beginning of a message until it contains the annotations or, on an anonymous link, the `to`."""
 
@@ -403,8 +411,13 @@ def _begin_named(source: InLink, partial: Partial) -> None:
     head.data += partial.take()
     if partial.done and len(head.data) < SHORTEST:
         source.refuse(partial.delivery_id, partial.settled, NOT_A_MESSAGE)
-    elif partial.done or len(head.data) >= MAX_HEAD or complete(head.data):
-        start(source, source.address, partial, stripped(head.data))
+    elif partial.done or complete(head.data):
+        start(source, source.address, partial, source.strip(head.data))
+    elif len(head.data) >= MAX_HEAD and source.connection.is_client:
+        source.refuse(partial.delivery_id, partial.settled, TOO_MANY)
+        discard(partial)
+    elif len(head.data) >= MAX_HEAD:
+        start(source, source.address, partial, head.data)
 
 
 MAX_INTERNAL = 4 * 1024 * 1024
