@@ -23,9 +23,13 @@ DISK = "1g"
 
 
 @contextmanager
-def small_disk(data: Path) -> Iterator[bool]:
-    """A file system of its own for the data, where this user may make one; whether it is there."""
+def small_disk(data: Path, *, real: bool) -> Iterator[bool]:
+    """A file system of its own for the data, where this user may make one, and the `real` disk is not asked for;
+    whether it is there."""
     data.mkdir(parents=True, mode=0o700)
+    if real:
+        yield False
+        return
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "enmasse-soak", str(data)]
     made = not subprocess.run(command, capture_output=True).returncode
     try:
@@ -52,13 +56,15 @@ def main() -> int:
     for told in (signal.SIGINT, signal.SIGTERM):  # also where a shell has us ignore SIGINT: nothing is left behind
         signal.signal(told, signal.default_int_handler)
     share_tls()
-    seconds = number("SOAK_SECONDS", 600)
+    messages = number("SOAK_MESSAGES", 0)
+    seconds = number("SOAK_SECONDS", 2400 if messages else 600)
     seed = number("SOAK_SEED", random.SystemRandom().randrange(1 << 32))
-    folder = Path(tempfile.mkdtemp(prefix="enmasse-soak-"))
+    real = os.environ.get("SOAK_FOLDER")
+    folder = Path(tempfile.mkdtemp(prefix="enmasse-soak-", dir=real))
     try:
-        with small_disk(folder / "data") as made, (folder / "stderr").open("w") as errors:
+        with small_disk(folder / "data", real=bool(real)) as made, (folder / "stderr").open("w") as errors:
             soak = Soak(folder, errors, seed, wanted or list(FAULTS), small_disk=made)
-            passed = soak.run(seconds)
+            passed = soak.run(seconds, messages)
             if not passed:
                 with contextlib.suppress(shutil.Error):
                     shutil.copytree(folder / "data", folder / "kept", symlinks=True)

@@ -10,13 +10,15 @@ from enmasse.testing import Suite
 from tests.load import MADE
 from tests.soak.ledger import Flow, Ledger, Taker
 from tests.soak.load import IDS, Post, Receiver, Sender
-from tests.soak.mqtt import Pair, Publisher
+from tests.soak.mqtt import Devices, Publisher
 
 FLAVORS = {
     "soak-queue": {
         "type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": 2, "MEMORY": "2Mi"},
     },
+    "soak-queue-2": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"MEMORY": "2Mi"}},
     "soak-topic": {"type": "topic", "templateName": "topic-persisted", "templateParameters": {"MEMORY": "2Mi"}},
+    "soak-topic-2": {"type": "topic", "templateName": "topic-persisted", "templateParameters": {"MEMORY": "2Mi"}},
 }  # fmt: skip
 """With little memory: most of what waits has to be read from disk again."""
 ADDRESSES: dict[str, Any] = {
@@ -27,24 +29,30 @@ ADDRESSES: dict[str, Any] = {
     "deep": {"type": "queue", "flavor": "soak-queue"},
     "news": {"type": "topic", "flavor": "soak-topic"},
     "once": {"type": "queue", "flavor": "soak-queue"},
+    "feed": {"type": "topic", "flavor": "soak-topic"},
+    "shape": {"type": "queue", "flavor": "soak-queue"},
+    "tight": {"type": "queue", "flavor": "soak-queue", "maxSize": "100Ki", "fullPolicy": "FAIL"},
     "direct": {"type": "anycast"},
     "all": {"type": "multicast"},
 }
-SENDERS = {"orders": 3, "jobs": 1, "bulk": 1, "deep": 1, "news": 2, "direct": 1, "all": 1}
+SENDERS = {"orders": 3, "jobs": 1, "bulk": 1, "deep": 1, "news": 2, "shape": 1, "tight": 1, "direct": 1, "all": 1}
 RATE = {"bulk": 8.0, "deep": 30.0}
 """New messages a second of each sender; of all others:"""
 USUAL_RATE = 15.0
-PACE = 8.0
-"""Messages of 1 MiB a second that are taken from `deep`."""
+PACE = {"deep": 8.0, "tight": 8.0}
+"""Messages a second that are taken from these: of 1 MiB, and fewer than are sent, so that many are refused."""
+FAST = 100.0
+"""Messages a second of all senders together, about, at these rates."""
 
 
 class Crew:
     """Senders, and posts for receivers. `seed` chooses which sender gives which kind of message-id.
 
-    `depth`: so many MiB wait in the queue `deep` all the time, in more files than a broker keeps open.
+    `depth`: so many MiB wait in the queue `deep` all the time, in more files than a broker keeps open. `speed`: so many
+    times the usual rates, but for large messages.
     """
 
-    def __init__(self, suite: Suite, ledger: Ledger, seed: int, depth: int, *, mqtt: bool) -> None:
+    def __init__(self, suite: Suite, ledger: Ledger, seed: int, depth: int, *, mqtt: bool, speed: float = 1.0) -> None:
         self.ledger = ledger
         self.senders: list[Sender | Publisher] = []
         self.posts: list[Post] = []
@@ -56,15 +64,17 @@ class Crew:
         self.deep = ledger.taker("deep", flows["deep"], behind=True)
         for address, some in flows.items():
             for flow in some:
-                kind, rate = ids[len(self.senders) % len(ids)], RATE.get(address, USUAL_RATE)
+                kind, rate = ids[len(self.senders) % len(ids)], RATE.get(address, USUAL_RATE * speed)
                 pauses = self.is_deep if address == "deep" else lambda: False
                 self.senders.append(Sender(suite.url, address, ledger, flow, ids=kind, rate=rate, pauses=pauses))
-        self._post("deep", self.deep, stays=True, pace=PACE)
+        self._post("deep", self.deep, stays=True, pace=PACE["deep"])
+        self._post("tight", ledger.taker("tight", flows["tight"]), stays=True, pace=PACE["tight"] * speed)
+        self._post("shape", ledger.taker("shape", flows["shape"]), stays=True)
         orders, jobs, bulk = (ledger.taker(name, flows[name]) for name in ("orders", "jobs", "bulk"))
         self._post("orders", orders, returns=True)
         self._post("orders", orders)
         self._post("jobs", jobs, returns=True, rejects=True)
-        self._post("jobs-dead", jobs, stays=True)
+        self._post("jobs-dead", jobs, stays=True, dead=True)
         self._post("bulk", bulk)
         for name, stays in (("audit", True), ("away", False)):
             taker = ledger.taker(f"news: {name}", flows["news"])
@@ -77,9 +87,9 @@ class Crew:
             self._post("direct", direct, stays=True)
             self._post("all", ledger.taker(f"all: {i}", flows["all"], strict=False), stays=True)
 
-        self._pair = Pair(suite.mqtt_port, ledger) if mqtt else None
-        if self._pair is not None:
-            self.senders.append(self._pair.publisher)
+        self.mqtt = Devices(suite.mqtt_port, ledger, speed) if mqtt else None
+        if self.mqtt is not None:
+            self.senders += self.mqtt.publishers
 
     def is_deep(self) -> bool:
         """The backlog is there."""
@@ -106,8 +116,8 @@ class Crew:
             post.go()
         for post in self.posts:
             post.wait_attached()
-        if self._pair is not None:
-            self._pair.subscribe()
+        if self.mqtt is not None:
+            self.mqtt.subscribe()
         for sender in self.senders:
             sender.start()
 
@@ -118,12 +128,12 @@ class Crew:
             mates = [p for p in self.posts if p.taker is post.taker and p.address == post.address]
             if not any(mate.receiver for mate in mates):
                 takers.pop(post.taker.name, None)
-        return [*takers.values(), *([self._pair.taker] if self._pair is not None else ())]
+        return [*takers.values(), *(self.mqtt.takers if self.mqtt is not None else ())]
 
     def close(self) -> None:
         """End every client, however it is doing."""
-        if self._pair is not None:
-            self._pair.close()
+        if self.mqtt is not None:
+            self.mqtt.close()
         for client in list(MADE):
             client.stop_trying()
         for client in list(MADE):

@@ -14,67 +14,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from enmasse.testing import Suite, wait_for
-from tests.soak import flood
+from tests.soak import edits, flood
+from tests.soak.field import Fault, Field
 from tests.soak.watch import status
 
 KINDS = ("router", "broker", "configserv", "ragent", "storage_controller", "mqtt_gateway", "subserv")
 MIB = 1 << 20
-
-
-class Field:
-    """What faults are done to. `small_disk`: the data directory is a file system of its own, to be filled."""
-
-    def __init__(self, suite: Suite, small_disk: bool) -> None:
-        self.suite, self.small_disk = suite, small_disk
-        self.over = threading.Event()
-        """Set when the soak was told to end: no fault goes on then."""
-
-    def pick(self, rng: random.Random, *kinds: str) -> dict[str, Any]:
-        """A running component of one of these kinds."""
-
-        def running() -> list[dict[str, Any]]:
-            return [c for c in status(self.suite)["components"] if c["kind"] in kinds and c["pid"]]
-
-        found: list[dict[str, Any]] = wait_for(f"a running {' or '.join(kinds)}", running)
-        return rng.choice(sorted(found, key=lambda c: str(c["name"])))
-
-    def kill(self, component: dict[str, Any]) -> dict[str, Any]:
-        """SIGKILL; the component as it is when it was started again."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(component["pid"], signal.SIGKILL)
-
-        def again() -> Any:
-            found = (c for c in status(self.suite)["components"] if c["name"] == component["name"])
-            return next((c for c in found if c["pid"] not in (None, component["pid"])), None)
-
-        found: dict[str, Any] = wait_for(f"{component['name']} to be started again", again)
-        return found
-
-    def renew_brokers(self) -> None:
-        """Every broker is killed, and ready again: it has read its journal, and has none of its files open for that."""
-        for component in status(self.suite)["components"]:
-            if component["kind"] == "broker" and component["pid"]:
-                self.kill(component)
-        wait_for("the brokers", lambda: all(c["ready"] for c in status(self.suite)["components"]))
-
-    def let(self, seconds: float) -> None:
-        """The fault lasts."""
-        self.over.wait(seconds)
-
-    def start(self) -> None:
-        """`enmasse up`, however often it takes. Raises RuntimeError where it does not become ready."""
-        self.suite.up(180)
-
-
-Fault = Callable[[Field, random.Random], str]
 
 
 def kill(kind: str) -> Fault:
@@ -292,9 +243,11 @@ FAULTS: dict[str, Fault] = {
     **{f"descriptors-{kind}": descriptors(kind) for kind in ("broker", "router", "configserv")},
     "journal-away": journal_away,
     **{f"flood-{kind}": flooded(kind) for kind in flood.KINDS},
+    **edits.FAULTS,
 }
-ALONE = {"kill-suite", "end-suite", "full-disk-start", "journal-away"}
-"""Nothing else goes on beside these: they end the suite, or a broker that starts meanwhile would miss its files."""
+ALONE = {"kill-suite", "end-suite", "full-disk-start", "journal-away", *edits.FAULTS}
+"""Nothing else goes on beside these: they end the suite, or a broker that starts meanwhile would miss its files, or
+they have to succeed."""
 
 
 def both(first: str, second: str, field: Field, rng: random.Random) -> str:

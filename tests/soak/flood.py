@@ -12,6 +12,7 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import (
     Attach,
     Begin,
+    Detach,
     Flow,
     Open,
     SaslInit,
@@ -110,6 +111,23 @@ def trickle(port: int, address: str) -> None:
             time.sleep(0.25)
 
 
+def leavers(port: int, address: str) -> None:
+    """Consumers that take what there is, settle nothing, and leave: detached, closed or lost."""
+    with opening(port) as peer:
+        source, target = Source(address=address), Target(address="")
+        peer.sendall(frame(Attach(name=f"leaver-{random.random()}", handle=0, role=True, source=source, target=target)))
+        window = Flow(handle=0, delivery_count=0, link_credit=100, next_incoming_id=0, incoming_window=1 << 20,
+                      next_outgoing_id=0, outgoing_window=1 << 20)  # fmt: skip
+        peer.sendall(frame(window))
+        time.sleep(random.choice((0.05, 0.2)))
+        swallow(peer)
+        leaving = random.choice(("detached", "closed", "lost"))
+        if leaving != "lost":
+            peer.sendall(frame(Detach(handle=0, closed=leaving == "closed")))
+            time.sleep(0.05)
+            swallow(peer)
+
+
 def noise(port: int, address: str) -> None:
     """Frames with flipped bits."""
     with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
@@ -156,7 +174,7 @@ def hoard(port: int, address: str) -> None:
 
 OVER_MQTT = {"deaf", "hoard"}
 KINDS: dict[str, Callable[[int, str], None]] = {
-    one.__name__: one for one in (connects, silence, attaches, flows, trickle, noise, deaf, hoard)
+    one.__name__: one for one in (connects, silence, attaches, flows, trickle, noise, leavers, deaf, hoard)
 }
 
 

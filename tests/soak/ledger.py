@@ -65,6 +65,8 @@ class Taker:
         self.last = {flow.name: array("d") for flow in flows}
         self.given_up: set[tuple[str, int]] = set()
         """Reported as lost already."""
+        self.rejected: set[tuple[str, int]] = set()
+        """Rejected by a receiver, to be received from the dead letter."""
         self.done = dict.fromkeys(self.flows, 0)
         """All numbers of a flow below this one are accepted and received."""
 

@@ -81,7 +81,8 @@ class Sender(NumberedSender):
 
 
 class Receiver(Client):
-    """Accepts; if it `returns`, gives some back first; if it `rejects`, sends some to the dead letter.
+    """Accepts; if it `returns`, gives some back first; if it `rejects`, sends some to the dead letter; if it takes the
+    `dead`, gets what another one has rejected, and nothing else.
 
     `pace`: it asks for no more than so many a second; 0 for as many as there are.
     """
@@ -89,9 +90,10 @@ class Receiver(Client):
     def __init__(
         self, url: str, address: str, ledger: Ledger, taker: Taker, seed: int, *, container_id: str = "",
         subscription: str = "", shared: bool = False, returns: bool = False, rejects: bool = False,
-        pace: float = 0,
+        pace: float = 0, dead: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(url, address, container_id=container_id)
+        self.dead = dead
         self.ledger, self.taker, self.subscription, self.shared = ledger, taker, subscription, shared
         self.returns, self.rejects, self.pace = returns, rejects, pace
         self.random = random.Random(seed)
@@ -136,14 +138,17 @@ class _Receiving(Attempt):
         if receiver.returns and choice < 0.06:
             self.release(event.delivery, delivered=choice < 0.03)
             return
-        if receiver.rejects and choice > 0.97:
-            self.reject(event.delivery)
-            return
         try:
             flow, number = str(message.properties["flow"]), int(message.properties["number"])
         except (TypeError, KeyError, ValueError):
             receiver.ledger.broken(f"{receiver.address}: a message that no sender made: {message}")
         else:
+            if receiver.rejects and choice > 0.97:
+                receiver.taker.rejected.add((flow, number))
+                self.reject(event.delivery)
+                return
+            if receiver.dead and (flow, number) not in receiver.taker.rejected:
+                receiver.ledger.broken(f"{receiver.address}: {flow} {number} is a dead letter that nobody has rejected")
             if bytes(message.body) != body(flow, number):
                 receiver.ledger.broken(f"{receiver.address}: the body of {flow} {number} was changed")
             receiver.ledger.received(receiver.taker, flow, number)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TextIO
 
 from enmasse.testing import Suite, running, wait_for
-from tests.soak.crew import ADDRESSES, FLAVORS, Crew
-from tests.soak.faults import ALONE, FAULTS, Field, both
+from tests.soak.crew import ADDRESSES, FAST, FLAVORS, Crew
+from tests.soak.faults import ALONE, FAULTS, both
+from tests.soak.field import Field
 from tests.soak.ledger import Ledger, Missing
 from tests.soak.load import Post
 from tests.soak.watch import Watch, not_ready, status
@@ -54,8 +55,11 @@ class Soak:
         self._told = 0
         """So many of the ledger's violations are among the problems."""
 
-    def run(self, seconds: float) -> bool:
-        """Faults for so long, then the counts. Whether all was well."""
+    def run(self, seconds: float, messages: int = 0) -> bool:
+        """Faults for so long, then the counts. Whether all was well.
+
+        `messages`: so many are to be accepted; for that the rates are higher, and it lasts twice as long at most.
+        """
         self.mqtt = seconds >= LONG
         self.backlog = max(1.0, min(BACKLOG, seconds))
         disk = "a small disk of its own" if self.small_disk else "no disk of its own: full ones are file size limits"
@@ -65,7 +69,8 @@ class Soak:
             suite.edit("addresses.json", {}, remove=("myqueue", "mytopic", "mqtt", "anycast", "broadcast"))
             suite.up()
             self._two_gateways(suite)
-            crew = Crew(suite, self.ledger, self.seed, max(1, int(DEPTH * min(1.0, seconds / WHOLE))), mqtt=self.mqtt)
+            depth, speed = max(1, int(DEPTH * min(1.0, seconds / WHOLE))), max(1.0, messages / seconds / FAST)
+            crew = Crew(suite, self.ledger, self.seed, depth, mqtt=self.mqtt, speed=speed)
             try:
                 crew.start()
                 self._progress(crew)
@@ -73,9 +78,13 @@ class Soak:
                 self.watch.look(status(suite))
                 say(ROW.format(*HEAD))
                 field = Field(suite, self.small_disk)
-                end = time.monotonic() + seconds
-                while time.monotonic() < end:
+                begun = time.monotonic()
+                while (lasted := time.monotonic() - begun) < seconds or (
+                    self.ledger.accepted() < messages and lasted < 2 * seconds
+                ):
                     self._round(suite, crew, field)
+                if (accepted := self.ledger.accepted()) < messages:
+                    self.problems.append(f"only {accepted:,} of {messages:,} messages were accepted in {lasted:.0f} s")
                 self._finish(suite, crew)
             finally:
                 crew.close()
@@ -116,6 +125,7 @@ class Soak:
             post.go()
         self._progress(crew)
         lost = self._settle(crew)
+        self._retained(crew)
         memory, files = self._bounds(suite)
         self._tell_violations()
         shown = "NOT" if ready is None else f"{ready:.1f} s"
@@ -180,6 +190,18 @@ class Soak:
             time.sleep(0.1)
         return 0
 
+    def _retained(self, crew: Crew) -> None:
+        """A new subscriber gets the retained values that were acknowledged, or newer ones, now or soon."""
+        if crew.mqtt is None:
+            return
+        since = time.monotonic()
+        while stale := crew.mqtt.keeper.stale():
+            if time.monotonic() > since + GONE:
+                said = ", ".join(f"{topic} has {got} for {value}" for topic, (got, value) in stale.items())
+                self.problems.append(f"STALE retained values: {said}")
+                return
+            time.sleep(0.2)
+
     def _bounds(self, suite: Suite) -> tuple[int, int]:
         """Memory and descriptors are within bounds, or soon will be; the most of each."""
         since = time.monotonic()
@@ -231,6 +253,7 @@ class Soak:
         for post in crew.posts:
             post.go()
         self._settle(crew)
+        self._retained(crew)
         self._empty(suite)
         self._tell_violations()
         for at in range(known, len(self.problems)):

@@ -12,7 +12,8 @@ import pytest
 from proton.utils import BlockingConnection
 
 from tests.soak import run
-from tests.soak.faults import FAULTS, Field
+from tests.soak.faults import FAULTS
+from tests.soak.field import Field
 from tests.soak.ledger import GRACE, Flow, Ledger, Taker
 from tests.soak.load import Post, body
 from tests.soak.watch import DESCRIPTORS, Watch
