@@ -30,6 +30,8 @@ from enmasse.mqtt.packets import NONE, Properties, Publish, Subscribe, Unsubscri
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+SYSTEM: Final = "$SYS/"
+"""Topics below it are written by the gateways alone, but for BRIDGE_STATE."""
 BRIDGE_STATE: Final = "$SYS/broker/connection/"
 """Topics below it state whether the bridge of a mosquitto is connected: by its will, and by a retained message."""
 UNKNOWN: Final = -1
@@ -66,6 +68,11 @@ class Request(Struct, kw_only=True):
     auth_method: str | None = None
     auth_data: bytes | None = None
     certificate: Certified | None = None
+
+
+def is_system(filter: str) -> bool:
+    """Return whether a topic or filter is one of those below `$SYS/`, without the state of bridges."""
+    return filter.startswith(SYSTEM) and not filter.startswith(BRIDGE_STATE)
 
 
 class Refused(Exception):

@@ -367,3 +367,33 @@ def test_each_message_has_one_outcome_and_a_client_s_first_sendings_are_in_order
         mine = [int(each.split(b"/")[1]) for each in everything if each.startswith(b"%d/" % n)]
         first = list(dict.fromkeys(mine))
         assert first == sorted(first)
+
+
+def test_what_a_client_sends_again_is_withdrawn_and_nothing_else() -> None:
+    """Also the line of returned messages, also while a loop over the lines runs."""
+    rig = Rig("queue")
+    rig.grant(1)
+
+    class Refused(Who):
+        def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
+            super().sent(packet_id, qos, reason, text)
+            rig.lane.withdraw(self)
+
+    who, other = Refused("who"), Who("other")
+    for number in range(1, 5):
+        rig.lane.send(who, number, 1, b"%d" % number)
+    rig.lane.send(other, 9, 1, b"other")
+    rig.lane.send(who, 0, 0, b"fleeting")
+    rig.outcome(Rejected(error=Error(condition=Symbol("amqp:resource-limit-exceeded"))))
+    assert who.outcomes == [(1, 0x97)]
+    assert (who.waiting, who.waiting_bytes) == (1, len(b"fleeting"))
+    rig.grant(9)
+    assert sorted(rig.link.sent[1:]) == [b"fleeting", b"other"]
+    for number in range(5, 8):
+        rig.lane.send(who, number, 1, b"%d" % number)
+    rig.outcome(ACCEPTED)
+    rig.link.credit = 0
+    rig.outcome(RELEASED, 3)  # they rest
+    rig.tick(lanes.STORED_PATIENCE + 1)  # given up: the first is reported, and takes the others along
+    assert who.outcomes == [(1, 0x97), (5, UNKNOWN)]
+    assert rig.lane.waiting == who.waiting == rig.counters.waiting_bytes == 0

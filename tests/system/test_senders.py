@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from enmasse.aio.client import Client, ClientReceiver, ClientSender
 from enmasse.amqp.message import Message
@@ -15,7 +16,8 @@ from enmasse.amqp.termini import SENDER
 from enmasse.amqp.types import Symbol
 from enmasse.identity import senders
 from enmasse.identity.principal import Principal
-from enmasse.mqtt.packets import NONE, V5, V311, Properties, PubComp, Publish, PubRec, PubRel
+from enmasse.mqtt import reasons
+from enmasse.mqtt.packets import NONE, V5, V311, Properties, PubAck, PubComp, Publish, PubRec, PubRel
 from enmasse.testing import Suite
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Plain, client
@@ -30,6 +32,9 @@ ADDRESSES = {
     "news": {"type": "topic", "flavor": TOPIC},
     "passing": {"type": "topic", "flavor": "vanilla-topic"},
     "chat": {"type": "multicast"},
+    "tight": {"type": "queue", "flavor": QUEUE, "maxSize": "16Ki", "fullPolicy": "FAIL"},
+    "close": {"type": "topic", "flavor": TOPIC, "maxSize": "16Ki", "fullPolicy": "FAIL"},
+    "rest": {"type": "topic", "flavor": TOPIC, "mqttDefault": True},
 }
 NAMES = ["alice", "bob", "eve"]
 USERS = {name: entry(f"pw-{name}", allow("#")) for name in NAMES}
@@ -190,6 +195,15 @@ async def test_a_receiver_neither_sees_nor_foresees_the_ids_of_a_publisher(
             assert (await bodies(receiver)).count(b"open") == 1
 
 
+async def taken(receiver: ClientReceiver) -> bytes:
+    """Return the body of the next message, which is accepted."""
+    receiver.link.grant(1)
+    receiver.link.session.connection.wake()
+    delivery = await receiver.receive(PATIENCE)
+    await delivery.accept()
+    return bytes(delivery.message.body)
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @asyncio_test
 async def test_a_user_property_is_no_id(suite: Suite, qos: int) -> None:
@@ -209,3 +223,55 @@ async def test_a_user_property_is_no_id(suite: Suite, qos: int) -> None:
             assert [each.message.application_properties for each in found] == [{"a": "1"}] * 2
             for each in found:
                 await each.accept()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("address", ["tight", "close/x"])
+@asyncio_test
+async def test_messages_of_mqtt_3_1_1_keep_their_order_after_a_refusal(suite: Suite, address: str, qos: int) -> None:
+    """The address is full: the client cannot be refused a message, so it is disconnected and sends all again. Ten
+    times, because what is refused differs."""
+    root = address.partition("/")[0]
+    async with amqp(suite, "eve") as e:
+        receiver = await e.receiver(address)
+        receiver.link.credit_window = 0
+        sender = await e.sender(address)
+        last = 0
+        for n in range(10):
+            name = f"{root}-{qos}-{n}"
+            filler = Message(bytes(20_000), durable=True)
+            assert await sender.send(filler, timeout=PATIENCE) is ACCEPTED
+            first, last = last + 1, last + 10
+            packets = [
+                Publish(address, b"%d" % number, qos, False, packet_id=number - first + 1)
+                for number in range(first, last + 1)
+            ]
+            with Device(suite.mqtt_port, name, "alice", "pw-alice", version=V311, clean=False) as device:
+                await asyncio.to_thread(device.connected)
+                device.send(*packets)
+                await asyncio.to_thread(device.until_closed)
+            found: list[int] = []
+            full = await taken(receiver)
+            assert len(full) == 20_000
+            with Device(suite.mqtt_port, name, "alice", "pw-alice", version=V311, clean=False) as device:
+                await asyncio.to_thread(device.connected)
+                device.send(*(replace(each, dup=True) for each in packets))
+                while not found or found[-1] != last:
+                    found.append(int(await taken(receiver)))
+            assert list(dict.fromkeys(found)) == list(range(first, last + 1)), f"round {n}"
+            if qos == 2:
+                assert len(found) == 10
+
+
+@pytest.mark.parametrize("topic", ["$SYS/broker/uptime", "$SYS/mine", "$SYS/"])
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@VERSIONS
+def test_no_client_publishes_below_sys(suite: Suite, version: int, qos: int, retain: bool, topic: str) -> None:
+    with Device(suite.mqtt_port, "forger", "alice", "pw-alice", version=version) as device:
+        device.connected()
+        device.send(Publish(topic, b"x", qos, retain, packet_id=1 if qos else 0))
+        if qos and version == V5:
+            assert device._next(PubAck if qos == 1 else PubRec).reason >= 0x80
+        elif qos or version == V5:
+            assert device.until_closed() in (None, reasons.NOT_AUTHORIZED)

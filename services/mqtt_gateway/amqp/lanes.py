@@ -204,6 +204,21 @@ class Lane(LinkUser):
             else:
                 lines[who] = line
 
+    def withdraw(self, who: Publisher) -> None:
+        """Drop the waiting messages of QoS 1 and 2 of a client, without outcomes."""
+        for lines in (self._lines, self._resting):
+            line = lines.pop(who, None)
+            if line is None:
+                continue
+            kept = [entry for entry in line if not entry.qos]
+            for entry in line:
+                if entry.qos:
+                    self._counts(who, -1, -len(entry.payload))
+            line.clear()  # also for a loop over it that is under way
+            line.extend(kept)
+            if line:
+                lines[who] = line
+
     def _counts(self, who: Publisher, count: int, size: int) -> None:
         who.waiting += count
         who.waiting_bytes += size

@@ -34,6 +34,7 @@ from enmasse.model.topics import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from enmasse.tracing.wire import TRACEPARENT, context_of
 from services.mqtt_gateway.amqp.values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of
+from services.mqtt_gateway.ports import is_system
 
 QOS: Final = Symbol(stated.QOS)
 RETAIN: Final = Symbol(stated.RETAIN)
@@ -77,12 +78,12 @@ class Route:
 
     @classmethod
     def find(cls, topic: str, topics: TopicMap) -> Route | None:
-        """Return the route of a topic; None: no address takes it."""
+        """Return the route of a topic; None: no address takes it, or it is one of the gateways' own."""
         if topic.startswith(REPLY):
             address = reply_address(topic)
             return None if address is None else cls(address, None, None, address)
         owner = topics.owner(topic)
-        if owner is None:
+        if owner is None or is_system(topic):
             return None
         return cls(owner.name, owner.type, None if owner.type == "topic" else owner.wire, owner.to)
 

@@ -9,7 +9,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topics import TopicMap
-from services.mqtt_gateway.amqp.lanes import Counters, Lane
+from services.mqtt_gateway.amqp.lanes import Counters, Lane, Publisher
 from services.mqtt_gateway.amqp.mapping import Route
 
 MAX_ROUTES: Final = 8192
@@ -62,6 +62,11 @@ class Publishing:
 
     def _all(self) -> list[Lane]:
         return [self._relay, self._replies, *self._lanes.values()]
+
+    def withdraw(self, who: Publisher) -> None:
+        """Drop what a client has waiting, without outcomes; QoS 0 stays. The client sends it again."""
+        for lane in self._all():
+            lane.withdraw(who)
 
     def set_topics(self, topics: TopicMap) -> None:
         """Other addresses are configured."""

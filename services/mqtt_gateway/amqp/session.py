@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
@@ -30,7 +31,16 @@ from services.mqtt_gateway.amqp.mapping import Route, sealed
 from services.mqtt_gateway.amqp.publishing import Way
 from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.sources import SessionSource, held
-from services.mqtt_gateway.ports import BRIDGE_STATE, Client, Deliveries, Ending, Publications, Replies, Request
+from services.mqtt_gateway.ports import (
+    BRIDGE_STATE,
+    Client,
+    Deliveries,
+    Ending,
+    Publications,
+    Replies,
+    Request,
+    is_system,
+)
 
 log = logs.get(part="sessions")
 
@@ -42,9 +52,22 @@ ATTACHING: Final = 2.0
 
 def without_address(topic: str) -> str:
     """Return why no address takes a topic."""
+    if is_system(topic):
+        return f"{topic[:100]!r}: only the gateways write topics below $SYS/"
     if topic.count("/") >= MAX_LEVELS:
         return f"the topic {topic[:100]!r} … has more than {MAX_LEVELS} levels; shorten it"
     return f"no address takes the topic {topic[:100]!r}: publish to an address, or mark a topic address mqttDefault"
+
+
+class _Once:
+    """A message of QoS 2 from the client. `key`: its duplicate id; `stored`: with the packet id."""
+
+    __slots__ = ("key", "publish", "stored")
+
+    def __init__(self, publish: Publish, key: str, *, stored: bool = False) -> None:
+        self.publish = publish
+        self.key = key
+        self.stored = stored
 
 
 class MqttSession(Publisher):
@@ -95,6 +118,7 @@ class MqttSession(Publisher):
         self._packet_ids = PacketIds(shared.control, self.client_id, self.epoch)
         self.settlements = Exchanges(self._packet_ids, reply.sent)
         self._duplicates: dict[int, str] = dict(reply.received)
+        self._once: deque[_Once] = deque()  # messages of QoS 2: from the first whose packet id is being stored
         self._given = reply.sources
         self._held = [each for each in reply.sent if each.state == "published" and each.message]
         qos = {each.qos for each in reply.sent} | {each.qos for each in reply.subscriptions}
@@ -251,20 +275,31 @@ class MqttSession(Publisher):
         mark = _mark(publish)
         known = self._duplicates.get(packet_id)
         if known is not None and known.endswith(mark):
-            self._send_once(publish, known)
+            if self._once:  # it must not overtake a message whose packet id is being stored
+                self._once.append(_Once(publish, known, stored=True))
+            else:
+                self._send_once(publish, known)
             return
         key = self._duplicates[packet_id] = senders.new_id(self.login.principal) + mark
-        self._packet_ids.change("in", packet_id, key, "", lambda verdict: self._begun_once(publish, key, verdict))
+        entry = _Once(publish, key)
+        self._once.append(entry)
+        self._packet_ids.change("in", packet_id, key, "", lambda verdict: self._begun_once(entry, verdict))
 
-    def _begun_once(self, publish: Publish, key: str, verdict: Verdict) -> None:
-        if verdict is not Verdict.REFUSED:
-            self._send_once(publish, key)
-            return
-        self._duplicates.pop(publish.packet_id, None)
-        if self.publications is not None:
-            self.publications.published(
-                publish.packet_id, reasons.QUOTA_EXCEEDED, "there is no space to store the message"
-            )
+    def _begun_once(self, entry: _Once, verdict: Verdict) -> None:
+        """The packet id is stored, or cannot be. Messages are sent in their order, whichever are stored first."""
+        waiting = self._once
+        if entry not in waiting:
+            return  # withdrawn
+        if verdict is Verdict.REFUSED:
+            waiting.remove(entry)
+            packet_id = entry.publish.packet_id
+            self._duplicates.pop(packet_id, None)
+            self.sent(packet_id, 2, reasons.QUOTA_EXCEEDED, "there is no space to store the message")
+        else:
+            entry.stored = True
+        while waiting and waiting[0].stored:
+            first = waiting.popleft()
+            self._send_once(first.publish, first.key)
 
     def _send_once(self, publish: Publish, key: str) -> None:
         way = self._shared.publishing.way(publish.topic)
@@ -277,12 +312,18 @@ class MqttSession(Publisher):
         way.lane.send(self, publish.packet_id, 2, payload)
 
     def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
-        """As Publisher. The id of a message of QoS 2 that was refused is free."""
+        """As Publisher. MQTT 5: the id of a message of QoS 2 that was refused is free. A client of 3.1.1, which cannot
+        be refused a message, is disconnected, and so is one whose message has no outcome. It sends all messages again
+        that are not acknowledged, so later ones that have not left yet do not leave: they would be before this one."""
         publications = self.publications
-        if publications is not None:
-            if qos == 2 and reason >= 0x80:
-                self._forget(packet_id)
-            publications.published(packet_id, reason, text)
+        if publications is None:
+            return
+        if reason < 0 or (reason >= 0x80 and not self.v5):
+            self._once.clear()
+            self._shared.publishing.withdraw(self)
+        elif qos == 2 and reason >= 0x80:
+            self._forget(packet_id)
+        publications.published(packet_id, reason, text)
 
     def _forget(self, packet_id: int) -> None:
         if self._duplicates.pop(packet_id, None) is not None:

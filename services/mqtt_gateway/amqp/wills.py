@@ -29,7 +29,7 @@ from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
 from services.mqtt_gateway.amqp.mapping import Route, sealed
 from services.mqtt_gateway.amqp.uplink import LinkUser
-from services.mqtt_gateway.ports import BRIDGE_STATE, Refused
+from services.mqtt_gateway.ports import BRIDGE_STATE, Refused, is_system
 
 ADDRESS: Final = "$mqtt/wills"
 AGAIN: Final = 0.25
@@ -75,7 +75,8 @@ def will_message(
     if route is None:
         if will.topic.startswith(BRIDGE_STATE):
             return None
-        raise Refused(reasons.TOPIC_NAME_INVALID, f"no address takes the will's topic {will.topic[:100]!r}")
+        why = "only the gateways write it" if is_system(will.topic) else "no address takes it"
+        raise Refused(reasons.TOPIC_NAME_INVALID, f"the will's topic {will.topic[:100]!r}: {why}")
     if will.retain and route.type != "topic":
         raise Refused(reasons.RETAIN_NOT_SUPPORTED, f"the will is retained, and {route.name} is no topic address")
     publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)

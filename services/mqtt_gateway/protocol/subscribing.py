@@ -12,10 +12,9 @@ from enmasse.model.topics import MAX_LEVELS
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Properties, SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
 from enmasse.mqtt.topics import levels, matches, parse_share
-from services.mqtt_gateway.ports import Delivery, Session
+from services.mqtt_gateway.ports import Delivery, Session, is_system
 from services.mqtt_gateway.protocol import intake
 from services.mqtt_gateway.protocol.output import Output
-from services.mqtt_gateway.protocol.system import is_system
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.protocol.connection import Connection

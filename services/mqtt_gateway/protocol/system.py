@@ -11,9 +11,8 @@ from math import exp
 from typing import Final, Protocol
 
 from enmasse import __version__
-from services.mqtt_gateway.ports import BRIDGE_STATE
+from services.mqtt_gateway.ports import SYSTEM
 
-ROOT: Final = "$SYS/"
 INTERVAL: Final = 10.0
 """Seconds between two reports, as mosquitto's sys_interval."""
 _MINUTES: Final = (1, 5, 15)
@@ -35,11 +34,6 @@ class Reader(Protocol):
 
     def system(self, topics: Mapping[str, bytes]) -> None:
         """Send the topics that match, and that the client may read."""
-
-
-def is_system(filter: str) -> bool:
-    """Return whether a filter selects these topics: those below `$SYS/`, without the state of bridges."""
-    return filter.startswith(ROOT) and not filter.startswith(BRIDGE_STATE)
 
 
 class System:
@@ -118,7 +112,7 @@ class System:
             "metrics/messages/dropped": of("dropped"),
         }
         return {
-            **{f"{ROOT}broker/{name}": value for name, value in found.items()},
-            f"{ROOT}brokers": "enmasse",
-            **{f"{ROOT}brokers/enmasse/{name}": value for name, value in node.items()},
+            **{f"{SYSTEM}broker/{name}": value for name, value in found.items()},
+            f"{SYSTEM}brokers": "enmasse",
+            **{f"{SYSTEM}brokers/enmasse/{name}": value for name, value in node.items()},
         }
