@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from enmasse.identity.annotations import FACTS
 from enmasse.testing import Suite
 from tests.console.client import Client, Reply, of
 from tests.kit.waiting import wait_for
@@ -123,6 +124,36 @@ def test_dead_letters_go_back_to_where_they_came_from(suite: Suite, client: Clie
     assert finished(client, client("POST", f"addresses/{of(DEAD)}/redrive", {})) == ("done", 2)
     assert sorted(bodies(client, FROM)) == ["first", "second"] and bodies(client, DEAD) == ["sent here"]
     purge(client, FROM)
+
+
+@pytest.mark.usefixtures("queues")
+def test_redrive_leads_only_to_queues_whose_dead_letters_come_here(client: Client) -> None:
+    """For an administrator, too: what says that it was in another queue stays."""
+    for name in (DEAD, FROM, TO):
+        purge(client, name)
+    fill(client, FROM, "of a queue that names this one")
+    fill(client, TO, "of one that does not")
+    for name in (FROM, TO):
+        assert finished(client, client("POST", f"addresses/{of(name)}/move", {"to": DEAD})) == ("done", 1)
+    ids = [each["id"] for each in client.items(f"addresses/{of(DEAD)}/messages")]
+    assert finished(client, client("POST", f"addresses/{of(DEAD)}/redrive", {"ids": ids})) == ("done", 1)
+    assert finished(client, client("POST", f"addresses/{of(DEAD)}/redrive", {})) == ("done", 0)
+    assert (bodies(client, FROM), bodies(client, TO)) == (["of a queue that names this one"], [])
+    for name in (DEAD, FROM):
+        purge(client, name)
+
+
+@pytest.mark.usefixtures("queues")
+def test_properties_of_a_message_are_no_annotations(client: Client) -> None:
+    purge(client, TO)
+    stated = {each.name: "x" for each in FACTS}
+    fill(client, TO, "x", properties=stated)
+    (found,) = client.items(f"addresses/{of(TO)}/messages")
+    assert (found["annotations"], found["deaths"], found["properties"]) == ({}, [], stated)
+    for wrong in ("annotations", "messageAnnotations", "x-opt-death"):
+        reply = client("POST", f"addresses/{of(TO)}/messages", {"body": "x", wrong: stated})
+        assert problem(reply) == (400, "console.request.invalid")
+    purge(client, TO)
 
 
 @pytest.mark.usefixtures("queues")

@@ -27,6 +27,7 @@ def stripped(payload: bytes) -> bytes:
 
 OWN: dict[Any, Any] = {symbol("x-opt-qd.to"): "elsewhere", symbol("x-opt-qd.trace"): ["r9"], symbol("x-opt-qd."): 0}
 FORGED: dict[Any, Any] = OWN | {symbol(each.name + "ADDRESS" * each.is_prefix): "elsewhere" for each in FACTS}
+FILLING: dict[Any, Any] = {symbol(f"x-opt-filling-{n:04}"): "x" * 100 for n in range(1500)}
 OTHERS: dict[Any, Any] = {symbol("x-opt-mine"): "kept", ulong(7): [1, 2, 3]}
 
 
@@ -101,6 +102,11 @@ def test_a_client_injects_none_by_a_routed_link(
     pump_until(lambda: len(broker.stored.get("forged", ())) == len(wanted), "all messages", connection)
     sizes_found = [len(each["x"]) for each in broker.stored["forged"]]
     assert list(zip(sizes_found, broker.annotations["forged"], strict=True)) == wanted
+    if not settled:
+        with pytest.raises(SendException):
+            sender.send(Message(annotations={**FILLING, **FORGED}, body={"x": "x" * 200_000}))
+        sender.send(Message(body={"x": "next"}))
+        assert broker.stored["forged"][len(wanted) :] == [{"x": "next"}]
     connection.close()
     management.delete(LINK_ROUTE, "forged")
     management.delete(connector, "b")
@@ -112,8 +118,7 @@ def test_annotations_that_hide_others_behind_many_are_refused(router: RouterProc
     connection = router.connect()
     receiver = connection.create_receiver(address, credit=2)
     sender = connection.create_sender(None if kind == "relay" else address)
-    filling = {symbol(f"x-opt-filling-{n:04}"): "x" * 100 for n in range(1500)}
-    large = Message(address=address, annotations={**filling, **FORGED}, body="x" * 200_000)
+    large = Message(address=address, annotations={**FILLING, **FORGED}, body="x" * 200_000)
     with pytest.raises(SendException):
         sender.send(large)
     post(sender, Message(address=address, body="next"))

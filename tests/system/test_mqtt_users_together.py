@@ -450,7 +450,7 @@ def test_no_receiver_is_told_a_fact_by_a_client(suite: Suite, clients: Front, ki
     assert sorted(bytes(each.body).decode() for each in found) == sorted([*WAYS, "mqtt", "mqtt"])
     for each in found:
         stated = {str(key): value for key, value in (each.annotations or {}).items()}
-        assert {key for key in stated if OF_FACTS.has(key)} == set(), each.body
+        assert {key for key in stated if OF_FACTS.has(key)} == set(), bytes(each.body)
         assert stated.get("x-opt-mine") == (None if bytes(each.body) == b"mqtt" else "kept")
 
 

@@ -313,7 +313,8 @@ class SessionSource(LinkUser):
                     match.topic,
                     body,
                     front.qos if front.qos < match.qos else match.qos,
-                    front.retained_for is not None or (front.retain and match.as_published),
+                    (front.retained_for is not None and self.topic_address is None)
+                    or (front.retain and match.as_published),
                     _properties(front, match) if self._v5 else NONE,
                     expires,
                     identity,

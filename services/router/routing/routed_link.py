@@ -217,19 +217,20 @@ class RoutedLink:
     # Deliveries
 
     def deliver(
-        self, link: Receiver, delivery_id: int, settled: bool, payload: Any, tag: bytes, message_format: int
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
-        """Pass a delivery on, with its tag, or keep it until the receiving end has credit."""
-        egress, stripper = self.egress, self.stripper
-        if stripper is not None and type(payload) is bytes and not payload.startswith(stripper.clean):
+        """Pass a delivery on, with its tag, or keep it until the receiving end has credit. Hot path."""
+        stripper = self.stripper
+        if stripper is not None and not payload.startswith(stripper.clean):
             payload = stripper.strip(payload)
-        if not self.queue and self.stream is None:
-            plain = type(payload) is bytes and not settled and not message_format
-            if plain and egress.pass_on(payload, (self, delivery_id), tag):
-                return
-            if egress.credit > 0:
-                self._put(payload, delivery_id, settled, tag, message_format)
-                return
+        at_once = not (self.queue or settled or message_format or self.stream is not None)
+        if not (at_once and self.egress.pass_on(payload, (self, delivery_id), tag)):
+            self._put_or_keep(payload, delivery_id, settled, tag, message_format)
+
+    def _put_or_keep(self, payload: Any, delivery_id: int, settled: bool, tag: bytes, message_format: int) -> None:
+        if not self.queue and self.stream is None and self.egress.credit > 0:
+            self._put(payload, delivery_id, settled, tag, message_format)
+            return
         self.queue.append((payload, delivery_id, settled, tag, message_format))
         self.peer_of(self.ingress).connection.waiting.add(self)
 
@@ -255,7 +256,7 @@ class RoutedLink:
             payload.log.append(head)
             payload.held = len(head)
         payload.add(self, None)
-        self.deliver(self.ingress, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
+        self._put_or_keep(payload, partial.delivery_id, partial.settled, partial.tag, partial.message_format)
 
     def _head(self, partial: Partial, stripper: Stripper) -> bytes | None:
         """Return the beginning of a client's delivery, without what a client may not state. None: more is needed, or
