@@ -260,7 +260,8 @@ class Session(Resource, frozen=True, kw_only=True):
 
 
 class Subscription(Resource, frozen=True, kw_only=True):
-    """A subscription that outlives connections. `filters`: filter → granted QoS or tag; `depth`: messages that wait."""
+    """A subscription that outlives connections. `filters`: filter → granted QoS or tag; `depth`: messages that wait;
+    `names`: what the filters match, by names on AMQP, of which permissions are needed."""
 
     id: str
     kind: Literal["mqtt", "amqp", "share", "durable", "unknown"]
@@ -271,12 +272,15 @@ class Subscription(Resource, frozen=True, kw_only=True):
     since: str | None
     brokers: list[str]
     connected: bool
+    names: list[str] = []
 
 
 class Retained(Resource, frozen=True, kw_only=True):
-    """A retained message. `withheld`: why new subscribers do not get it."""
+    """A retained message. `withheld`: why new subscribers do not get it; `names`: of the topic on AMQP, of which
+    permissions are needed (as a rule one)."""
 
     topic: str
+    names: list[str] = []
     size: int
     qos: int
     since: str
@@ -391,7 +395,8 @@ class Router(Resource, frozen=True, kw_only=True):
 
 class Event(Resource, frozen=True, kw_only=True):
     """Something that a client met: a refusal, or a connection closed for a limit. `kind`: id of the log event
-    (docs/events.md), whose other fields are in `more`; `count`: how often since the one before."""
+    (docs/events.md), whose other fields are in `more`; `count`: how often since the one before. `address`: as the
+    client stated it; `names`: its names on AMQP, of which permissions are needed."""
 
     id: str
     time: str
@@ -400,6 +405,7 @@ class Event(Resource, frozen=True, kw_only=True):
     condition: str = ""
     description: str = ""
     address: str | None = None
+    names: list[str] = []
     user: str | None = None
     client: str = ""
     peer: str = ""

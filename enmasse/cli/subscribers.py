@@ -118,6 +118,7 @@ def _matching(offset: int, filter: str) -> list[RetainedRow]:
         RetainedRow(
             topic=row["topic"], size=row["size"], qos=row["qos"], since=row["since"], expires=row["expires"] or "",
             broker=row["broker"], user=row["user"] or "", withheld=row["withheld"],
+            name=next(iter(row.get("names", ())), ""),
         )
         for row in items(offset, "retained")
         if matches(filter, row["topic"])
@@ -130,5 +131,5 @@ def _subscription(row: dict[str, Any]) -> SubscriptionRow:
         client = owned(Principal(row["user"] or ANONYMOUS), client)
     return SubscriptionRow(
         id=row["id"], kind=row["kind"], client=client, filters=row["filters"], depth=row["depth"],
-        since=row["since"] or "", brokers=row["brokers"], connected=row["connected"],
+        since=row["since"] or "", brokers=row["brokers"], connected=row["connected"], names=row.get("names", []),
     )  # fmt: skip

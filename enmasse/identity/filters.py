@@ -1,18 +1,53 @@
-"""Filters of MQTT subscriptions and what users may receive. No sockets."""
+"""The one rule by which things of MQTT ask for permissions, which are of names on AMQP. No sockets.
+
+A topic (of a message, a will, a retained message, a response) asks for `name_of`, a filter (of a subscription, alone or
+shared) for `names_of`, a session for those of all its filters. An event about one of them, a row and a count need
+the right to view these names. What no address takes counts as written, so that the answer to a client without
+permission does not show which addresses there are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from enmasse.identity.permissions import Rights
-from enmasse.model.topics import FilterRefused, TopicMap
+from enmasse.model.topics import FilterRefused, TopicMap, wire_form
 from enmasse.mqtt.topics import parse_share
 
 
-def may_receive(rights: Rights, topics: TopicMap, filter: str) -> bool:
-    """Return whether a client may subscribe: `recv` on all names on AMQP that the filter matches. A filter that no
-    address takes is for the subscription service to refuse."""
+def name_of(topics: TopicMap, topic: str) -> str:
+    """Return the name on AMQP of a topic."""
+    owner = topics.owner(topic)
+    return wire_form(topic) if owner is None else owner.to
+
+
+def names_of(topics: TopicMap, filter: str) -> list[str]:
+    """Return the names on AMQP that a filter matches, as filters."""
+    share = parse_share(filter)
+    plain = filter if share is None else share.filter
+    if "+" not in plain and "#" not in plain:
+        return [name_of(topics, plain)]
+    try:
+        return topics.wire_filters(plain)
+    except FilterRefused:
+        return [wire_form(plain)]
+
+
+def names_of_all(topics: TopicMap, filters: Iterable[str]) -> list[str]:
+    """Return the names of several filters, each once."""
+    return list(dict.fromkeys(name for filter in filters for name in names_of(topics, filter)))
+
+
+def may_subscribe(rights: Rights, topics: TopicMap, filter: str) -> bool:
+    """Return whether a client may subscribe: `recv` on all names that the filter matches."""
+    return all(rights.covers("recv", name).allowed for name in names_of(topics, filter))
+
+
+def may_keep(rights: Rights, topics: TopicMap, filter: str) -> bool:
+    """Return whether a subscription that there is may stay: one that no address takes at the moment may."""
     share = parse_share(filter)
     try:
-        names = topics.wire_filters(filter if share is None else share.filter)
+        topics.targets(filter if share is None else share.filter)
     except FilterRefused:
         return True
-    return all(rights.covers("recv", name).allowed for name in names)
+    return may_subscribe(rights, topics, filter)

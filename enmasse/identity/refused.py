@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from enmasse import log
@@ -33,6 +33,9 @@ MOST, MOST_OF_A_PEER = 200, 20
 MAX_TEXT = 200
 """Characters of a text that a client states."""
 MAX_CONDITIONS = 100
+MAX_NAMES = 2000
+"""Characters of the names of what was refused; EVERYTHING stands for longer ones."""
+EVERYTHING = "#"
 _CONDITION = re.compile(r"[a-z0-9:._ -]{1,80}", re.IGNORECASE)
 
 
@@ -47,6 +50,7 @@ class Refusals:
         self._now = now
         self._repeats: Repeats[Refusal] = Repeats(now)
         self._reasons: dict[Refusal, str] = {}
+        self._names: dict[Refusal, list[str]] = {}
         self._since = self._next = now()
         self._written: Counter[str] = Counter()
         self._omitted = 0
@@ -61,9 +65,11 @@ class Refusals:
         user: str = "",
         client: str = "",
         address: str = "",
+        names: Sequence[str] = (),
     ) -> None:
         """Count a refusal, and write a line if it is time for one. `peer`: host:port; `condition` a condition of AMQP
-        or the name of a reason code of MQTT; `reason` a sentence."""
+        or the name of a reason code of MQTT; `reason` a sentence. `address`: as the client stated it, an MQTT topic or
+        filter too; `names`: its names on AMQP, of which permissions are asked."""
         known = condition if _CONDITION.fullmatch(condition) else "other"
         if (what, known) not in self.counts and len(self.counts) >= MAX_CONDITIONS:
             known = "other"
@@ -81,6 +87,7 @@ class Refusals:
             return
         self._written[host or refusal.client] += 1
         self._reasons[refusal] = reason[:MAX_TEXT]
+        self._names[refusal] = list(names) if sum(map(len, names)) <= MAX_NAMES else [EVERYTHING]
         self._write(refusal, count)
 
     def tick(self) -> None:
@@ -105,6 +112,7 @@ class Refusals:
         self._written.clear()
         if len(self._reasons) > MAX_KEYS:
             self._reasons.clear()
+            self._names.clear()
         if self._omitted:
             log.get().info("client.refusals.omitted", count=self._omitted)
             if self.seen is not None:
@@ -115,7 +123,7 @@ class Refusals:
         facts: dict[str, Any] = {**refusal._asdict(), "reason": self._reasons.get(refusal, ""), "count": count}
         log.get().info("client.refused", **facts)
         if self.seen is not None:
-            self.seen({"id": "client.refused", **facts})
+            self.seen({"id": "client.refused", **facts, "names": self._names.get(refusal, [EVERYTHING])})
 
     def families(self) -> Iterator[Metric]:
         """Yield the metric."""

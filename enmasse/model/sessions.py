@@ -298,13 +298,14 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     durable subscription of an AMQP client at a broker), `unknown` (a queue of a session that the store of the
     subscription service does not know, because the store is empty or older than the broker's data). `filters`: filter →
     granted QoS or tag. `depth`: messages that wait. `since`: ISO 8601, UTC; empty if unknown. `brokers`: the brokers
-    with its queues.
+    with its queues. `names`: what the filters match, as filters of names on AMQP; empty: that is not known.
     """
 
     id: str
     kind: Literal["mqtt", "amqp", "share", "durable", "unknown"]
     client: str = ""
     filters: dict[str, str] = {}
+    names: list[str] = []
     depth: int = 0
     since: str = ""
     brokers: list[str] = []
@@ -339,9 +340,11 @@ class ByFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 class RetainedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A retained message. `size`: bytes stored; `since`, `expires`: ISO 8601, UTC (`expires` empty: never). `user`: who
-    published it, empty if not stated; `withheld`: why new subscribers do not get it, empty if they do."""
+    published it, empty if not stated; `withheld`: why new subscribers do not get it, empty if they do. `name`: that of
+    the topic on AMQP; empty: an earlier version has written the row."""
 
     topic: str
+    name: str = ""
     size: int
     qos: int
     since: str

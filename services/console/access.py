@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,6 +43,13 @@ class Caller:
         """Return whether the caller may view an address; None, no address: whether everything."""
         return self.viewer if address is None else self.may("view", address)
 
+    def covers(self, operation: Operation, names: Collection[str]) -> bool:
+        """Return whether the caller may do this on all that these filters of names match. Without names: on
+        everything."""
+        return self.rights is None or all(
+            self.rights.covers(operation, name).allowed for name in names or (EVERYTHING,)
+        )
+
     def owns(self, user: str | None) -> bool:
         """Return whether something of this user is the caller's own; nothing is of those who do not log in."""
         return user is not None and user == self.name and user != ANONYMOUS
@@ -49,12 +57,12 @@ class Caller:
     @property
     def viewer(self) -> bool:
         """Whether the caller may view everything."""
-        return self.rights is None or self.rights.covers("view", EVERYTHING).allowed
+        return self.covers("view", ())
 
     @property
     def administrator(self) -> bool:
         """Whether the caller may manage everything."""
-        return self.rights is None or self.rights.covers("manage", EVERYTHING).allowed
+        return self.covers("manage", ())
 
     def holds(self, permissions: Permissions) -> bool:
         """Return whether the rights are those of the permissions in force."""

@@ -15,7 +15,20 @@ from services.console.traffic import moment
 
 EVENTS = 5000
 """Newest events that are kept."""
-_KNOWN = ("at", "id", "condition", "description", "reason", "address", "user", "client", "container", "peer", "count")
+_KNOWN = (
+    "at",
+    "id",
+    "condition",
+    "description",
+    "reason",
+    "address",
+    "names",
+    "user",
+    "client",
+    "container",
+    "peer",
+    "count",
+)
 
 
 class _Latest(NamedTuple):
@@ -68,6 +81,7 @@ class Events:
             condition=str(row.get("condition") or ""),
             description=str(row.get("description") or row.get("reason") or ""),
             address=None if row.get("address") is None else str(row["address"]),
+            names=list(map(str, row.get("names") or ())),
             user=None if row.get("user") is None else str(row["user"]),
             client=str(row.get("client") or row.get("container") or ""),
             peer=str(row.get("peer") or ""),

@@ -14,7 +14,7 @@ from enmasse.control.feeds import follow
 from enmasse.decoding import unpack
 from enmasse.identity.authors import Author
 from enmasse.identity.credentials import AnyCredential
-from enmasse.identity.filters import may_receive
+from enmasse.identity.filters import may_keep
 from enmasse.identity.owned import owner
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.metrics import counter, gauge, single
@@ -290,7 +290,7 @@ class SubscriptionService:
         if rights is None:
             return [] if user == ANONYMOUS else list(session.subscriptions)
         topics = self.desired.topics
-        return [filter for filter in session.subscriptions if not may_receive(rights, topics, filter)]
+        return [filter for filter in session.subscriptions if not may_keep(rights, topics, filter)]
 
     async def _forget(self) -> None:
         """Forget messages of contended sources that brokers can no longer deliver: their queue was empty, twice.

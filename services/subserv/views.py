@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from enmasse import log
 from enmasse.control import ControlError
+from enmasse.identity.filters import names_of_all
 from enmasse.model import sessions as wire
 from enmasse.mqtt.topics import fault_of_filter, matches
 from services.subserv import names
@@ -89,6 +90,7 @@ class Views:
     def _row(self, subscriber: Subscriber, depths: dict[str, dict[str, int]]) -> wire.SubscriptionRow:
         where = depths.get(subscriber.id, {})
         depth, brokers = sum(where.values()), sorted(where)
+        topics = self._service.desired.topics
         if isinstance(subscriber, Session):
             record = subscriber.record
             return wire.SubscriptionRow(
@@ -96,6 +98,7 @@ class Views:
                 kind="mqtt",
                 client=record.client,
                 filters={each.filter: str(each.qos) for each in subscriber.subscriptions.values()},
+                names=names_of_all(topics, subscriber.subscriptions),
                 depth=depth,
                 since=_time(record.since),
                 brokers=brokers,
@@ -107,6 +110,7 @@ class Views:
                 kind="share",
                 client=", ".join(sorted(subscriber.members)[:10]),
                 filters={subscriber.name: ""},
+                names=names_of_all(topics, [subscriber.name]),
                 depth=depth,
                 brokers=brokers,
             )
@@ -116,6 +120,7 @@ class Views:
             kind="amqp",
             client=amqp.subscription,
             filters={filter: tag or "" for filter, tag in amqp.filters.items()},
+            names=list(amqp.filters),
             depth=depth,
             since=_time(amqp.since),
             brokers=brokers,
@@ -156,6 +161,7 @@ class Views:
     def _retained_row(self, entry: Retained) -> wire.RetainedRow:
         return wire.RetainedRow(
             topic=self._service.desired.topics.topic_of(entry.name),
+            name=entry.name,
             size=entry.size,
             qos=entry.qos,
             since=_time(entry.since / 1000),
@@ -192,6 +198,7 @@ def _durable_row(broker: str, row: Row) -> wire.SubscriptionRow:
         kind="durable",
         client=row.name,
         filters={row.address: ""},
+        names=[row.address],
         depth=int(row.messageCount),
         brokers=[broker],
         connected=row.consumerCount != "0",

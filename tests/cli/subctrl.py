@@ -15,6 +15,7 @@ Replies = dict[str, Any]
 
 ROW = {
     "id": "mqtt.thermo", "kind": "mqtt", "client": "thermo", "filters": {"home/#": "1", "cmd/thermo": "2"}, "depth": 3,
+    "names": ["home/#", "cmd/thermo"],
     "since": "2026-01-02T03:04:05Z", "brokers": ["b-0"], "connected": False,
 }  # fmt: skip
 SESSION = {
@@ -23,6 +24,7 @@ SESSION = {
 }  # fmt: skip
 RETAINED = {
     "topic": "home/a",
+    "name": "home/a",
     "size": 5,
     "qos": 1,
     "since": "2026-01-02T03:04:05Z",

@@ -12,8 +12,10 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.api.types import Subscription, Will
+from enmasse.identity.filters import names_of_all
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
+from enmasse.model.topics import TopicMap
 from enmasse.model.users import Granted, Permission
 from enmasse.testing import Suite, running
 from services.console.access import Caller
@@ -132,7 +134,7 @@ def test_a_user_sees_its_own_and_what_its_permissions_cover() -> None:
     def seen(user: str | None, *filters: str) -> bool:
         row = Subscription(
             id="1", kind="mqtt", client="c", user=user, filters=dict.fromkeys(filters, "1"), depth=0, since=None,
-            brokers=[], connected=True,
+            brokers=[], connected=True, names=names_of_all(TopicMap({}), filters),
         )  # fmt: skip
         return shown_subscription(alice, row) is not None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.identity.filters import may_receive
+from enmasse.identity.filters import may_keep, may_subscribe, name_of
 from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
 from enmasse.model import feeds
@@ -21,14 +21,7 @@ from enmasse.model.names import AddressName
 from enmasse.model.topics import FilterRefused, TopicMap
 from enmasse.model.users import Permission
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.amqp.access import (
-    NOBODY,
-    Access,
-    may_have_replies,
-    may_send,
-    may_send_to,
-    may_subscribe,
-)
+from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.session import without_address
 from services.mqtt_gateway.ports import Refused, Request
@@ -109,7 +102,7 @@ def test_a_filter_of_no_address_has_no_names() -> None:
 def test_subscriptions(patterns: tuple[str, ...], filter: str, allowed: bool) -> None:
     rights = of(*(patterns or ("none",))).rights(ALICE)
     assert rights is not None
-    assert may_receive(rights, TOPICS, filter) is allowed
+    assert may_keep(rights, TOPICS, filter) is allowed
 
 
 NO_DEFAULT = TopicMap(
@@ -137,9 +130,9 @@ def test_a_client_does_not_learn_which_addresses_there_are(pattern: str, name: s
     for filter in (name, f"$share/g/{name}"):
         assert may_subscribe(rights, NO_DEFAULT, filter) is allowed
     if name != "q/x":
-        assert may_send_to(rights, name, Route.find(name, NO_DEFAULT)) is allowed
+        assert may_send(rights, NO_DEFAULT, name, Route.find(name, NO_DEFAULT)) is allowed
         assert may_have_replies(rights, NO_DEFAULT, name) is allowed
-    assert may_send_to(rights, "$SYS/broker/connection/b/state", None)
+    assert may_send(rights, NO_DEFAULT, "$SYS/broker/connection/b/state", None)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +142,8 @@ def test_a_client_does_not_learn_which_addresses_there_are(pattern: str, name: s
         ("t/a/#", "t/b", False),
         ("rest/x", "x", True),
         ("x", "x", False),
+        ("rest/x", "$share/g/x", False),  # of a message it is a topic as another
+        ("rest/$share/g/x", "$share/g/x", True),
         ("q", "q", True),
         ("q", "q/x", False),
         ("q/x", "q/x", True),
@@ -166,7 +161,8 @@ def test_publishing(pattern: str, topic: str, allowed: bool) -> None:
     route = Route.find(topic, TOPICS)
     assert rights is not None
     assert route is not None
-    assert may_send(rights, route) is allowed
+    assert may_send(rights, TOPICS, topic, route) is allowed
+    assert topic.startswith("$reply/") or name_of(TOPICS, topic) == route.to
 
 
 def test_rights_are_the_same_object_while_nothing_changes_for_the_client() -> None:

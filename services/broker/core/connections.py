@@ -63,6 +63,7 @@ class ConnectionInfo:
             user=self.user,
             client=self.container,
             address=address,
+            names=[address.partition("::")[0]] if address else (),
         )
 
     def traffic(self) -> tuple[int, int, int]:

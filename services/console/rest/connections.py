@@ -44,7 +44,7 @@ def operations(parts: Parts) -> list[Operation]:
         return row if traffic.of_client(row) and caller.views(row.address) else None
 
     def shown_event(caller: Caller, row: Event) -> Event | None:
-        return row if caller.views(row.address) or caller.owns(live.events.owner(row)) else None
+        return row if caller.covers("view", row.names) or caller.owns(live.events.owner(row)) else None
 
     connections: Listing[Connection] = Listing(
         rows=traffic.connections,
@@ -86,7 +86,7 @@ def operations(parts: Parts) -> list[Operation]:
         filters={
             "kind": lambda row: row.kind,
             "condition": lambda row: row.condition,
-            "address": lambda row: row.address,
+            "address": lambda row: [*row.names, row.address or ""],
             "user": lambda row: row.user,
             "client": lambda row: row.client,
             "peer": lambda row: row.peer,

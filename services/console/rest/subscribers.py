@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+import msgspec
 
 from enmasse import log
 from enmasse.api.types import Page, Retained, Session, Subscription
 from enmasse.identity.owned import owner
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.model import sessions as wire
-from services.console.access import Caller
+from services.console.access import EVERYTHING, Caller
 from services.console.errors import RequestError, unknown
 from services.console.listing import Listing
 from services.console.operations import Answer, Answered, Call, Operation
@@ -35,7 +38,7 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def all_retained() -> dict[str, Retained]:
         found = await service.ask("retained", wire.ByFilter(limit=MOST), wire.RetainedReply)
-        return {row.topic: _retained(row) for row in found.retained}
+        return _by_topic(found.retained)
 
     sessions, subscriptions, retained = Polled(all_sessions), Polled(all_subscriptions), Polled(all_retained)
     of_sessions: Listing[Session] = Listing(
@@ -64,7 +67,7 @@ def operations(parts: Parts) -> list[Operation]:
     )
     of_retained: Listing[Retained] = Listing(
         rows=retained,
-        shown=lambda caller, row: row if caller.views(row.topic) else None,
+        shown=lambda caller, row: row if caller.covers("view", row.names) else None,
         filters={"topic": lambda row: row.topic, "user": lambda row: row.user, "broker": lambda row: row.broker},
         sorts={"size": lambda row: row.size, "since": lambda row: row.since},
         kinds={},
@@ -111,7 +114,7 @@ def operations(parts: Parts) -> list[Operation]:
         row = subscriptions.get(id)
         if row is None or shown_subscription(call.caller, row) is None:
             raise unknown(what)
-        if not call.caller.owns(row.user) and not _all(call.caller, "manage", row):
+        if not call.caller.owns(row.user) and not call.caller.covers("manage", row.names):
             raise RequestError("console.permission.denied", "this needs the permission `manage` on all its filters")
         if row.kind == "share":
             raise RequestError(
@@ -126,13 +129,14 @@ def operations(parts: Parts) -> list[Operation]:
     async def clear(call: Call) -> Answer:
         call.parameters()
         topic, what = call.name("topic"), f"retained message of {call.name('topic')[:200]!r}"
-        await retained.fresh()
-        if not call.caller.views(topic) or retained.get(topic) is None:
-            raise unknown(what)
-        if not call.caller.may("manage", topic):
-            raise RequestError("console.permission.denied", "this needs the permission `manage` on the topic")
         if "+" in topic or "#" in topic:
             raise RequestError("console.change.refused", "a topic with + or # would be taken for a filter")
+        there = await service.ask("retained", wire.ByFilter(filter=topic, limit=MOST), wire.RetainedReply, what)
+        row = _by_topic(there.retained).get(topic)
+        if row is None or of_retained.shown(call.caller, row) is None:
+            raise unknown(what)
+        if not call.caller.covers("manage", row.names):
+            raise RequestError("console.permission.denied", "this needs the permission `manage` on the topic")
         await service.ask("clear_retained", wire.ByFilter(filter=topic), wire.Done, what)
         _audit(call, what)
         await retained.renew()
@@ -179,22 +183,7 @@ def operations(parts: Parts) -> list[Operation]:
 
 def shown_subscription(caller: Caller, row: Subscription) -> Subscription | None:
     """Return the row if it is the caller's own, or if the caller may view everything that its filters match."""
-    return row if caller.owns(row.user) or _all(caller, "view", row) else None
-
-
-def _all(caller: Caller, operation: Any, row: Subscription) -> bool:
-    """Return whether the caller may do this on everything that a subscription selects."""
-    if caller.rights is None:
-        return True
-    filters = [_plain(filter) for filter in row.filters]
-    if not filters:
-        return caller.rights.covers(operation, "#").allowed
-    return all(caller.rights.covers(operation, filter).allowed for filter in filters)
-
-
-def _plain(filter: str) -> str:
-    """Return the filter of a shared subscription, `$share/GROUP/FILTER`, and others unchanged."""
-    return filter.split("/", 2)[-1] if filter.startswith("$share/") else filter
+    return row if caller.owns(row.user) or caller.covers("view", row.names) else None
 
 
 def _audit(call: Call, what: str) -> None:
@@ -220,8 +209,18 @@ def _subscription(row: wire.SubscriptionRow) -> Subscription:
     return Subscription(
         id=row.id, kind=row.kind, client=owner(row.client).client if owned else row.client,
         user=_user(row.client) if owned else None, filters=row.filters, depth=row.depth, since=row.since or None,
-        brokers=row.brokers, connected=row.connected,
+        brokers=row.brokers, connected=row.connected, names=row.names,
     )  # fmt: skip
+
+
+def _by_topic(rows: Iterable[wire.RetainedRow]) -> dict[str, Retained]:
+    """Return the rows by topic. Several names on AMQP may have one topic, which is cleared for all of them."""
+    found: dict[str, Retained] = {}
+    for row in rows:
+        first = found.get(row.topic)
+        names = [*(first.names if first is not None else ()), row.name or EVERYTHING]
+        found[row.topic] = msgspec.structs.replace(first or _retained(row), names=names)
+    return found
 
 
 def _retained(row: wire.RetainedRow) -> Retained:

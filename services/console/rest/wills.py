@@ -79,7 +79,7 @@ def operations(parts: Parts) -> list[Operation]:
 
 def shown_will(caller: Caller, row: Will) -> Will | None:
     """Return the row if it is the caller's own, or if the caller may view its topic."""
-    return row if caller.views(row.topic) or (row.user is not None and row.user == caller.name) else None
+    return row if caller.views(row.topic) or caller.owns(row.user) else None
 
 
 def _will(row: wire.WillRow) -> Will:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from enmasse.identity.filters import may_receive
+from enmasse.identity.filters import name_of
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
@@ -19,9 +19,9 @@ from enmasse.identity.quotas import Quotas
 from enmasse.model import feeds
 from enmasse.model.feeds import GrantedUser
 from enmasse.model.names import is_temporary
-from enmasse.model.topics import FilterRefused, TopicMap, wire_form
+from enmasse.model.topics import TopicMap
+from enmasse.model.users import Operation
 from enmasse.mqtt import reasons
-from enmasse.mqtt.topics import parse_share
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.publishing import Way
 from services.mqtt_gateway.ports import BRIDGE_STATE, Refused
@@ -108,57 +108,43 @@ class Access:
         return "" if login.certified or stated == entry.credentials else "the password was changed"
 
 
-def may_send(rights: Rights, route: Route) -> bool:
-    """Return whether a client may publish by this route: `send` on the name of the topic on AMQP."""
-    return rights.allows("send", route.to) or _is_reply(route)
-
-
-def may_send_to(rights: Rights, topic: str, route: Route | None) -> bool:
-    """As `may_send`. The name of a topic that no address takes is as written, so that the answer to a client without
-    permission does not show which addresses there are. The state of bridges is ignored, not refused."""
-    if route is None:
-        return topic.startswith(BRIDGE_STATE) or rights.allows("send", wire_form(topic))
-    return may_send(rights, route)
-
-
-def _is_reply(route: Route) -> bool:
-    return route.type is None and is_temporary(route.to)
-
-
-def may_subscribe(rights: Rights, topics: TopicMap, filter: str) -> bool:
-    """As `may_receive`; a filter that no address takes counts as written, so that the answer to a client without
-    permission does not show which addresses there are."""
-    if not may_receive(rights, topics, filter):
-        return False
-    share = parse_share(filter)
-    plain = filter if share is None else share.filter
-    try:
-        topics.targets(plain)
-    except FilterRefused:
-        return rights.covers("recv", wire_form(plain)).allowed
-    return True
+def may_send(rights: Rights, topics: TopicMap, topic: str, route: Route | None) -> bool:
+    """Return whether a client may publish to a topic, by its route (None: no address takes it): `send` on its name on
+    AMQP. The state of bridges is ignored, not refused."""
+    if route is not None and route.type is None:
+        return _may_reply(rights, "send", route)
+    ignored = route is None and topic.startswith(BRIDGE_STATE)
+    return ignored or rights.allows("send", name_of(topics, topic))
 
 
 def may_have_replies(rights: Rights, topics: TopicMap, topic: str) -> bool:
     """Return whether a client may state this response topic: `recv` on its name on AMQP, because the client listens
     there; a temporary address needs none."""
     route = Route.find(topic, topics)
-    return rights.allows("recv", wire_form(topic) if route is None else route.to) or (
-        route is not None and _is_reply(route)
-    )
+    if route is not None and route.type is None:
+        return _may_reply(rights, "recv", route)
+    return rights.allows("recv", name_of(topics, topic))
 
 
-def ways(find: Callable[[str], Way | None], rights: Rights | None) -> Callable[[str], Way | None]:
+def _may_reply(rights: Rights, operation: Operation, route: Route) -> bool:
+    """Return whether this is allowed on an AMQP client's reply address, which has no topic of its own."""
+    return is_temporary(route.to) or rights.allows(operation, route.to)
+
+
+def ways(
+    find: Callable[[str], Way | None], topics: Callable[[], TopicMap], rights: Rights | None
+) -> Callable[[str], Way | None]:
     """Return the function that finds the ways of a client's messages: `find`, which raises NotAllowed for topics that
-    `rights` do not allow."""
-    return find if rights is None else partial(_allowed, find, rights)
+    `rights` do not allow. `topics()`: those in force."""
+    return find if rights is None else partial(_allowed, find, topics, rights)
 
 
-def _allowed(find: Callable[[str], Way | None], rights: Rights, topic: str) -> Way | None:
+def _allowed(
+    find: Callable[[str], Way | None], topics: Callable[[], TopicMap], rights: Rights, topic: str
+) -> Way | None:
     way = find(topic)
-    if way is None:
-        if may_send_to(rights, topic, None):
-            return None
-    elif rights.allows("send", way.route.to) or _is_reply(way.route):
+    if way is not None and rights.allows("send", way.route.to):  # for a topic with an address its one name
+        return way
+    if may_send(rights, topics(), topic, None if way is None else way.route):
         return way
     raise NotAllowed

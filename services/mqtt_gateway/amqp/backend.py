@@ -32,7 +32,7 @@ from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
 from services.mqtt_gateway.amqp import lanes
-from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send_to
+from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
 from services.mqtt_gateway.amqp.logins import Logins
 from services.mqtt_gateway.amqp.mapping import Route
@@ -396,7 +396,7 @@ class AmqpBackend:
             raise Refused(
                 reasons.NOT_AUTHORIZED, f"no permission to receive from {response[:100]!r}, the response topic"
             )
-        if rights is not None and not may_send_to(rights, topic, route):
+        if rights is not None and not may_send(rights, self.shared.topics, topic, route):
             self.access.refused["will"] += 1
             raise Refused(reasons.NOT_AUTHORIZED, f"no permission to send a will to {topic[:100]!r}")
         return "" if route is None else route.to

@@ -14,7 +14,7 @@ from msgspec import structs
 from enmasse import log as logs
 from enmasse.amqp.errors import AmqpError
 from enmasse.identity import authors, senders
-from enmasse.identity.filters import may_receive
+from enmasse.identity.filters import may_keep, may_subscribe, name_of, names_of
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
 from enmasse.model import sessions as wire
@@ -22,7 +22,7 @@ from enmasse.model.sessions import Outgoing
 from enmasse.model.topics import MAX_LEVELS, TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
-from services.mqtt_gateway.amqp.access import NotAllowed, may_have_replies, may_subscribe, ways
+from services.mqtt_gateway.amqp.access import NotAllowed, may_have_replies, ways
 from services.mqtt_gateway.amqp.control import PacketIds, RequestFailed, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters
@@ -109,7 +109,7 @@ class MqttSession(Publisher):
         self.client: Client | None = client
         allowed = reply.subscriptions
         if self.rights is not None:
-            allowed = [each for each in allowed if may_receive(self.rights, shared.topics, each.filter)]
+            allowed = [each for each in allowed if may_keep(self.rights, shared.topics, each.filter)]
         self._ended = {each.filter for each in reply.subscriptions} - {each.filter for each in allowed}
         self.interest = Filters(request.client_id, shared.topics, allowed)
         self.filters: Mapping[str, wire.Subscription] = self.interest.subscriptions
@@ -142,7 +142,7 @@ class MqttSession(Publisher):
     def set_rights(self, rights: Rights | None) -> None:
         """Put other permissions in force."""
         self.rights = rights
-        self._way = ways(self._shared.publishing.way, rights)
+        self._way = ways(self._shared.publishing.way, lambda: self._shared.topics, rights)
 
     def may_read_system(self, filter: str) -> bool:
         """As ports.Session: `recv` on a pattern such as `$SYS/#`; `#` does not cover it."""
@@ -157,7 +157,7 @@ class MqttSession(Publisher):
         rights, topics = self.rights, self._shared.topics
         if rights is None:
             return []
-        return [filter for filter in self.interest.subscriptions if not may_receive(rights, topics, filter)]
+        return [filter for filter in self.interest.subscriptions if not may_keep(rights, topics, filter)]
 
     async def _end_subscriptions(self, filters: list[str]) -> None:
         """End subscriptions of the stored session, which count no longer here. If that fails, they are found again
@@ -227,8 +227,14 @@ class MqttSession(Publisher):
             payload = route.full(publish, shared.topics, shared.wall(), self._publisher(), further=sealed)
         way.lane.send(self, publish.packet_id, qos, payload)
 
-    def note_refused(self, what: str, reason: int, text: str, topic: str = "") -> None:
-        """Note that the client was refused something."""
+    def _note_publish(self, reason: int, text: str, topic: str) -> None:
+        self.note_refused("publish", reason, text, topic, [name_of(self._shared.topics, topic)])
+
+    def _note_subscribe(self, reason: int, text: str, filter: str) -> None:
+        self.note_refused("subscribe", reason, text, filter, names_of(self._shared.topics, filter))
+
+    def note_refused(self, what: str, reason: int, text: str, topic: str = "", names: Sequence[str] = ()) -> None:
+        """Note that the client was refused something. `names`: those of the topic or filter on AMQP."""
         self._shared.refusals.note(
             what,
             condition=reasons.name(reason),
@@ -236,10 +242,11 @@ class MqttSession(Publisher):
             user=self.login.principal.name,
             client=self.client_id,
             address=topic,
+            names=names,
         )
 
     def _refuse(self, publish: Publish, reason: int, text: str) -> None:
-        self.note_refused("publish", reason, text, publish.topic)
+        self._note_publish(reason, text, publish.topic)
         if publish.qos:
             self.sent(publish.packet_id, publish.qos, reason, text)
         elif publish.retain and reason == reasons.RETAIN_NOT_SUPPORTED and self.client is not None:
@@ -248,7 +255,7 @@ class MqttSession(Publisher):
     def _forbid(self, publish: Publish, text: str) -> None:
         access, packet_id, qos = self._shared.access, publish.packet_id, publish.qos
         access.refused["publish"] += 1
-        self.note_refused("publish", reasons.NOT_AUTHORIZED, text, publish.topic)
+        self._note_publish(reasons.NOT_AUTHORIZED, text, publish.topic)
         if self._shared.drops_unauthorized and not self.v5:
             access.dropped += 1
             if qos:
@@ -392,7 +399,7 @@ class MqttSession(Publisher):
             codes, text, sources = [_suback(failed.reason)] * len(wanted), failed.text, None
         for each, code, old in zip(wanted, codes, before, strict=False):
             if code >= 0x80:
-                self.note_refused("subscribe", code, text, each.filter)
+                self._note_subscribe(code, text, each.filter)
                 if old is None:
                     self.interest.remove(each.filter)
                 else:
@@ -419,7 +426,7 @@ class MqttSession(Publisher):
         found = dict.fromkeys(each.filter for each in asked if not may_subscribe(rights, topics, each.filter))
         self._shared.access.refused["subscribe"] += len(found)
         for filter in found:
-            self.note_refused("subscribe", reasons.NOT_AUTHORIZED, "no permission", filter)
+            self._note_subscribe(reasons.NOT_AUTHORIZED, "no permission", filter)
         return found
 
     async def _make_final(self) -> None:

@@ -16,7 +16,7 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import Refusals
 from enmasse.model.names import SPACE
 from services.router.routing.clock import Clock
-from services.router.routing.names import tokens
+from services.router.routing.names import strip, tokens
 from services.router.routing.policy import Policy
 
 NORMAL = "normal"
@@ -281,6 +281,7 @@ class RouterConnection:
             user="" if self.amqp.user is None else self.amqp.user,
             client=self.container,
             address=address,
+            names=["/".join(tokens(strip(address).partition("::")[0]))] if address else (),
         )
 
     @property
