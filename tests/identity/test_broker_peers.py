@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from enmasse.amqp.message import Message
+from enmasse.amqp.performatives import ACCEPTED
 from enmasse.amqp.termini import passed_on_name
+from enmasse.amqp.types import Symbol
 from enmasse.identity import roles
+from enmasse.identity.annotations import BROKERS_FACTS
 from enmasse.identity.credentials import Credential
 from enmasse.identity.roles import TABLE, Listener, Role
 from enmasse.testing import free_port
 from tests.identity.kit import (
     AMQP_HEADER,
+    DEADLINE,
     REFUSED,
     SASL_HEADER,
     Service,
@@ -113,6 +118,35 @@ async def test_a_queue_states_the_peer_that_created_it(broker: Service, suite: S
         await manage_broker(c, "createQueue", json.dumps({"name": "made", "routing-type": "ANYCAST"}))
         listed = json.loads(await manage_broker(c, "listQueues", "", 1, 1000))["data"]
         assert [row["user"] for row in listed if row["name"] == "made"] == [name_of(Role.STORAGE_CONTROLLER)]
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+@pytest.mark.parametrize("address", ["facts", "$sub/b0/facts@s"])
+@pytest.mark.parametrize("role", [role for role, each in ROLES.items() if each.send])
+@asyncio_test
+async def test_the_subscription_service_alone_states_facts_and_only_to_subscribers(
+    broker: Service, suite: Suite, port: int, role: Role, address: str, relayed: bool
+) -> None:
+    """At the broker's own port, too: not a router, the console, or an operator."""
+    if not roles.may_send(ROLES[role], address):
+        return
+    stated = {Symbol(each.name + "ADDRESS" * each.is_prefix): "elsewhere" for each in BROKERS_FACTS}
+    async with dial(port, suite.credential(Role.OPERATOR)) as operator, dial(port, suite.credential(role)) as c:
+        queue = json.dumps(
+            {"name": address, "address": address, "routing-type": "ANYCAST", "auto-create-address": True}
+        )
+        await manage_broker(operator, "createQueue", queue)
+        sender = await c.sender(None if relayed else address)
+        for durable in (False, True):
+            message = Message(to=address, body="x", durable=durable)
+            message.annotations = {**stated, Symbol("x-opt-mine"): "kept"}
+            assert await sender.send(message, timeout=DEADLINE) is ACCEPTED
+        receiver = await operator.receiver(address, credit=2)
+        for _ in range(2):
+            found = dict((await receiver.receive(DEADLINE)).message.annotations)
+            assert found.pop("x-opt-mine") == "kept"
+            assert found == (stated if role == Role.SUBSERV and address.startswith("$sub/") and not relayed else {})
+        await manage_broker(operator, "destroyQueue", address, True, True)
 
 
 @asyncio_test
