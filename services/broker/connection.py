@@ -372,6 +372,7 @@ class BrokerConnection(Handler):
             relay=relay,
             container=identity(self.client.container, link.name, self.client.router).container,
         )
+        consumer.sealed = self._admission is None or self.client.role == Role.SUBSERV
         info.delivering = lambda: len(consumer.unsettled)
         consumer.start(queue)
         if link.credit or link.drain:

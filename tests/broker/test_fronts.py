@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from proton import Delivery
+from proton import Delivery, symbol
 from proton.utils import BlockingConnection
 
 from enmasse.amqp.codec import decode, encode
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from enmasse.identity.annotations import RETAINED_BY
 from services.broker.core.browser import Browser
 from services.broker.core.front import Front, moved, original_annotations, outgoing, read_front
 from services.broker.core.publisher import publish, publish_run
@@ -278,3 +280,25 @@ def outcome(c: BlockingConnection, sender: Any, payload: bytes) -> int:
     sender.link.advance()
     c.wait(lambda: delivery.settled, timeout=DEADLINE)
     return int(delivery.remote_state)
+
+
+@pytest.mark.parametrize("others", [{}, {symbol("x-opt-retain-message"): True}])
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_seal_is_passed_on_to_the_subscription_service_alone(
+    tmp_path: Path, durable: bool, others: dict[Any, Any]
+) -> None:
+    core = Core(tmp_path)
+    q = core.queue()
+    sealed = {**others, symbol(RETAINED_BY): b"seal"}
+    for _ in range(4):
+        core.send("x", durable=durable, annotations=sealed)
+        core.send("y", durable=durable, annotations=others or None)
+    core.commit()
+    for keeps in (True, False):
+        consumer = core.consumer(q)
+        consumer.sealed = keeps
+        outlet(consumer).credit = 4
+        q.flow(consumer)
+        found = [decoded(payload) for payload, _ in outlet(consumer).take()]
+        assert [each.body for each in found] == ["x", "y", "x", "y"]
+        assert [each.annotations or {} for each in found] == [sealed if keeps else others, others] * 2

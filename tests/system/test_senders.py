@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,14 +18,17 @@ from enmasse.amqp.performatives import ACCEPTED
 from enmasse.amqp.termini import SENDER
 from enmasse.amqp.types import Symbol
 from enmasse.identity import senders
+from enmasse.identity.annotations import RETAINED_BY
 from enmasse.identity.principal import Principal
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, V5, V311, Properties, PubAck, PubComp, Publish, PubRec, PubRel
-from enmasse.testing import Suite
+from enmasse.testing import Suite, wait_for
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Plain, client
 from tests.system.mqtt_users import Device
+from tests.system.seeing import kill, wait_process
 from tests.system.users import allow, entry, with_users
+from tests.upgrade.content import enmasse
 
 TOPIC, QUEUE = "small-persisted-topic", "small-persisted-queue"
 ADDRESSES = {
@@ -37,7 +43,7 @@ ADDRESSES = {
     "rest": {"type": "topic", "flavor": TOPIC, "mqttDefault": True},
 }
 NAMES = ["alice", "bob", "eve"]
-USERS = {name: entry(f"pw-{name}", allow("#")) for name in NAMES}
+USERS = {name: entry(f"pw-{name}", allow("#", "$subctrl", "$sub/#")) for name in NAMES}
 STORING = ["jobs", "unique", "fleeting", "news/x", "passing/x"]
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])
@@ -193,6 +199,63 @@ async def test_a_receiver_neither_sees_nor_foresees_the_ids_of_a_publisher(
             await asyncio.to_thread(once, device, address, b"open", 4)
             await send(evil, Message("last", durable=True))
             assert (await bodies(receiver)).count(b"open") == 1
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@VERSIONS
+@asyncio_test
+async def test_a_seal_of_a_retained_message_stays_inside(suite: Suite, version: int, qos: int) -> None:
+    """It reaches the subscription service, which knows the user; neither receivers at that time nor later ones have it,
+    so that they could state it again."""
+    topic, body = f"news/sealed-{version}-{qos}", b"state"
+    async with amqp(suite, "eve") as e:
+        live = await e.receiver(topic)
+        with Device(suite.mqtt_port, f"sealing-{version}-{qos}", "alice", "pw-alice", version=version) as device:
+            await asyncio.to_thread(device.connected)
+            if qos == 2:
+                await asyncio.to_thread(device.publish_once, topic, body)
+            else:
+                await asyncio.to_thread(device.publish, topic, body, qos, True)
+        first = await live.receive(PATIENCE)
+        assert (first.message.body, first.message.annotations["x-opt-retain-message"]) == (body, True)
+        assert RETAINED_BY not in first.message.annotations
+        sender, replies = await e.sender("$subctrl"), await e.receiver(None, dynamic=True)
+        request = Message([topic], subject="subscribe", correlation_id=topic, reply_to=replies.address)
+        assert await sender.send(request, timeout=PATIENCE) is ACCEPTED
+        answer = (await replies.receive(PATIENCE)).message
+        later = await e.receiver(str(answer.application_properties["addresses"]))
+        copy = (await later.receive(PATIENCE)).message
+        assert (copy.body, copy.annotations["x-opt-retained-for"]) == (body, topic)
+        assert RETAINED_BY not in copy.annotations and DUPLICATE_ID not in copy.application_properties
+    listed = json.loads(await asyncio.to_thread(enmasse, suite, "retained", "list", "--json"))
+    assert [one["user"] for one in listed["retained"] if one["topic"] == topic] == ["alice"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@VERSIONS
+def test_a_retained_message_counts_for_whoever_subscribes_after_its_acknowledgement(
+    suite: Suite, version: int, qos: int
+) -> None:
+    """Although the subscription service is stopped when it is acknowledged, and killed then."""
+    topic = f"news/kept-{version}-{qos}"
+    name, pid = next((one["name"], one["pid"]) for one in suite.status()["components"] if one["kind"] == "subserv")
+    with Device(suite.mqtt_port, f"publisher-{topic[5:]}", "alice", "pw-alice", version=version) as publisher:
+        publisher.connected()
+        if qos == 1:
+            os.kill(pid, signal.SIGSTOP)
+            assert publisher.publish(topic, b"state", 1, True) < 0x80
+        else:  # whose packet id the service stores
+            publisher.publish_once(topic, b"state")
+        kill(suite, name)
+    wait_process(suite, name, pid)
+
+    def subscribed() -> bytes | None:
+        with Device(suite.mqtt_port, f"subscriber-{topic[5:]}", "bob", "pw-bob", version=version) as subscriber:
+            if subscriber.connected().answer.reason or subscriber.subscribe(topic) != [1]:
+                return None
+            return subscriber.receive()
+
+    assert wait_for("a subscription", subscribed) == b"state"
 
 
 async def taken(receiver: ClientReceiver) -> bytes:

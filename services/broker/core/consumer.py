@@ -33,7 +33,10 @@ class Outlet(Protocol):
 class Consumer:
     """One receiver of a queue. The link face makes one per link and overrides `closed` and `blocked`. `relay`: it is a
     router's own link, behind which consumers come and go. `once`: the peer knows messages by their identity
-    and may have begun to hand on what it was sent: such messages no longer expire."""
+    and may have begun to hand on what it was sent: such messages no longer expire. `sealed`: it gets the seals of
+    retained messages."""
+
+    sealed = False
 
     def __init__(
         self,

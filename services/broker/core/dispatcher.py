@@ -319,7 +319,7 @@ class Dispatcher(Generic[C]):
             return
         if message.flags & REWRITE or message.id in self._attempts:
             try:
-                payload = self._for_sending(message, payload)
+                payload = self._for_sending(message, payload, consumer.sealed)
             except AmqpError as error:
                 if self._bury(message, error):
                     return
@@ -338,10 +338,11 @@ class Dispatcher(Generic[C]):
         most = self._queue.address.settings.max_delivery_attempts
         return 0 <= most <= self._attempts.get(message.id, -1)
 
-    def _for_sending(self, message: StoredMessage, payload: bytes) -> bytes:
+    def _for_sending(self, message: StoredMessage, payload: bytes, sealed: bool) -> bytes:
         ttl = max(0, message.expires - self._broker.now) if message.expires else -1
         attempts = self._attempts.get(message.id, 0)
-        return outgoing(payload, bool(message.flags & DURABLE), message.flags >> PRIORITY_SHIFT, ttl, attempts)
+        durable, priority = bool(message.flags & DURABLE), message.flags >> PRIORITY_SHIFT
+        return outgoing(payload, durable, priority, ttl, attempts, sealed=sealed)
 
     def _bury(self, message: StoredMessage, error: AmqpError) -> bool:
         """Make a message that cannot be decoded a dead letter. False: the address has no dead-letter address, and the

@@ -36,6 +36,7 @@ from enmasse.identity.annotations import (
     ORIGINAL_MESSAGE_ID,
     ORIGINAL_QUEUE,
     ORIGINAL_ROUTING_TYPE,
+    RETAINED_BY,
 )
 from enmasse.identity.senders import OPERATOR, SERVICE, in_service_id, of_operator
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE
@@ -110,6 +111,7 @@ _SHORT_MAP = _APPLICATION_PROPERTIES + b"\xc1"
 _LONG_MAP = _APPLICATION_PROPERTIES + b"\xd1"
 _BODIES = frozenset((b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"))
 _NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
+_SEAL = RETAINED_BY.encode()
 _AT_ONCE = (0, 0, False)  # delivery time and delay: none, and no claims
 
 _PLAIN = (Front(False, 4, -1, False), Front(False, 4, -1, False, bare=True))
@@ -180,8 +182,9 @@ def _read_all(payload: bytes) -> Front:
     usual = end > at + 5 and payload[at : at + 4] == _SHORT_PROPERTIES
     if body > end and payload[sections.value_at(APPLICATION_PROPERTIES)] not in (0xC1, 0xD1):
         _of_type(dict, sections, APPLICATION_PROPERTIES)
-    if notes > hops or time or delay or claims:
-        fronts = _fronts(fronts[0], notes > hops, 0, time, delay, claims)
+    rewrite = notes > hops or _SEAL in annotations
+    if rewrite or time or delay or claims:
+        fronts = _fronts(fronts[0], rewrite, 0, time, delay, claims)
     if at <= _SHORT_BEGIN:
         if usual:
             _last = (payload[: at + 4], at + 5, fronts)
@@ -342,10 +345,21 @@ def header(durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes
     return bytes(encode(Described(ULong(HEADER), fields)))
 
 
-def outgoing(payload: bytes, durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes:
-    """Return the payload with its present header, and without delivery annotations. Raises AmqpError if these sections
-    cannot be decoded (which `read_front` does not let in)."""
-    return header(durable, priority, ttl, delivery_count) + payload[sections_of(payload).begin(MESSAGE_ANNOTATIONS) :]
+def outgoing(
+    payload: bytes, durable: bool, priority: int, ttl: int, delivery_count: int, *, sealed: bool = False
+) -> bytes:
+    """Return the payload with its present header, without delivery annotations, and without the seal of a retained
+    message unless `sealed`. Raises AmqpError if these sections cannot be decoded (which `read_front` does not let
+    in)."""
+    sections = sections_of(payload)
+    head, begin = header(durable, priority, ttl, delivery_count), sections.begin(MESSAGE_ANNOTATIONS)
+    if not sealed and may_hold(payload, (_SEAL,)):
+        annotations = dict(sections.annotations)
+        if annotations.pop(RETAINED_BY, None) is not None:
+            begin = sections.begin(PROPERTIES)
+            if annotations:
+                head += bytes(encode(Described(ULong(MESSAGE_ANNOTATIONS), annotations)))
+    return head + payload[begin:]
 
 
 def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]) -> bytes:
