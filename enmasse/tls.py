@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import weakref
+from asyncio import sslproto
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -108,6 +109,11 @@ def expiries() -> Iterator[tuple[str, float]]:
         except (OSError, ValueError):
             continue
         yield file, min(each.not_valid_after_utc.timestamp() for each in found)
+
+
+sslproto.SSLProtocol.max_size = 16 << 10
+"""asyncio's buffer of each connection with TLS: what one record may have. It is 256 KiB, and filled with zeroes when a
+peer connects, before it has sent anything."""
 
 
 def server(cert: str, key: str | None, *, ca: str | None = None, required: bool = True) -> Followed:

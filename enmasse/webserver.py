@@ -12,11 +12,12 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from email.message import Message
 from http.server import BaseHTTPRequestHandler
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from enmasse import log
@@ -28,8 +29,8 @@ T = TypeVar("T")
 
 
 class Bounds(NamedTuple):
-    """Limits for peers. Beyond `connections` the oldest one without a request is closed, otherwise the new one. A
-    connection without a request is closed after `request_seconds`.
+    """Limits for peers. Beyond `connections` the oldest one without a request is closed, of the host that has most of
+    these; if all have requests, the new one. A connection without a request is closed after `request_seconds`.
     """
 
     connections: int = 32
@@ -92,10 +93,18 @@ def in_loop(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, A
 
 
 class WebServer:
-    """Answers requests on a listening socket. `answer(request)` is called in the thread of the connection."""
+    """Answers requests on a listening socket. `answer(request)` is called in the thread of the connection; before it,
+    and before a body is read, `refusal(request)`, which returns an answer for requests that may not have one."""
 
-    def __init__(self, listening: socket.socket, answer: Callable[[Request], Response], bounds: Bounds) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        answer: Callable[[Request], Response],
+        bounds: Bounds,
+        refusal: Callable[[Request], Response | None] = lambda request: None,
+    ) -> None:
         self.answer = answer
+        self.refusal = refusal
         self.bounds = bounds
         self._listening = listening
         self._closed = False
@@ -130,11 +139,11 @@ class WebServer:
     def _accept(self) -> None:
         while not self._closed:
             try:
-                accepted, _ = self._listening.accept()
+                accepted, address = self._listening.accept()
             except OSError:
                 time.sleep(0.1)  # no descriptor is left, or it is closed
                 continue
-            connection = _Connection(self, accepted)
+            connection = _Connection(self, accepted, str(address[0]))
             if not self._admit(connection):
                 accepted.close()
                 continue
@@ -146,7 +155,7 @@ class WebServer:
     def _admit(self, connection: _Connection) -> bool:
         with self._lock:
             if len(self._open) >= self.bounds.connections:
-                silent = next((other for other in self._open if not other.has_asked), None)
+                silent = oldest_of_most([other for other in self._open if not other.has_asked])
                 if silent is None:
                     return False
                 _shut(silent.socket)
@@ -172,11 +181,12 @@ class WebServer:
 
 
 class _Connection:
-    """An accepted socket. `has_asked`: a request has arrived completely."""
+    """An accepted socket. `has_asked`: the head of a request that is not refused has arrived."""
 
-    def __init__(self, server: WebServer, accepted: socket.socket) -> None:
+    def __init__(self, server: WebServer, accepted: socket.socket, host: str) -> None:
         self.server = server
         self.socket = accepted
+        self.host = host
         self.has_asked = False
 
 
@@ -252,21 +262,32 @@ class _Conversation(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _respond(self) -> None:
-        self._connection.has_asked = True
         asked = self.headers.get("Connection", "").lower() == "keep-alive"
         self.close_connection = not (asked and self._bounds.keeps_connections)
+        target = urlsplit(self.path)
+        peer = ":".join(map(str, self.client_address[:2]))
+        request = Request(self.command, target.path, parse_qs(target.query), self.headers, b"", peer)
         try:
-            body = self._body()
+            size = self._size()
+            refusal = self._connection.server.refusal(request)
+            if refusal is None:
+                self._connection.has_asked = True
+                request = request._replace(body=self._body(size))
         except _Refused as refused:
             self._refuse(refused.status)
             return
-        target = urlsplit(self.path)
-        peer = ":".join(map(str, self.client_address[:2]))
-        request = Request(self.command, target.path, parse_qs(target.query), self.headers, body, peer)
-        if request.method in ("GET", "HEAD") or self._bounds.body_bytes:
-            status, content_type, content = self._answered(request)
+        if refusal is not None:
+            self.close_connection = self.close_connection or size > 0
+            self._send(refusal)
+            if size:
+                self._linger()
+        elif request.method in ("GET", "HEAD") or self._bounds.body_bytes:
+            self._send(self._answered(request))
         else:
-            status, content_type, content = plain(405, "only GET")
+            self._send(plain(405, "only GET"))
+
+    def _send(self, response: Response) -> None:
+        status, content_type, content = response
         self._begin_answer()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
@@ -283,8 +304,8 @@ class _Conversation(BaseHTTPRequestHandler):
             log.get().exception("http.request.failed", path=request.path[:100])
             return plain(500, "the request failed; the log has the reason")
 
-    def _body(self) -> bytes:
-        """Return the request's body. Raises _Refused."""
+    def _size(self) -> int:
+        """Return the bytes of the request's body. Raises _Refused."""
         length = self.headers.get("Content-Length", "0")
         if not length.isascii() or not length.isdigit():
             raise _Refused(400)
@@ -292,18 +313,29 @@ class _Conversation(BaseHTTPRequestHandler):
             raise _Refused(411)
         if int(length) > self._bounds.body_bytes:
             raise _Refused(413)
-        if length == "0":
+        return int(length)
+
+    def _body(self, size: int) -> bytes:
+        """Return the request's body. Raises _Refused, ConnectionError if it is cut off."""
+        if not size:
             return b""
-        self._incoming.allow(int(length), self._bounds.request_seconds)
+        self._incoming.allow(size, self._bounds.request_seconds)
         try:
-            return self.rfile.read(int(length))
+            body = self.rfile.read(size)
         except TimeoutError:
             raise _Refused(408) from None
+        if len(body) < size:
+            raise ConnectionError("the peer has left within the body")
+        return body
 
     def _refuse(self, status: int) -> None:
         """Answer without having read everything: what is still on its way is read, or the answer would be lost."""
+        self._connection.has_asked = False  # it gives way to others
         self._begin_answer()
         self.send_error(status)
+        self._linger()
+
+    def _linger(self) -> None:
         self.connection.shutdown(socket.SHUT_WR)
         self._incoming.allow(LINGER_BYTES, LINGER_SECONDS)
         with contextlib.suppress(TimeoutError, _TooLarge):
@@ -318,6 +350,27 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: requests are input of clients."""
+
+
+class OfHost(Protocol):
+    """A connection of a host."""
+
+    @property
+    def host(self) -> str:
+        """The peer's."""
+
+
+C = TypeVar("C", bound=OfHost)
+
+
+def oldest_of_most(connections: Sequence[C]) -> C | None:
+    """Return the first connection of the host that has most of them, so that one host's do not end those of others;
+    None if there is no connection."""
+    counts = Counter(each.host for each in connections)
+    if not counts:
+        return None
+    most = max(counts.values())
+    return next(each for each in connections if counts[each.host] == most)
 
 
 def _shut(open_socket: socket.socket) -> None:

@@ -34,7 +34,7 @@ _LOW_WATER = 64 * 1024
 _LOOK_AT_UNREAD = 1.0  # seconds between two looks at what a peer leaves unread, once that is much
 _SHARE = 0.005  # seconds of work for one connection, before others have a go
 _TURN = 0.005  # seconds of work for those that wait, before the sockets are looked at again
-_TLS_HANDSHAKE = 20.0  # seconds; as `Limits.handshake_timeout_ms` for what follows it
+_TLS_HANDSHAKE = 10.0  # seconds; as `Limits.handshake_timeout_ms` for what follows it
 _TLS_SHUTDOWN = 5.0  # seconds a peer has to answer a close_notify
 _FEW_DEADLINES = 64
 

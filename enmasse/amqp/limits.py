@@ -34,7 +34,7 @@ class Limits:
     """Bytes of the session window while pieces of a streamed delivery are not taken."""
     max_sasl_frame: int = 8192
     """A SASL frame; the specification wants 512 (5.3.1), tokens are longer."""
-    handshake_timeout_ms: int = 20_000
+    handshake_timeout_ms: int = 10_000
     """From the first byte to the peer's open."""
     close_timeout_ms: int = 5_000
     """From our close to the peer's, before the socket is dropped."""

@@ -33,13 +33,15 @@ class Reader:
 
     `server=True` reads what a client sends, and learns the version from its CONNECT; `server=False` reads what a server
     sends to a client of `version`. `max_packet` is the largest packet, its fixed header included, that is taken; it may
-    be changed at any time (a small one until CONNECT has come keeps strangers cheap). A larger one is refused when its
-    fixed header is there. At most that much, and what came with one `feed`, is held.
+    be changed at any time; `max_first` is that of the first one, so that strangers are cheap. A larger one is refused
+    when its fixed header is there. At most that much, and what came with one `feed`, is held.
     """
 
-    __slots__ = ("_held", "_held_size", "_needed", "max_packet", "server", "started", "version")
+    __slots__ = ("_held", "_held_size", "_needed", "max_first", "max_packet", "server", "started", "version")
 
-    def __init__(self, server: bool = True, version: int = 0, max_packet: int = BIGGEST) -> None:
+    def __init__(
+        self, server: bool = True, version: int = 0, max_packet: int = BIGGEST, max_first: int = BIGGEST
+    ) -> None:
         self.server = server
         self.version = version
         """V311 or V5; 0 before a CONNECT. Set before the rest of the CONNECT is read, so that a refusal is sent in its
@@ -47,6 +49,7 @@ class Reader:
         self.started = False
         """True after the first complete packet."""
         self.max_packet = max_packet
+        self.max_first = min(max_first, max_packet)
         self._held: list[bytes] = []  # the pieces of a packet that is not complete
         self._held_size = 0
         self._needed = 0  # how many bytes must be there before it is worth to look again
@@ -102,6 +105,8 @@ class Reader:
         server = self.server
         acks = _ACKS
         started, version, most = self.started, self.version, self.max_packet
+        if not started:
+            most = self.max_first
         v5 = version == V5
         pos, end = 0, len(data)
         while True:
@@ -228,7 +233,7 @@ class Reader:
     def _too_large(self, head: int, size: int) -> MqttError:
         self._check_head(head)
         return ProtocolError(
-            f"a packet of {size} bytes; at most {self.max_packet} are taken",
+            f"a packet of {size} bytes; at most {self.max_packet if self.started else self.max_first} are taken",
             "v5 MQTT-3.2.2-15",
             reasons.PACKET_TOO_LARGE,
         )

@@ -62,9 +62,6 @@ def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) 
         return list(metrics.families(suite.status(), suite.options.metrics_addresses)), suite.scraped()
 
     def answer(request: Request) -> Response:
-        refusal = _refusal(request, suite.operator_secret)
-        if refusal is not None:
-            return refusal
         if request.path == "/livez":
             return heartbeat.liveness()
         try:
@@ -82,7 +79,7 @@ def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) 
         except LoopBlocked as blocked:
             return _refused(str(blocked), 503)
 
-    server = WebServer(listening, answer, bounds)
+    server = WebServer(listening, answer, bounds, lambda request: _refusal(request, suite.operator_secret))
     server.start()
     return server
 
@@ -162,7 +159,9 @@ def _refusal(request: Request, secret: str) -> Response | None:
         return _refused("requests from other web sites are not answered", 403)
     if request.method == "POST" and request.headers.get_content_type() != "application/json":
         return _refused("the Content-Type must be application/json", 415)
-    if request.path not in OPEN and not hmac.compare_digest(
+    if request.path in OPEN:
+        return None if request.method in ("GET", "HEAD") else _refused("only GET", 405)
+    if not hmac.compare_digest(
         request.headers.get("Authorization", "").encode("utf-8", "replace"), f"{BEARER}{secret}".encode()
     ):
         log.get().warning("suite.request.refused", method=request.method, path=request.path[:100])

@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import ssl
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -36,8 +35,7 @@ from services.authserv.requests import LoginRequests
 
 CONTAINER = "authserv"
 Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"]
-LIMITS = Limits(max_sessions=1, max_links=1, max_sasl_frame=16384, handshake_timeout_ms=20_000)
-PROCESS_LIMITS = replace(LIMITS, handshake_timeout_ms=10_000)
+LIMITS = Limits(max_sessions=1, max_links=1, max_sasl_frame=16384)
 
 
 class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,7 +123,7 @@ class AuthService:
         """Return the engine's side of a connection by which a router asks about a process at this listener."""
         assert isinstance(self._peers, Peers)
         login = ProcessLogin(listener, self._peers, peer.address, self.logins.soon)
-        return Connection(login, container_id=CONTAINER, is_client=False, sasl=login.sasl(), limits=PROCESS_LIMITS)
+        return Connection(login, container_id=CONTAINER, is_client=False, sasl=login.sasl(), limits=LIMITS)
 
     def _offered(self, login: Login) -> dict[str, Any]:
         users, issuers = self.logins.users, self.logins.issuers

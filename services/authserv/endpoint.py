@@ -12,7 +12,7 @@ from services.authserv.documents import Documents, IssuerError
 from services.authserv.proof import Proof, Unavailable
 
 TIMEOUT = 5.0
-"""Seconds for a grant, waiting included: routers and gateways wait ten for the whole login."""
+"""Seconds for a grant, waiting included: routers wait eight and gateways ten for the whole login."""
 AT_ONCE = 16
 """Grants that an issuer is asked about at a time."""
 MAX_WAITING = 1024

@@ -22,7 +22,7 @@ RETRY = 10.0
 APART = 10.0
 """Seconds between fetches that tokens with unknown keys cause."""
 PATIENCE = 3.0
-"""Seconds that a login waits for documents: routers and gateways wait ten for all of it."""
+"""Seconds that a login waits for documents: routers wait eight and gateways ten for all of it."""
 
 T = TypeVar("T")
 

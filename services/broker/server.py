@@ -33,8 +33,8 @@ _log = log.get()
 LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it is written
 TRY_AGAIN = 0.5  # and what could not be written, before it is tried again
 RETRY_TICK = 1000  # milliseconds
-TURN = 0.002  # seconds of a turn of the loop for jobs over many messages, for queues, and for links that look at them
-SHARE = 0.001  # seconds of that for one queue or link
+TURN = 0.001  # seconds of a turn of the loop for jobs over many messages, for queues, and for links that look at them
+SHARE = 0.0005  # seconds of that for one queue or link
 LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
 CAPABILITIES = (SOLE_CONNECTION, *OFFERED, "ANONYMOUS-RELAY")
 

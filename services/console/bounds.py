@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
 from enmasse import process
 from enmasse.metrics import gauge, single
+from enmasse.webserver import oldest_of_most
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 CONNECTIONS = 1024
+EARLY_BYTES = 32 << 10
+"""Bytes of a body of a caller that is not known."""
+BODY_BYTES = 4 << 20
 REQUEST_SECONDS = 15.0
 """From the connect, or the answer before, to the end of a request's head; and again to the end of its body."""
 IDLE_SECONDS = 65.0
@@ -24,7 +28,8 @@ SWEEP = 2.0
 
 
 class _Guarded(asyncio.Protocol):
-    """Protocol of a connection: aiohttp's, and the time at which the next request must have arrived."""
+    """Protocol of a connection: aiohttp's, and the time at which the next request must have arrived. `host`: of the
+    peer. A connection gives way to others while it has a deadline."""
 
     def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
         self.inner = inner
@@ -32,10 +37,12 @@ class _Guarded(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.deadline: float | None = time.monotonic() + REQUEST_SECONDS
         self.begun = False
+        self.host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self.host = str((transport.get_extra_info("peername") or ("",))[0])
         if not self.connections.admit(self):
             transport.abort()
         self.inner.connection_made(transport)
@@ -81,10 +88,11 @@ class Connections:
         return _Guarded(inner, self)
 
     def admit(self, connection: _Guarded) -> bool:
-        """Return whether there is room for it; one that has not sent a request yet makes room."""
+        """Return whether there is room for it; one that has not sent a request yet, or whose caller is not known yet,
+        makes room, of the host that has most of these."""
         assert connection.transport is not None
         if len(self._open) >= CONNECTIONS:
-            waiting = next((other for other in self._open.values() if other.deadline is not None), None)
+            waiting = oldest_of_most([other for other in self._open.values() if other.deadline is not None])
             if waiting is None or waiting.transport is None:
                 return False
             waiting.transport.abort()
@@ -101,23 +109,35 @@ class Connections:
     async def middleware(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Read the body in bounded time, and let the answer take its own."""
+        """Let the answer take its own time; `read_body` bounds that of the body."""
         transport = request.transport
         found = None if transport is None else self._open.get(transport)
         if found is None:
             return await handler(request)
         found.deadline = None
         try:
-            if request.can_read_body:
-                try:
-                    async with asyncio.timeout(REQUEST_SECONDS):
-                        await request.read()
-                except TimeoutError:
-                    raise web.HTTPRequestTimeout from None
             return await handler(request)
         finally:
             found.begun = False
             found.deadline = time.monotonic() + IDLE_SECONDS
+
+    async def read_body(self, request: web.Request, *, known: bool) -> bytes:
+        """Return the body, which has to come in bounded time. `known`: the caller is; else it may be EARLY_BYTES long,
+        and the connection gives way to others meanwhile. Raises web.HTTPException."""
+        most = BODY_BYTES if known else EARLY_BYTES
+        if (request.content_length or 0) > most:
+            raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=request.content_length or 0)
+        found = None if request.transport is None else self._open.get(request.transport)
+        if found is not None and not known:
+            found.deadline = time.monotonic() + REQUEST_SECONDS + SWEEP
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                return await request.clone(client_max_size=most).read()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout from None
+        finally:
+            if found is not None:
+                found.deadline = None
 
     def metrics(self) -> Iterable[Metric]:
         """Return the metrics."""
@@ -130,3 +150,6 @@ class Connections:
             for each in list(self._open.values()):
                 if each.deadline is not None and each.deadline < now and each.transport is not None:
                     each.transport.abort()
+
+
+CONNECTIONS_KEY: Final = web.AppKey("connections", Connections)

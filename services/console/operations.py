@@ -11,6 +11,7 @@ from aiohttp import web
 
 from enmasse.decoding import decode
 from services.console.access import Caller
+from services.console.bounds import CONNECTIONS_KEY
 from services.console.errors import RequestError
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class Call:
 
     async def body(self, kind: type[T]) -> T:
         """Return the body. Raises RequestError."""
-        content = await self.request.read()
+        content = await self.request.app[CONNECTIONS_KEY].read_body(self.request, known=not self.operation.public)
         if self.request.content_type != JSON:
             raise RequestError("console.type.unsupported", f"the Content-Type must be {JSON}")
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from enmasse.identity.operator import BEARER
+from services.console.bounds import CONNECTIONS_KEY, EARLY_BYTES
 from services.console.errors import RequestError
 from services.console.gate import BASIC, Gate
 from services.console.supervisor import Supervisor
@@ -35,9 +36,14 @@ class Passing:
             if request.method == "POST":
                 headers["Content-Type"] = request.content_type
         status, kind, body = await self._supervisor.send(
-            request.method, request.rel_url.raw_path_qs, headers, await request.read() or None
+            request.method, request.rel_url.raw_path_qs, headers, await self._body(request) or None
         )
         return web.Response(status=status, body=body, headers={"Content-Type": kind})
+
+    async def _body(self, request: web.Request) -> bytes:
+        """Return the body, a long one of a known caller only. Raises RequestError."""
+        known = (request.content_length or EARLY_BYTES + 1) > EARLY_BYTES and await self._gate.find(request) is not None
+        return await request.app[CONNECTIONS_KEY].read_body(request, known=known)
 
     async def _is_user(self, request: web.Request) -> bool:
         """Return whether a logged in user asks. Raises RequestError if the user may not."""

@@ -14,7 +14,7 @@ from enmasse.identity.credentials import own
 from enmasse.metrics import gauge, single
 from services.console.alone import Alone
 from services.console.api import Api, problems
-from services.console.bounds import Connections
+from services.console.bounds import CONNECTIONS_KEY, Connections
 from services.console.configuration import Configuration
 from services.console.errors import RequestError
 from services.console.gate import Gate
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 HEAD_BYTES = 16 << 10
-BODY_BYTES = 4 << 20
+READ_BYTES = 16 << 10
+"""Bytes of a body that wait for their handler: twice as many, and what one read brings."""
 
 
 class Web:
@@ -54,9 +55,8 @@ class Web:
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []
-        application = web.Application(
-            client_max_size=BODY_BYTES, middlewares=[problems, self._connections.middleware], logger=_silent
-        )
+        application = web.Application(middlewares=[problems, self._connections.middleware], logger=_silent)
+        application[CONNECTIONS_KEY] = self._connections
         application.on_response_prepare.append(_headers)
         if supervisor is not None:
             application.add_routes(Passing(supervisor, gate).routes())
@@ -81,7 +81,7 @@ class Web:
         assert server is not None
         peer = _Peer(
             server, loop=asyncio.get_running_loop(), access_log=_silent, logger=_silent, keepalive_timeout=60,
-            max_line_size=HEAD_BYTES, max_field_size=HEAD_BYTES,
+            max_line_size=HEAD_BYTES, max_field_size=HEAD_BYTES, read_bufsize=READ_BYTES,
         )  # fmt: skip
         return self._connections.guarded(peer)
 

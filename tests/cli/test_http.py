@@ -126,3 +126,16 @@ async def test_silent_connections_keep_nobody_out() -> None:
         assert b"503" in await rest(await connect(server.port, HEAD + b"\r\n"))
         for _, writer in silent:
             writer.close()
+
+
+@asyncio_test
+async def test_the_body_of_a_request_that_is_refused_is_not_read() -> None:
+    """Its answer comes before the body does, and the connection gives way to others."""
+    async with serving(Quiet(), connections=2) as server:
+        order = ORDER.replace(b"Bearer secret", b"Bearer wrong").replace(b"Length: 100", b"Length: 1000000")
+        slow = [await connect(server.port, order) for _ in range(2)]
+        for reader, _ in slow:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        assert b"503" in await rest(await connect(server.port, HEAD + b"\r\n"))
+        for _, writer in slow:
+            writer.close()

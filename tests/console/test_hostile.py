@@ -119,6 +119,32 @@ def test_a_body_that_is_too_large_is_refused(client: Client) -> None:
     assert client("GET", "me").status == 200
 
 
+@pytest.mark.parametrize("path", ["login", "addresses/a"])
+@pytest.mark.parametrize("form", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"])
+def test_a_long_body_is_not_waited_for_before_the_caller_is_known(path: str, form: bytes, client: Client) -> None:
+    method = b"POST" if path == "login" else b"PUT"
+    head = b"%b /api/v1/%b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%b\r\n"
+    body = b"" if form.startswith(b"Content") else b"f0000\r\n" + b" " * (40 << 10)
+    with socket.create_connection(("127.0.0.1", client.port), 60) as peer:
+        peer.sendall(head % (method, path.encode(), form) + b"Authorization: Bearer wrong\r\n\r\n" + body)
+        assert peer.recv(12).split()[1] == (b"413" if path == "login" else b"401")
+
+
+@pytest.mark.parametrize(
+    "sent", [b"Content-Length: 100\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n11\r\n" + b'{"type": "queue"}']
+)
+@pytest.mark.parametrize("half", [False, True])
+def test_a_body_that_is_cut_off_changes_nothing(sent: bytes, half: bool, client: Client) -> None:
+    head = b"PUT /api/v1/addresses/cut HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", client.port), 60) as peer:
+        peer.sendall(head + sent)
+        if half:
+            peer.shutdown(socket.SHUT_WR)
+            peer.settimeout(60)
+            assert b" 200 " not in peer.recv(65536) and b" 201 " not in peer.recv(65536)
+    assert client("GET", "addresses/cut").status == 404
+
+
 BREAK = "a\r\nSet-Cookie: stolen=1\r\n\r\n<script>"
 
 

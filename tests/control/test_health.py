@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from enmasse.health import Health
 from enmasse.metrics import counter, gauge, single
-from enmasse.webserver import Bounds
+from enmasse.webserver import Bounds, Request, Response, WebServer, oldest_of_most, plain
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.kit.waiting import wait_for as wait_until
@@ -226,3 +227,45 @@ async def test_metrics_that_fail_are_an_error_with_a_reason_in_the_log() -> None
         status, _, body = await fetch(f"http://{server.address}/metrics")
         assert (status, body) == (500, b"the request failed; the log has the reason\n")
         assert (await fetch(f"http://{server.address}/livez"))[0] == 200
+
+
+@asyncio_test
+@pytest.mark.parametrize("size", [1, 99], ids=["most of it is missing", "its end is missing"])
+async def test_a_body_that_is_cut_off_reaches_no_handler(size: int) -> None:
+    """Neither if the peer leaves, nor if it only ends its side of the connection."""
+    seen: list[bytes] = []
+
+    def answer(request: Request) -> Response:
+        seen.append(request.body)
+        return plain(200, "done")
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = WebServer(listening, answer, Bounds(body_bytes=1000))
+    server.start()
+    try:
+        for half in (False, True):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n" + b"x" * size)
+            if half:
+                writer.write_eof()
+                assert await reader.read() == b""
+            writer.close()
+        await until(lambda: not server.connections)
+        assert not seen
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody")
+        assert b" 200 " in await reader.read()
+        writer.close()
+        assert seen == [b"body"]
+    finally:
+        server.close()
+
+
+def test_one_host_makes_room_for_others() -> None:
+    class One(NamedTuple):
+        host: str
+        number: int
+
+    open_now = [One("b", 0), One("a", 1), One("b", 2), One("a", 3), One("a", 4)]
+    assert oldest_of_most(open_now) == One("a", 1)
+    assert oldest_of_most([]) is None

@@ -94,6 +94,8 @@ class Peer:
 
     # protocol.front.Wire
 
+    def opened(self) -> None: ...
+
     def recognised(self) -> None:
         self.known = True
 

@@ -14,7 +14,7 @@ from tests.mqtt_gateway.live import Raw, live
 from tests.mqtt_gateway.peer import Peer, World
 
 MIB = 1 << 20
-CONNECT = encode.encode(Connect("c", password=bytes(60_000), will=Will("w", bytes(60_000))), V5)
+CONNECT = encode.encode(Connect("c", password=bytes(20_000), will=Will("w", bytes(20_000))), V5)
 
 
 def _begin(peer: Peer, size: int, part: int) -> None:
@@ -124,7 +124,7 @@ def test_a_peer_without_a_session_gives_way_too() -> None:
     world = World(Limits(memory=MIB, max_packet=MIB))
     world.at_once = False
     opening = world.connected("opening")
-    for _ in range(9):
+    for _ in range(10):
         opening.send_bytes(bytes(100_000))
     world.peer().send_bytes(CONNECT[:-1])
     world.turn()

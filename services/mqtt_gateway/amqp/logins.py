@@ -46,7 +46,7 @@ LONGEST: Final = 15 * 1024
 """Bytes of user name and password, or of a response: the authentication service takes SASL frames of 16 KiB."""
 _BAD = "user name or password is wrong"
 _AWAY = "the login cannot be checked now, try again later"
-_LIMITS = Limits(max_sessions=1, max_links=1, handshake_timeout_ms=10_000)
+_LIMITS = Limits(max_sessions=1, max_links=1)
 
 
 class _Line:

@@ -26,6 +26,8 @@ UNSUPPORTED_DATA: Final = 1003
 """RFC 6455, 7.4.1."""
 MESSAGE_TOO_BIG_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a WebSocket message, which may hold many packets, or parts of them."""
+EARLY_BYTES: Final = 56 * 1024
+"""Bytes that a peer may send before it has logged in: then its socket is not read."""
 
 
 def _is_own(record: logging.LogRecord) -> bool:
@@ -83,7 +85,36 @@ class _MaskedReader:
 
 
 class _Protocol(web.RequestHandler):
-    __slots__ = ()
+    """aiohttp's protocol. Of a peer that is not known it reads EARLY_BYTES: a WebSocket message is kept until it is
+    complete."""
+
+    __slots__ = ("_early",)
+    _early: int | None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._early = EARLY_BYTES
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._early is not None:
+            self._early -= len(data)
+            self._stop()
+        super().data_received(data)
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        super().resume_reading(resume_parser)
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._early is not None and self._early <= 0 and self.transport is not None:
+            self.transport.pause_reading()
+
+    def opened(self) -> None:
+        """Read what the peer sends from now on: it has logged in."""
+        stopped = self._early is not None and self._early <= 0
+        self._early = None
+        if stopped and not self._reading_paused and self.transport is not None:
+            self.transport.resume_reading()
 
     def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
         super().set_parser(_MaskedReader(parser, self._close_unmasked), data_received_cb)  # type: ignore[arg-type]  # a parser by its methods
@@ -158,7 +189,10 @@ class WebSocketServer:
         done = guest.done if guest is not None else _nothing
         if guest is not None:
             self._front.times.forget(guest)
-        wire = WebSocketWire(self._front, self._flusher, socket, request.transport, done)
+        protocol = request.protocol
+        assert isinstance(protocol, _Protocol)
+
+        wire = WebSocketWire(self._front, self._flusher, socket, protocol, done)
         try:
             await wire.read()
         finally:
@@ -193,12 +227,13 @@ class WebSocketWire:
         front: Front,
         flusher: Flusher,
         socket: web.WebSocketResponse,
-        transport: asyncio.Transport | None,
+        protocol: _Protocol,
         done: Callable[[], None],
     ) -> None:
         self._flusher = flusher
         self._socket = socket
-        self._transport = transport
+        self._protocol = protocol
+        self._transport = transport = protocol.transport
         self._done: Callable[[], None] | None = done
         self._readable = asyncio.Event()
         self._readable.set()
@@ -241,6 +276,9 @@ class WebSocketWire:
         done, self._done = self._done, None
         if done is not None:
             done()
+
+    def opened(self) -> None:
+        self._protocol.opened()
 
     def has_output(self) -> None:
         self._flusher.mark(self)

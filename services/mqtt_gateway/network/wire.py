@@ -126,6 +126,9 @@ class TcpWire(asyncio.Protocol):
         if done is not None:
             done()
 
+    def opened(self) -> None:
+        pass
+
     def has_output(self) -> None:
         self._flusher.mark(self)
 

@@ -231,7 +231,8 @@ class Connection:
             self.refused(refusal.reason, refusal.text)
             return
         self._terms = terms
-        self.intake.reader.max_packet = front.limits.max_packet
+        if terms.request.auth_method is not None:
+            self.intake.reader.max_packet = min(intake.BEFORE_LOGIN, front.limits.max_packet)
         self._keep_alive = terms.keep_alive * 1.5 + STEP if terms.keep_alive else 0.0
         self.client_id = terms.request.client_id
         front.times.forget(self)
@@ -318,6 +319,8 @@ class Connection:
             self._terms = terms._replace(request=replace(terms.request, will=None))
         version = terms.request.version
         self._session = session
+        self.intake.reader.max_packet = front.limits.max_packet
+        self._wire.opened()
         self._inbound = Inbound(front, self, self.output, session, version)
         self._outbound = Outbound(front, self, self.output, session, terms)
         self._subscribing = subscribing = Subscribing(

@@ -24,6 +24,9 @@ class Wire(Protocol):
     def recognised(self) -> None:
         """Note that a valid CONNECT has arrived."""
 
+    def opened(self) -> None:
+        """Note that the client has logged in."""
+
     def has_output(self) -> None:
         """Note that there is output: take it before the turn ends."""
 

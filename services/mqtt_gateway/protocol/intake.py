@@ -34,8 +34,8 @@ SLICE: Final = 16 * 1024
 """Bytes that are read at once, so that what was read and cannot go on is little."""
 A_TURN: Final = 4
 """Slices of one connection in a turn of the loop."""
-BEFORE_CONNECT: Final = 256 * 1024
-"""Bytes of a CONNECT."""
+BEFORE_LOGIN: Final = 48 * 1024
+"""Bytes of a CONNECT or AUTH: a peer costs at most 64 KiB before it has logged in."""
 
 
 _RELEASED: Final[Any] = None
@@ -83,7 +83,7 @@ class Intake:
         self.parts: list[Any] = [host]
         self._counts = front.packets_in
         self._times = front.times
-        self.reader = Reader(max_packet=min(BEFORE_CONNECT, front.limits.max_packet))
+        self.reader = Reader(max_packet=front.limits.max_packet, max_first=BEFORE_LOGIN)
         self.seen = front.times.now
         self.packets = self.bytes = 0
         """Read so far: packets that were processed or are about to be, and bytes."""

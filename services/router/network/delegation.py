@@ -33,7 +33,7 @@ from services.router import PRODUCT, SIMULATES
 from services.router.network import hosts, tls
 from services.router.network.configuration import ANONYMOUS, PLAIN, AuthService, SslProfile
 
-SECONDS = 10.0
+SECONDS = 8.0
 """Time for a login, until then it must have its outcome."""
 MOST, MOST_OF_A_HOST, MOST_WAITING = 128, 64, 4096
 """Logins with a connection to a service, those of one host among them, and logins that wait for one."""
