@@ -51,6 +51,9 @@ MADE: list[Client] = []
 class Client(threading.Thread):
     """One connection with one link, made again whenever it is lost. `disturbances`: what a user would have noticed."""
 
+    tick = TICK
+    """Seconds between two looks at the clock."""
+
     def __init__(self, url: str, address: str, *, container_id: str = "") -> None:
         super().__init__(daemon=True)
         self.url, self.address, self.container_id = url, address, container_id
@@ -141,7 +144,7 @@ class Attempt(MessagingHandler):
         # half the limit, and not because either of us has to wait for the processor.
         self.connection = event.container.connect(self.owner.url, reconnect=False, heartbeat=LIMIT / 2)
         self.link = self.attach(event.container)
-        event.container.schedule(TICK, self)
+        event.container.schedule(self.owner.tick, self)
 
     def attach(self, container: Any) -> Any:
         raise NotImplementedError
@@ -153,7 +156,7 @@ class Attempt(MessagingHandler):
             self.close()
         else:
             self.tick()
-            event.container.schedule(TICK, self)
+            event.container.schedule(self.owner.tick, self)
 
     def tick(self) -> None:
         """Twenty times a second, while it is connected."""

@@ -6,7 +6,7 @@ import contextlib
 import random
 from typing import Any
 
-from enmasse.testing import Suite
+from enmasse.testing import Suite, wait_for
 from tests.load import MADE
 from tests.soak.ledger import Flow, Ledger, Taker
 from tests.soak.load import IDS, Post, Receiver, Sender
@@ -67,7 +67,7 @@ class Crew:
                 kind, rate = ids[len(self.senders) % len(ids)], RATE.get(address, USUAL_RATE * speed)
                 pauses = self.is_deep if address == "deep" else lambda: False
                 self.senders.append(Sender(suite.url, address, ledger, flow, ids=kind, rate=rate, pauses=pauses))
-        self._post("deep", self.deep, stays=True, pace=PACE["deep"])
+        self._deep_post = self._post("deep", self.deep, stays=True, pace=PACE["deep"])
         self._post("tight", ledger.taker("tight", flows["tight"]), stays=True, pace=PACE["tight"] * speed)
         self._post("shape", ledger.taker("shape", flows["shape"]), stays=True)
         orders, jobs, bulk = (ledger.taker(name, flows[name]) for name in ("orders", "jobs", "bulk"))
@@ -91,6 +91,11 @@ class Crew:
         if self.mqtt is not None:
             self.senders += self.mqtt.publishers
 
+    def gather(self) -> None:
+        """Wait until the backlog of `deep` is there; only then it is received from, which may be as fast as sending."""
+        wait_for("the backlog of `deep`", self.is_deep, 600)
+        self._deep_post.go()
+
     def is_deep(self) -> bool:
         """The backlog is there."""
         (flow,) = self.deep.flows.values()
@@ -102,18 +107,21 @@ class Crew:
         for post in self.posts:
             post.pace = 0
 
-    def _post(self, address: str, taker: Taker, *, stays: bool = False, pace: float = 0, **options: Any) -> None:
+    def _post(self, address: str, taker: Taker, *, stays: bool = False, pace: float = 0, **options: Any) -> Post:
         seed = self._seed + len(self.posts)
 
         def make(pace: float) -> Receiver:
             return Receiver(self._suite.url, address, self.ledger, taker, seed, pace=pace, **options)
 
-        self.posts.append(Post(make, address, taker, stays=stays, pace=pace))
+        post = Post(make, address, taker, stays=stays, pace=pace)
+        self.posts.append(post)
+        return post
 
     def start(self) -> None:
         """Every receiver is attached before the first message is sent: what a subscription gets counts from then on."""
         for post in self.posts:
-            post.go()
+            if post is not self._deep_post:
+                post.go()
         for post in self.posts:
             post.wait_attached()
         if self.mqtt is not None:

@@ -14,12 +14,14 @@ from typing import Any
 
 from proton import Message
 
-from tests.load import MADE, Attempt, Client, Durable, NumberedSender
+from tests.load import MADE, TICK, Attempt, Client, Durable, NumberedSender
 from tests.soak.ledger import Flow, Ledger, Taker
 
 WINDOW = 50
 """Messages that a sender has under way."""
 CREDIT = 30
+SELDOM = 0.3
+"""Seconds between two looks at the clock of a receiver that takes what there is: thirty of them would else be busy."""
 IDS: dict[str, Callable[[str, int], Any]] = {
     "no id": lambda flow, number: None,
     "counted": lambda flow, number: number + 1,
@@ -96,6 +98,7 @@ class Receiver(Client):
         self.dead = dead
         self.ledger, self.taker, self.subscription, self.shared = ledger, taker, subscription, shared
         self.returns, self.rejects, self.pace = returns, rejects, pace
+        self.tick = TICK if pace else SELDOM
         self.random = random.Random(seed)
         self.came = 0
 
@@ -117,10 +120,14 @@ class _Receiving(Attempt):
         self.tick()
 
     def tick(self) -> None:
+        self.ask(1)
+
+    def ask(self, least: int) -> None:
+        """Top the credit up by at least so many."""
         more = CREDIT - self.link.credit
         if pace := self.receiver.pace:
             more = min(more, int((time.monotonic() - self._asked) * pace))
-        if more > 0:
+        if more >= least:
             self.link.flow(more)
             self._asked = time.monotonic()
 
@@ -134,6 +141,8 @@ class _Receiving(Attempt):
         if self.connection is None:  # we have closed it: no answer of ours would get out any more
             return
         receiver.came += 1
+        if not receiver.pace:
+            self.ask(CREDIT // 2)
         choice = receiver.random.random()
         if receiver.returns and choice < 0.06:
             self.release(event.delivery, delivered=choice < 0.03)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from enmasse.testing import Suite, running, wait_for
+from enmasse.testing import Suite, running
 from tests.soak.crew import ADDRESSES, FAST, FLAVORS, Crew
 from tests.soak.faults import ALONE, FAULTS, both
 from tests.soak.field import Field
@@ -74,7 +74,7 @@ class Soak:
             try:
                 crew.start()
                 self._progress(crew)
-                wait_for("the backlog of `deep`", crew.is_deep, 600)
+                crew.gather()
                 self.watch.look(status(suite))
                 say(ROW.format(*HEAD))
                 field = Field(suite, self.small_disk)
@@ -238,7 +238,8 @@ class Soak:
             if (now := self.ledger.accepted()) != before:
                 before, since = now, time.monotonic()
             if time.monotonic() > since + STILL:
-                self.problems += [f"not everything was accepted: {sender.describe()}" for sender in waiting]
+                receivers = "; ".join(post.receiver.describe() for post in crew.posts if post.receiver is not None)
+                self.problems += [f"not everything was accepted: {one.describe()}; {receivers}" for one in waiting]
                 break
             time.sleep(0.1)
         crew.hurry()
@@ -273,6 +274,8 @@ class Soak:
         ledger = self.ledger
         lost = sum(self.lost.values())
         say(f"{ledger.accepted():,} accepted, {ledger.receipts():,} receipts, {lost} lost, {self.round} rounds")
+        seconds = time.monotonic() - self._began
+        say(f"{seconds:.0f} s, {time.process_time():.0f} s of processor time for clients and ledger")
         for why, many in ledger.doubles.most_common():
             say(f"{many:,} copies: {why}")
         if ledger.found_late:
