@@ -123,7 +123,14 @@ def _copy_running(data: Path, target: Path, offset: int) -> None:
     if any(each["engine"] == "artemis" for each in components if each["kind"] == "broker"):
         raise Failed("brokers of Artemis make no copies while they run: stop the suite, and repeat the command.")
     for lock in sorted((data / "brokers").glob("*/LOCK")):
-        _copy_made(lock.parent, "FORMAT", target / "brokers" / lock.parent.name, offset)
+        folder, to = lock.parent, target / "brokers" / lock.parent.name
+        with _locked(lock) as unused:
+            if unused:  # of a broker that there is no longer, say
+                for path in files_below(folder):
+                    if COPY not in path.parts[:-1]:
+                        copy_file(folder / path, to / path)
+        if not unused:
+            _copy_made(folder, "FORMAT", to, offset)
     running = {each["kind"] for each in components}
     for store in STORES:
         if store not in running:
@@ -144,6 +151,21 @@ def _copy_running(data: Path, target: Path, offset: int) -> None:
             copy_folder(data / name, target / name, live=True)
         elif (data / name).exists():
             copy_file(data / name, target / name)
+
+
+@contextlib.contextmanager
+def _locked(lock: Path) -> Iterator[bool]:
+    """Keep brokers from a data folder, and yield True; False if one uses it. Raises OSError."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
 
 
 def _copy_made(folder: Path, last: str, target: Path, offset: int) -> None:

@@ -43,14 +43,17 @@ class Backup:
         """Why the last attempt failed; logged once, because an empty folder is tried again."""
 
     def step(self, connection: sqlite3.Connection) -> None:
-        """Begin a copy in a thread of its own if the folder exists and is empty."""
+        """Begin a copy in a thread of its own if the folder exists and has none, or one that was broken off."""
         if self._worker is not None and self._worker.is_alive():
             return
         try:
-            if any(self._folder.iterdir()):
+            found = list(self._folder.iterdir())
+            if self._folder / self._store.name in found:
                 return
+            for each in found:
+                each.unlink()
         except OSError:
-            return  # no folder: no backup is asked for
+            return  # no folder: no backup is asked for; or it is being taken away
         self._stopping = False
         self._worker = threading.Thread(target=self._run, args=(connection,), name="store backup", daemon=True)
         self._worker.start()

@@ -71,6 +71,7 @@ def test_a_backup_stays_as_it_was(tmp_path: Path) -> None:
     store.remove_many(ids[:30], first)
     store.flush()
     (tmp_path / "d" / NAME).mkdir()
+    (tmp_path / "d" / NAME / "1.journal").write_text("of a backup that was broken off by a kill")
     store.tick()
     later = store.new_id()
     store.define(later, b'{"name": "later"}')

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -80,39 +82,54 @@ def test_a_suite_on_the_restored_folders_has_everything(up: Up, made: Path, tmp_
         assert again.end() == 0
 
 
-def stuck(up: Up) -> Path:
-    """Make the folder of a broker whose process never answers, so that a backup waits there in its middle."""
+@contextmanager
+def stuck(up: Up) -> Iterator[Path]:
+    """The folder of a broker whose process never answers, so that a backup waits there in its middle."""
     folder = up.data / "brokers" / "zz"
     folder.mkdir()
-    (folder / "LOCK").touch()
-    return folder
+    with (folder / "LOCK").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_folder_that_no_broker_uses_is_copied(up: Up, tmp_path: Path) -> None:
+    """Of a broker that there is no longer, and that was killed while it made a copy."""
+    folder = up.data / "brokers" / "zz"
+    (folder / "backup").mkdir(parents=True)
+    for name in ("LOCK", "FORMAT", "1.journal", "backup/1.journal"):
+        (folder / name).write_text(name)
+    run(up, "backup", tmp_path / "b")
+    copy = tmp_path / "b" / "data" / "brokers" / "zz"
+    assert {path.name for path in copy.iterdir()} == {"LOCK", "FORMAT", "1.journal"}
+    shutil.rmtree(folder)
 
 
 def killed_while_it_is_copied(up: Up, tmp_path: Path) -> None:
     """SIGKILL of the suite: the command ends, and its copy is not taken for a backup."""
-    other = stuck(up)
     target = tmp_path / "lost"
     command = [ENMASSE, "backup", str(target), "--port-offset", str(up.offset)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with stuck(up) as other, subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: (other / "backup").exists(), "the middle of the backup")
         up.process.kill()
         _, err = process.communicate(timeout=120)
     assert process.returncode == 1 and "[backup.data.failed]" in err and "the suite has ended" in err
     assert "[backup.files.damaged]" in restored(target, tmp_path / "none", status=1).stderr
-    shutil.rmtree(other)
 
 
 def test_after_sigkill_of_the_command_a_new_backup_succeeds(up: Up, tmp_path: Path) -> None:
-    other = stuck(up)
     command = [ENMASSE, "backup", str(tmp_path / "killed"), "--port-offset", str(up.offset)]
-    with subprocess.Popen(command) as process:
+    with stuck(up) as other, subprocess.Popen(command) as process:
         wait_for(lambda: (other / "backup").exists(), "the middle of the backup")
         busy = run(up, "backup", tmp_path / "second", status=1)
         assert "another backup of this suite is being made" in busy
         process.kill()
-    shutil.rmtree(other)
     broker = next(path.parent for path in up.data.glob("brokers/*/LOCK"))
     (broker / "backup").mkdir()  # as if it had been killed there
+    store = up.data / "subserv" / "backup"
+    store.mkdir()
+    for half in (broker / "backup" / "1.journal", store / "store.new"):
+        half.write_text("half")  # as if it had been killed while it deleted that, or the process while it made that
     assert "[backup.files.damaged]" in restored(tmp_path / "killed", tmp_path, status=1).stderr
     assert "[backup.folder.in-use]" in run(up, "backup", tmp_path / "killed", status=1)
     run(up, "backup", tmp_path / "next")

@@ -67,7 +67,7 @@ def test_a_backup_that_fails_is_tried_again_and_the_store_goes_on(tmp_path: Path
         async with opened(SqliteSettings(str(folder / "store.db"))) as store:
             copy.parent.mkdir()
             obstacle = copy.parent / "store.new"
-            obstacle.mkdir()  # a folder that is not empty is left alone
+            obstacle.mkdir()  # a folder in it is left alone
             await store.write([Change("t", "k", b"1")])
             obstacle.rmdir()
             await until(copy.exists)

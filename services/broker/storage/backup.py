@@ -36,14 +36,17 @@ class Backup:
         self._stop = 0  # the backup contains the segments below this number
 
     def step(self) -> None:
-        """Begin a backup if the folder exists and is empty."""
+        """Begin a backup if the folder exists and is empty, or has one that was broken off: this process makes none."""
         if self._busy:
             return
         try:
-            if self._files.list(self._directory):
+            found = self._files.list(self._directory)
+            if "FORMAT" in found:
                 return
+            for name in found:
+                self._files.unlink(self._directory / name)
         except OSError:
-            return  # no backup is requested
+            return  # no backup is requested, or it is being taken away
         self._busy = True
         # From then on everything accepted so far is in closed segments, which no longer change.
         self._stop = self._journal.end_segment(self._begin)
