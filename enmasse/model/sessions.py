@@ -282,6 +282,14 @@ class Disconnect(msgspec.Struct, frozen=True, kw_only=True):
     reason: int = 0x98
 
 
+class SessionDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """`session_deleted`: the session was deleted, and with it the delay of its client's will ends. If the client is
+    connected here, `disconnect` follows."""
+
+    client: str
+    epoch: Epoch
+
+
 class SourcesChanged(msgspec.Struct, frozen=True, kw_only=True):
     """`sources`: from now on these are the sources of the session (an address has moved, or was added)."""
 

@@ -13,7 +13,7 @@ A client has at most one will that is not due. The caller stores the changes tha
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -48,6 +48,7 @@ class Will:
         "retain",
         "size",
         "state",
+        "superseded",
         "taken_from",
         "to",
     )
@@ -67,6 +68,8 @@ class Will:
         self.id, self.key, self.to, self.qos, self.delay, self.size = id, key, to, qos, delay, size
         self.author = author
         self.retain = retain
+        self.superseded = False
+        """True if the client is back and may have published since: the will is published, but not retained."""
         self.state = State.HELD
         self.link: Link | None = None
         self.at: float | None = None
@@ -99,6 +102,10 @@ class WillBook:
         """Key → its will that is not due."""
         self._links: dict[Link, set[str]] = {}
         """Link → keys of its wills."""
+        self._due: dict[str, list[Will]] = {}
+        """Key → its wills that are due."""
+        self.on_removed: Callable[[Will], None] | None = None
+        """Called with each will that is removed."""
         self._orphans: dict[str, Will] = {}
         self._times: list[tuple[float, str]] = []
         """Heap of times and ids of wills; entries with an outdated time are skipped."""
@@ -117,6 +124,10 @@ class WillBook:
     def current(self, key: str) -> Will | None:
         """Return the client's will that is not due; None if it has none."""
         return self._current.get(key)
+
+    def to_be_retained(self, key: str) -> list[Will]:
+        """Return the client's wills that are due and will be retained."""
+        return [will for will in self._due.get(key, ()) if will.retain and not will.superseded]
 
     # requests and ends of links
 
@@ -143,11 +154,13 @@ class WillBook:
             self.remove(will)
         return will
 
-    def lose(self, key: str, link: Link, now: float) -> Turned:
-        """Record that a link reports the client as lost."""
+    def lose(self, key: str, link: Link, now: float, delay: float | None = None) -> Turned:
+        """Record that a link reports the client as lost. `delay`: takes the place of the will's own."""
         will = self._said_of(key, link)
         turned = Turned([], [])
         if will is not None and will.state is not State.DELAYED:
+            if delay is not None:
+                will.delay = delay
             self._turn(will, now, now, turned)
         return turned
 
@@ -157,6 +170,15 @@ class WillBook:
         will = self._said_of(key, link)
         turned = Turned([], [])
         if will is not None and will.state is not State.ORPHANED:
+            self._turn(will, float("-inf"), now, turned)
+        return turned
+
+    def session_deleted(self, key: str, now: float) -> Turned:
+        """Record that the session of a client that is away was deleted: its will is due at once. That of a client that
+        is connected stays: it is of another session."""
+        will = self._current.get(key)
+        turned = Turned([], [])
+        if will is not None and will.state is not State.HELD:
             self._turn(will, float("-inf"), now, turned)
         return turned
 
@@ -228,7 +250,7 @@ class WillBook:
         """Enter a stored will; `due_in`: seconds until it is due, None if its client was not known to be lost."""
         self._add(will)
         if due_in is not None and due_in <= 0:
-            will.state = State.DUE
+            self._is_due(will)
             return
         # impossible: a put removes the earlier will in the same write
         if (other := self._current.get(will.key)) is not None:
@@ -247,6 +269,16 @@ class WillBook:
         self._let_go(will)
         if self._current.get(will.key) is will:
             del self._current[will.key]
+        if will.state is State.DUE:
+            self._due[will.key].remove(will)
+            if not self._due[will.key]:
+                del self._due[will.key]
+        if self.on_removed is not None:
+            self.on_removed(will)
+
+    def _is_due(self, will: Will) -> None:
+        will.state = State.DUE
+        self._due.setdefault(will.key, []).append(will)
 
     def _add(self, will: Will) -> None:
         self._wills[will.id] = will
@@ -278,7 +310,7 @@ class WillBook:
             self._schedule(will, lost_at + will.delay)
             turned.delayed.append(will)
         else:
-            will.state = State.DUE
+            self._is_due(will)
             del self._current[will.key]
             turned.due.append(will)
 

@@ -28,7 +28,23 @@ AT_ONCE = 500
 MAX_UNDER_WAY = 64 * 1024 * 1024
 """Largest sum of wills that are being stored, in bytes."""
 
+RETURNING = 2.0
+"""Seconds that a client which is back waits for its due will, if that is to be retained, before it may publish."""
+MOST_RETURNING = 32
+"""Number of clients that wait so at a time: of the credit of a link they leave something to others."""
+
 Answer = Callable[[], None]
+
+
+class _Returning:
+    """A request of a client that is back, and ids of wills for which its answer waits."""
+
+    __slots__ = ("answer", "timer", "wills")
+
+    def __init__(self, answer: Answer, wills: set[str]) -> None:
+        self.answer = answer
+        self.wills = wills
+        self.timer: Timer | None = None
 
 
 class Timer(Protocol):
@@ -70,11 +86,14 @@ class Keeper:
         self._life = secrets.token_hex(8)
         self._number = 0
         self._under_way = 0
+        self._returning: set[_Returning] = set()
+        book.on_removed = self._removed
 
     def close(self) -> None:
-        """Stop the timer: no will becomes due any longer."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Stop the timers: no will becomes due any longer."""
+        for timer in (self._timer, *(each.timer for each in self._returning)):
+            if timer is not None:
+                timer.cancel()
 
     # requests and ends of links
 
@@ -95,14 +114,49 @@ class Keeper:
     def _request(self, request: Request, link: Link, answer: Answer) -> None:
         if request.operation == "will":
             done = self._put(request, link)
+            answer = partial(self._returned, request.key, answer)
         elif request.operation == "will-clear":
             will = self.book.clear(request.key, link)
             done = self._records.remove([] if will is None else [will])
+            answer = partial(self._returned, request.key, answer)
         elif request.operation == "session-ended":
             done = self._turned(self.book.session_ended(request.key, link, self._clock.time()))
+        elif request.operation == "session-deleted":
+            done = self._turned(self.book.session_deleted(request.key, self._clock.time()))
         else:
-            done = self._turned(self.book.lose(request.key, link, self._clock.time()))
+            done = self._turned(self.book.lose(request.key, link, self._clock.time(), request.delay))
         self._then(done, answer)
+
+    def _returned(self, key: str, answer: Answer) -> None:
+        """Answer a client that is back once its due wills are retained: what it publishes comes after them. Those that
+        cannot be published in time are not retained."""
+        wills = self.book.to_be_retained(key)
+        if not wills:
+            answer()
+            return
+        waiting = _Returning(answer, {will.id for will in wills})
+        self._returning.add(waiting)
+        if len(self._returning) > MOST_RETURNING:
+            self._supersede(waiting)
+        else:
+            at = self._clock.time() + RETURNING
+            waiting.timer = self._clock.call_at(at, partial(self._supersede, waiting))
+
+    def _removed(self, will: Will) -> None:
+        for waiting in [each for each in self._returning if will.id in each.wills]:
+            waiting.wills.discard(will.id)
+            if not waiting.wills:
+                self._returning.discard(waiting)
+                if waiting.timer is not None:
+                    waiting.timer.cancel()
+                waiting.answer()
+
+    def _supersede(self, waiting: _Returning) -> None:
+        self._returning.discard(waiting)
+        wills = [will for id in waiting.wills if (will := self.book.get(id)) is not None]
+        for will in wills:
+            will.superseded = True
+        self._then(self._records.superseded(wills), waiting.answer)
 
     def detached(self, link: Link) -> None:
         """Handle a normal detach: the link's clients ended normally."""
@@ -146,7 +200,7 @@ class Keeper:
         message = publication(request, senders.new_id(Principal(request.author.user)))
         size = len(message)
         retain = retains(message)
-        will = Will(id, request.key, request.to, request.qos, request.delay, size, request.author, retain=retain)
+        will = Will(id, request.key, request.to, request.qos, request.delay or 0, size, request.author, retain=retain)
         done = self._records.put(will, message, book.put(will, link))
         self._under_way += size
         done.add_done_callback(lambda _: self._left(size))

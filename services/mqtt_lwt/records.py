@@ -13,7 +13,7 @@ from enmasse.decoding import unpack
 from enmasse.identity.authors import NOT_STATED, Author
 from enmasse.stores import Change, Store
 from services.mqtt_lwt.book import State, Turned, Will, WillBook
-from services.mqtt_lwt.requests import retains
+from services.mqtt_lwt.requests import not_retained, retains
 
 WILLS, LOST = "wills", "lost"
 
@@ -32,9 +32,12 @@ class WillRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LostRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Record, under a will's id, that its client is lost. `due`: time of publication in seconds since 1970 (UTC)."""
+    """Record, under a will's id, that its client is lost. `due`: time of publication in seconds since 1970 (UTC);
+    `delay`: in force since the loss; `superseded`: as in the book. Earlier versions did not write these two."""
 
     due: float
+    delay: float | None = None
+    superseded: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -62,11 +65,16 @@ class Records:
     def turned(self, turned: Turned, now: float) -> Done:
         """Store the wills of lost clients; `now` by the book's clock."""
         wall = time.time()
-        changes = [Change(LOST, will.id, _encode(LostRecord(wall))) for will in turned.due]
+        changes = [Change(LOST, will.id, _encode(LostRecord(wall, will.delay))) for will in turned.due]
         for will in turned.delayed:
             assert will.at is not None
-            changes.append(Change(LOST, will.id, _encode(LostRecord(wall + will.at - now))))
+            changes.append(Change(LOST, will.id, _encode(LostRecord(wall + will.at - now, will.delay))))
         return self._store.write(changes)
+
+    def superseded(self, wills: Iterable[Will]) -> Done:
+        """Store that these due wills are not to be retained."""
+        wall = time.time()
+        return self._store.write([Change(LOST, will.id, _encode(LostRecord(wall, will.delay, True))) for will in wills])
 
     async def messages(self, wills: Sequence[Will]) -> list[bytes | None]:
         """Return the messages to publish; None for one that is missing or invalid. Raises StoreError."""
@@ -75,9 +83,9 @@ class Records:
 
     async def load(self, book: WillBook, now: float) -> None:
         """Load everything stored into an empty book. Raises StoreError."""
-        due: dict[str, float] = {}
+        lost: dict[str, LostRecord] = {}
         async for id, value in self._store.scan(LOST):
-            due[id] = unpack(value, LostRecord).due
+            lost[id] = unpack(value, LostRecord)
         wall = time.time()
         seen: set[str] = set()
         async for id, value in self._store.scan(WILLS):
@@ -93,14 +101,20 @@ class Records:
             will = Will(
                 id, record.key, record.to, record.qos, record.delay, len(value), author, retain=retains(record.message)
             )  # fmt: skip
-            # bounded, because the clock may have been changed
-            due_in = min(due[id] - wall, record.delay) if id in due else None
+            due_in = None
+            if (found := lost.get(id)) is not None:
+                will.delay = record.delay if found.delay is None else found.delay
+                will.superseded = found.superseded
+                due_in = min(found.due - wall, will.delay)  # bounded, because the clock may have been changed
             book.restore(will, due_in, now)
 
 
 def _message(will: Will, record: bytes | None) -> bytes | None:
     try:
-        return None if record is None else unpack(record, WillRecord).message
+        if record is None:
+            return None
+        message = unpack(record, WillRecord).message
+        return not_retained(message) if will.superseded else message
     except msgspec.DecodeError as error:
         log.get(client=will.key).error("mqtt-lwt.will.unreadable", will=will.id, reason=str(error))
         return None

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
-from enmasse.identity.annotations import CLIENT_ID, GROUPS, OF_FACTS, QOS, RETAIN, USER, WILL_DELAY
+from enmasse.identity.annotations import CLIENT_ID, GROUPS, OF_FACTS, QOS, RETAIN, RETAINED_BY, USER, WILL_DELAY
 from enmasse.identity.authors import NOT_STATED, Author
 from enmasse.identity.links import of_link
 from enmasse.identity.senders import shown
@@ -20,23 +20,24 @@ MAX_TO = 64 * 1024
 MAX_DELAY = 2**32 - 1
 _OWN = (CLIENT_ID, WILL_DELAY, USER, GROUPS)
 
-Operation = Literal["will", "will-clear", "will-publish", "session-ended"]
+Operation = Literal["will", "will-clear", "will-publish", "session-ended", "session-deleted"]
 _OTHERS: dict[object, Operation] = {
     "will-clear": "will-clear",
     "will-publish": "will-publish",
     "session-ended": "session-ended",
+    "session-deleted": "session-deleted",
 }
 
 
 class Request(NamedTuple):
     """`key`: the client. Only for the operation `will`: `to`, `qos`, `delay` in seconds, the message, and the
-    user whose will it is."""
+    user whose will it is; `delay` also for `will-publish`, where it takes the place of the former one."""
 
     operation: Operation
     key: str
     to: str = ""
     qos: int = 0
-    delay: int = 0
+    delay: int | None = None
     message: Message | None = None
     author: Author = NOT_STATED
 
@@ -50,7 +51,8 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
         raise ControlError(DECODE_ERROR, f"not an AMQP message: {error.description}"[:200]) from None
     key = _key(message.annotations.get(CLIENT_ID), link_name, gateway)
     if (operation := _OTHERS.get(message.subject)) is not None:
-        return Request(operation, key)
+        delay = message.annotations.get(WILL_DELAY) if operation == "will-publish" else None
+        return Request(operation, key, delay=None if delay is None else _delay(delay))
     if message.subject != "will":
         raise ControlError(
             INVALID_FIELD, f"subject {str(message.subject)[:50]!r}: will or {', '.join(map(str, _OTHERS))}"
@@ -88,6 +90,14 @@ def publication(request: Request, id: str) -> bytes:
         return message.encode()
     except (TypeError, ValueError, KeyError) as error:
         raise ControlError(DECODE_ERROR, f"the message cannot be published: {error}"[:200]) from None
+
+
+def not_retained(message: bytes) -> bytes:
+    """Return the message without what has it retained."""
+    found = Message.decode(message)
+    for name in (RETAIN, RETAINED_BY):
+        found.annotations.pop(name, None)
+    return found.encode()
 
 
 def retains(message: bytes) -> bool:

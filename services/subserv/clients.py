@@ -32,6 +32,8 @@ from services.subserv.sessions import Session, Sessions, Share, undone
 from services.subserv.sources import Command, SessionSources
 from services.subserv.turns import Turns
 
+REMEMBERED = 60.0
+"""Seconds after the end of a session in which the client's next connection learns that there may be a will."""
 HANDOVER = 2.0
 """Seconds a gateway has to close a client that is opened elsewhere."""
 MAX_SESSIONS = 200_000
@@ -73,6 +75,7 @@ class Clients:
         brokers: Brokers,
         binder: Binder,
         command: Command,
+        gateways: Callable[[], Iterable[str]],
         turns: Turns,
         sources: SessionSources,
         retained: RetainedMessages,
@@ -84,12 +87,17 @@ class Clients:
         self._brokers = brokers
         self._binder = binder
         self._command = command
+        self._gateways = gateways
         self._turns = turns
         self._sources = sources
         self._retained = retained
         self._handing_over: dict[str, asyncio.Future[wire.Close]] = {}
         self._abandoned: dict[str, int] = {}
         """Client → epoch that no gateway holds: what opened it could not be stored."""
+        self._ended_with_will: dict[str, float] = {}
+        """Client → when its session ended, if its connection had a will, which may not be published yet."""
+        self._untold: dict[str, wire.SessionDeleted] = {}
+        """Client → its deleted session, until a gateway can be informed that the delay of its will has ended."""
 
     # open, close
 
@@ -111,7 +119,8 @@ class Clients:
             if old is not None and old.record.ends is not None and old.record.ends <= now:
                 await self._end(old)
                 old = None
-            previous_will = "pending" if old is not None and old.record.will else ""
+            ended_with_will = self._ended_with_will.pop(request.client, None) is not None
+            previous_will = ended_with_will or (old is not None and old.record.will)
             present = old is not None and not request.clean and not over
             epoch = sessions.identity.next()
             fresh = SessionRecord(
@@ -232,6 +241,8 @@ class Clients:
             session.record = record
             raise
         self.sessions.remove(session)
+        if record.will:
+            self._ended_with_will[record.client] = time.time()
         self._remove_queues(session)
 
     def _remove_queues(self, session: Session) -> None:
@@ -250,6 +261,9 @@ class Clients:
             await self.lose(client, epoch)
             if self._abandoned.get(client) == epoch:
                 del self._abandoned[client]
+        for client, since in list(self._ended_with_will.items()):
+            if abs(now - since) > REMEMBERED:
+                del self._ended_with_will[client]
         over = self.sessions.over(now)
         results = await asyncio.gather(*(self._end_if_over(s.record.client, now) for s in over), return_exceptions=True)
         failed = [result for result in results if isinstance(result, BaseException)]
@@ -271,7 +285,15 @@ class Clients:
             session = self.sessions.by_client.get(client)
             if session is None:
                 return 0
-            if session.record.connected:
+            record = session.record
+            if record.will:
+                deleted = wire.SessionDeleted(client=client, epoch=record.epoch)
+                # The first one has the client, or had it last.
+                if not any(
+                    self._command(each, "session_deleted", deleted) for each in (record.gateway, *self._gateways())
+                ):
+                    self._untold[client] = deleted
+            if record.connected:
                 self.disconnect(client, 0x98)
             await self._end(session)
             return 1
@@ -301,6 +323,9 @@ class Clients:
             else:
                 kept.append(session.id)
         process.spawn(self._sources.tell_in_portions(kept), "sources")
+        for client, deleted in list(self._untold.items()):
+            if self._command(request.gateway, "session_deleted", deleted):
+                del self._untold[client]
         return wire.HelloReply(stale=stale, seal=base64.b64encode(self._retained.key).decode())
 
     async def gateway_gone(self, gateway: str) -> None:

@@ -84,6 +84,7 @@ class SubscriptionService:
             self.brokers,
             self.binder,
             self.gateways.command,
+            lambda: tuple(self.gateways.by_gateway),
             turns,
             self.session_sources,
             self.retained,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
 import pytest
 
-from enmasse.testing import wait_for
+from enmasse.testing import Suite, wait_for
 from tests.conformance.conftest import Server
 from tests.conformance.marks import clauses
 from tests.conformance.wire import (
@@ -323,6 +324,52 @@ def test_a_client_that_is_back_before_its_will_delay(server: Server, unique: Nam
     server.opened(5, unique("c"), clean=False, props=kept(5, 100), will=other).cut()
     assert watching.message(90).payload == b"marker"
     back.send(disconnect(5, 0, [(SESSION_EXPIRY, 0)]))
+
+
+@clauses(v5="3.1.3-9 3.1.2-8")
+@pytest.mark.parametrize(("at_first", "in_disconnect", "comes"), [(3600, 0, "this"), (1, 3600, "marker")])
+def test_an_expiry_in_disconnect_moves_the_end_of_a_wills_delay(
+    at_first: int, in_disconnect: int, comes: str, server: Server, unique: Name
+) -> None:
+    """The delay ends with the session (3.1.3.2.2), whose expiry DISCONNECT may change (3.14.2.2.2)."""
+    client, topic = unique("c"), unique("t")
+    watching = server.opened(5, unique("c"))
+    watching.subscribe(topic)
+    delayed = Will(topic, b"this", properties=[(WILL_DELAY, 3600)])
+    raw = server.opened(5, client, clean=False, props=kept(5, at_first), will=delayed)
+    raw.send(disconnect(5, 0x04, [(SESSION_EXPIRY, in_disconnect)]))
+    raw.refused()
+    if comes == "marker":  # another client's will, with a longer delay than the session would have lasted
+        marker = Will(topic, b"marker", properties=[(WILL_DELAY, 3)])
+        server.opened(5, unique("c"), clean=False, props=kept(5, 100), will=marker).cut()
+    assert watching.message(90).payload == comes.encode()
+    server.raw(5).open(client, clean=True)
+
+
+@clauses(v5="3.1.3-9 3.1.2-8")
+@pytest.mark.parametrize("where", ["away", "connected"])
+def test_the_delay_of_a_will_ends_with_a_session_that_is_deleted(
+    where: str, server: Server, running_suite: Suite, unique: Name
+) -> None:
+    client, topic = unique("c"), unique("t")
+    watching = server.opened(5, unique("c"))
+    watching.subscribe(topic)
+    delayed = Will(topic, b"this", properties=[(WILL_DELAY, 3600)])
+    raw = server.opened(5, client, clean=False, props=kept(5, 3600), will=delayed)
+    if where == "away":
+        raw.send(disconnect(5, 0x04))
+        raw.refused()
+    offset = ("--port-offset", str(running_suite.offset))
+
+    def is_known() -> bool:
+        done = running_suite.command("subscription", "list", "--json", *offset)
+        rows = json.loads(done.stdout)["subscriptions"]
+        return any(row["id"] == f"mqtt.{client}" and row["connected"] == (where == "connected") for row in rows)
+
+    wait_for("the service to know it", is_known)
+    done = running_suite.command("subscription", "delete", f"mqtt.{client}", "--force", *offset)
+    assert done.returncode == 0, done.stderr
+    assert watching.message().payload == b"this"
 
 
 @clauses(v5="3.1.3-10 3.3.2-17 3.3.2-18")

@@ -81,7 +81,9 @@ def test_answers_of_a_batch_reach_the_other_clients() -> None:
     stored: list[Any] = []
 
     async def run() -> None:
-        control = Control("g", unused, unused, unused, lambda client, epoch, error: failed.append((client, epoch)))
+        control = Control(
+            "g", unused, unused, unused, unused, lambda client, epoch, error: failed.append((client, epoch))
+        )
         callbacks: list[tuple[str, Callable[[Any], Any]]] = [("a", stored.append), ("b", _fault), ("c", stored.append)]
         for epoch, (client, done) in enumerate(callbacks):
             control.change(PacketChange(client, epoch, "out", 1, "k", "s", b""), done)
@@ -100,7 +102,7 @@ def test_a_request_that_is_repeated_after_its_delivery_was_lost_is_late() -> Non
     verdicts: list[Verdict] = []
 
     async def run() -> None:
-        control = Control("g", unused, unused, unused, unused)
+        control = Control("g", unused, unused, unused, unused, unused)
         control._send = lambda subject, key, body: sent.append(body)  # type: ignore[method-assign]  # no link here
         for late in (True, False):
             control.change(PacketChange("a", 3, "rel", 1, "k", "s"), None)

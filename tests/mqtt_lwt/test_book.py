@@ -105,6 +105,23 @@ def test_the_delay_ends_with_the_session() -> None:
     assert wills.put(will("orphan"), 2) is orphan
 
 
+def test_the_end_of_the_session_may_move_and_it_may_be_deleted() -> None:
+    wills = book()
+    sooner, later, waits, orphan, back = (will(key, 60) for key in ("sooner", "later", "waits", "orphan", "back"))
+    for one in (sooner, later, waits, back):
+        wills.put(one, 1)
+    wills.put(orphan, 3)
+    assert due(wills.lose("sooner", 1, 100, 0)) == [sooner.id]
+    assert wills.lose("later", 1, 100, 120) == Turned([later], [])
+    assert wills.lose("waits", 1, 100) == Turned([waits], [])
+    wills.lost(3, 100)
+    assert due(wills.session_deleted("back", 101)) == [], "it is of another session"
+    assert due(wills.session_deleted("waits", 101)) == [waits.id]
+    assert due(wills.session_deleted("orphan", 101)) == [orphan.id]
+    assert due(wills.pass_time(219, 100)) == []
+    assert due(wills.pass_time(220, 100)) == [later.id]
+
+
 def test_a_delay_shorter_than_the_grace_time_is_over_with_it() -> None:
     wills = book()
     one = will("a", 3)

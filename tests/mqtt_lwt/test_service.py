@@ -156,6 +156,45 @@ def test_a_broker_that_is_away(running: House) -> None:
     assert sorted(map(int, running.published())) == list(range(20))
 
 
+@pytest.mark.parametrize("operation", ["will", "will-clear"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_retained_will_does_not_replace_what_its_client_publishes_after_its_return(
+    running: House, operation: str, killed: bool
+) -> None:
+    """The answer, for which the client waits, comes after the will, or the will is no longer retained."""
+    gateway = running.gateway()
+    gateway.will("c", body=b"gone", x_opt_retain_message=True)
+    running.broker.kill()
+    gateway.insist("will-publish", "c")
+    gateway.insist(operation, "c", to=QUEUE, body=b"new")
+    if killed:
+        running.service.kill()
+        running.service.start()
+    gateway.insist("will-clear", "c")
+    gateway.detach()
+    running.broker.start()
+    wait_for("it is published", lambda: running.service.wills() == 0)
+    with running.broker.connect() as connection:
+        receiver = connection.create_receiver(QUEUE, credit=1)
+        message = receiver.receive(PATIENCE)
+        receiver.accept()
+    assert bytes(message.body) == b"gone"
+    assert symbol("x-opt-retain-message") not in message.annotations
+
+
+def test_a_client_that_is_back_is_answered_after_its_retained_will(running: House) -> None:
+    gateway = running.gateway()
+    with running.receiver(f"{TOPIC}/#") as receiver:
+        gateway.will("c", to=f"{TOPIC}/state", body=b"gone", x_opt_retain_message=True)
+        gateway.insist("will-publish", "c")
+        gateway.insist("will-clear", "c")
+        assert running.service.wills() == 0
+        message = receiver.receive(60)
+        receiver.accept()
+        assert message.annotations[symbol("x-opt-retain-message")] is True
+    gateway.detach()
+
+
 def test_anycast_waits_for_a_consumer(running: House) -> None:
     client = running.client()
     client.will(to=ANYCAST, body=b"waits")

@@ -27,7 +27,16 @@ from enmasse.identity.owned import owned
 from enmasse.identity.refused import Refusals
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
-from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged, Statistics, StatisticsReply
+from enmasse.model.sessions import (
+    Close,
+    Open,
+    OpenReply,
+    Outgoing,
+    SessionDeleted,
+    SourcesChanged,
+    Statistics,
+    StatisticsReply,
+)
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
@@ -57,6 +66,8 @@ SKEW: Final = 1.0
 """Seconds after which a login is looked at again, of which the newest permissions say that it is no longer good."""
 SLICE: Final = 200
 """Sessions that are looked at in a turn of the loop when permissions have changed."""
+CLEARING: Final = 3.0
+"""Seconds that a client without a will waits until its former one is cleared."""
 TAKING: Final = 1.5
 """Seconds that the last-will service has to note that a client is connected elsewhere, before it may continue there."""
 
@@ -86,7 +97,7 @@ class AmqpBackend:
     ) -> None:
         self.name = name
         self.sessions: dict[str, MqttSession] = {}
-        self.control = Control(name, self._held, self._disconnect, self._sources, self._failed)
+        self.control = Control(name, self._held, self._disconnect, self._sources, self._deleted, self._failed)
         self.access = Access(authserv is not None)
         self.audit = LoginAudit(time.monotonic)
         """Logins by certificate; the authentication service has the others."""
@@ -362,7 +373,7 @@ class AmqpBackend:
                 await self.wills.put(request.client_id, will, OPENING)
             elif reply.previous_will:
                 # What is due by now is published all the same. The client of a lost gateway is connected again.
-                self.wills.clear(request.client_id)
+                await self._cleared(request.client_id)
         except (Refused, asyncio.CancelledError):
             self.control.close(Close(client=request.client_id, epoch=reply.epoch))
             raise
@@ -373,6 +384,15 @@ class AmqpBackend:
             self.shared.later(SKEW, partial(self._review, session))
         self._await_expiry(session, SKEW)
         return session
+
+    async def _cleared(self, client: str) -> None:
+        """Clear the will of a client that is back, and wait a moment until a due one is published: a retained one must
+        not replace what the client publishes from now on."""
+        cleared = asyncio.Event()
+        self.wills.clear(client, lambda _: cleared.set())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLEARING):
+                await cleared.wait()
 
     def _await_expiry(self, session: MqttSession, soonest: float = 0.0) -> None:
         """Disconnect the client when its token expires, `soonest` seconds from now."""
@@ -426,13 +446,15 @@ class AmqpBackend:
             del self.sessions[client]
             self.access.leave(session.login, client)
         body = Close(client=client, epoch=session.epoch, expiry=expiry, sent=list(sent))
-        if session.has_will and ending is Ending.TAKEN:
+        if session.has_will and ending is Ending.TAKEN and not session.deleted:
             self._taken(session, body)
             return
         if session.has_will and ending is Ending.CLEAN:
             self.wills.clear(client)
-        elif session.has_will and ending is Ending.LOST:
-            self.wills.publish(client)
+        elif session.has_will and (ending is Ending.LOST or session.deleted):
+            # The delay ends with the session, at once or when DISCONNECT says (v5 3.1.3.2.2, 3.14.2.2.2).
+            end = 0 if session.deleted else expiry
+            self.wills.publish(client, delay=None if end is None else min(session.will_delay, end))
         self.control.close(body)
 
     def _taken(self, session: MqttSession, body: Close) -> None:
@@ -463,6 +485,13 @@ class AmqpBackend:
                 session.client.disconnect(reason, text)
             except Exception as error:
                 session.failed(error)
+
+    def _deleted(self, deleted: SessionDeleted) -> None:
+        session = self.sessions.get(deleted.client)
+        if session is not None and session.epoch == deleted.epoch:
+            session.deleted = True  # its client is disconnected next
+        else:
+            self.wills.session_deleted(deleted.client)
 
     def _sources(self, changed: SourcesChanged) -> None:
         session = self.sessions.get(changed.client)

@@ -37,6 +37,7 @@ from enmasse.model.sessions import (
     PacketChange,
     Packets,
     PacketsReply,
+    SessionDeleted,
     SourcesChanged,
     Takeover,
 )
@@ -100,8 +101,9 @@ class Control(LinkUser):
     """Links, requests and stored changes. `gateway`: the name of this one.
 
     `held` returns client and epoch of each session. `disconnect` ends the connection of a client's session of this
-    epoch (None: of any) with a reason code and a text. `sources` gets a change of a session's sources. `failed` ends
-    the connection of a client and epoch for which an answer could not be handled, and does not raise.
+    epoch (None: of any) with a reason code and a text. `sources` gets a change of a session's sources, `deleted` a
+    session that an administrator has deleted. `failed` ends the connection of a client and epoch for which an answer
+    could not be handled, and does not raise.
     """
 
     def __init__(
@@ -110,12 +112,14 @@ class Control(LinkUser):
         held: Callable[[], list[tuple[str, int]]],
         disconnect: Callable[[str, int | None, int, str], None],
         sources: Callable[[SourcesChanged], None],
+        deleted: Callable[[SessionDeleted], None],
         failed: Callable[[str, int, Exception], None],
     ) -> None:
         self._gateway = gateway
         self._held = held
         self._disconnect = disconnect
         self._sources = sources
+        self._deleted = deleted
         self._failed = failed
         self._session: AmqpSession | None = None
         self._sender: Sender | None = None
@@ -398,6 +402,8 @@ class Control(LinkUser):
         elif subject == "disconnect":
             order = decode(body, Disconnect)
             self._disconnect(order.client, order.epoch, order.reason, "")
+        elif subject == "session_deleted":
+            self._deleted(decode(body, SessionDeleted))
         elif subject == "sources":
             self._sources(decode(body, SourcesChanged))
 

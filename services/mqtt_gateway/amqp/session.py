@@ -105,6 +105,8 @@ class MqttSession(Publisher):
         self.window = request.window
         self.v5 = request.version == 5
         self.has_will = request.will is not None
+        self.deleted = False
+        """Whether the session was deleted by an administrator; then its client is disconnected."""
         self.will_delay = 0 if request.will is None else request.will.properties.will_delay or 0
         self.client: Client | None = client
         allowed = reply.subscriptions

@@ -92,8 +92,9 @@ def will_message(
     return route.full(publish, topics, None, subject="will", further=further)
 
 
-def _about(client: str, subject: str) -> bytes:
-    annotations = encode_annotations(MESSAGE_ANNOTATIONS, {CLIENT: client})
+def _about(client: str, subject: str, delay: int | None = None) -> bytes:
+    further = {} if delay is None else {DELAY: UInt(delay)}
+    annotations = encode_annotations(MESSAGE_ANNOTATIONS, {CLIENT: client, **further})
     return annotations + encode_properties(Properties(subject=subject)) + b"\x00\x53\x77\x40"
 
 
@@ -165,10 +166,16 @@ class Wills(LinkUser):
         """Report that a former session of the client has ended, and with it the delay of its will."""
         self._tell(_Op(client, "session-ended", _about(client, "session-ended"), _nothing))
 
-    def publish(self, client: str, done: Callable[[Refused | None], None] = _nothing) -> None:
-        """Publish the will of a lost client, now or after its delay."""
+    def session_deleted(self, client: str) -> None:
+        """Report that the session of a client was deleted that is not connected here."""
+        self._tell(_Op(client, "session-deleted", _about(client, "session-deleted"), _nothing))
+
+    def publish(
+        self, client: str, done: Callable[[Refused | None], None] = _nothing, *, delay: int | None = None
+    ) -> None:
+        """Publish the will of a lost client, now or after its delay; `delay`: another one than it came with."""
         self._drop(client)
-        self._tell(_Op(client, "will-publish", _about(client, "will-publish"), done))
+        self._tell(_Op(client, "will-publish", _about(client, "will-publish", delay), done))
 
     def forget(self, client: str) -> None:
         """Drop the will here: another gateway decides about it."""
