@@ -241,6 +241,7 @@ EVENTS = (
     Event("subserv.listing.failed", "warning", "broker reason", "The queues of a broker cannot be listed; the listing shows the other brokers.", "Check the broker."),
     Event("subserv.message.not-retained", "warning", "broker topic reason", "A message is not retained.", "See `reason`."),
     Event("subserv.packets.refused", "error", "", "Changes of packet ids failed with an unexpected error; their callers are refused.", REPORT),
+    Event("subserv.preparation.postponed", "warning", "broker reason", "Subscriptions cannot be bound on a broker to which a topic is about to move; its messages go to the old broker until they are.", "See `reason`."),
     Event("subserv.queue.resumption-postponed", "warning", "broker id reason", "A queue that was paused cannot be resumed now; it is resumed later.", NOTHING),
     Event("subserv.request.failed", "error", "address subject", "A request failed with an unexpected error; it was refused.", REPORT),
     Event("subserv.retained.not-processed", "error", "broker", "A message could not be retained because of an unexpected error.", REPORT),

@@ -357,7 +357,7 @@ class QueryWindows(Resource, frozen=True, kw_only=True):
 
 
 class Broker(Resource, frozen=True, kw_only=True):
-    """A broker. `by_hand`: it is managed by hand; `addresses`: name → `active` or `draining`."""
+    """A broker. `by_hand`: it is managed by hand; `addresses`: name → `active`, `prepared` or `draining`."""
 
     name: str
     host: str

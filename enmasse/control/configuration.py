@@ -12,9 +12,9 @@ from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import follow
 from enmasse.control.link import ControlReceiver
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
-from enmasse.model.feeds import AddressChanges, Flavors, PlacementChanges
+from enmasse.model.feeds import AddressChanges, BoundChanges, Flavors, PlacementChanges
 
-S = TypeVar("S", bound=AddressChanges | Flavors | PlacementChanges)
+S = TypeVar("S", bound=AddressChanges | Flavors | PlacementChanges | BoundChanges)
 """Body of a feed that has revisions."""
 
 
@@ -50,7 +50,12 @@ class ConfigurationClient:
 
     def __init__(
         self,
-        feeds: Sequence[FollowedFeed[AddressChanges] | FollowedFeed[Flavors] | FollowedFeed[PlacementChanges]],
+        feeds: Sequence[
+            FollowedFeed[AddressChanges]
+            | FollowedFeed[Flavors]
+            | FollowedFeed[PlacementChanges]
+            | FollowedFeed[BoundChanges]
+        ],
         readiness: ReadinessReporter,
         placements: PlacementsReporter | None = None,
     ) -> None:

@@ -11,7 +11,8 @@ from enmasse.control.connection import ControlConnection
 from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import encode_message
 from enmasse.control.link import ControlSender
-from enmasse.model.feeds import PlacementsReport, ReadinessReport
+from enmasse.model.feeds import BoundReport, PlacementsReport, ReadinessReport
+from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook
 
 COALESCE = 0.02
@@ -156,6 +157,53 @@ class PlacementsReporter:
             full = not accepted
             self.is_answered = True
             self._answered(accepted)
+
+
+class BoundReporter:
+    """Reporter of what is bound at prepared placements: everything when a connection begins, then changes.
+
+    `role`: the kind of process that binds.
+    """
+
+    def __init__(self, role: str, instance: str = "") -> None:
+        self.role = role
+        self.instance = instance
+        self._bound: dict[AddressName, dict[str, int]] = {}
+        self._changed: set[AddressName] = set()
+        self._wake = asyncio.Event()
+
+    def bound(self, name: AddressName, broker: str, epoch: int) -> None:
+        """Record that everything is bound for this preparation."""
+        self._bound.setdefault(name, {})[broker] = epoch
+        self._note(name)
+
+    def forget(self, name: AddressName, broker: str) -> None:
+        """Record that the placement is no longer prepared."""
+        found = self._bound.get(name)
+        if found is not None and found.pop(broker, None) is not None:
+            if not found:
+                del self._bound[name]
+            self._note(name)
+
+    def _note(self, name: AddressName) -> None:
+        self._changed.add(name)
+        self._wake.set()
+
+    async def run(self, connection: ControlConnection) -> None:
+        """Report over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
+        sender = connection.sender("bound", name=self.role)
+        sender.on_closed = lambda _: self._wake.set()
+        await sender.opened()
+        full = True
+        self._wake.set()
+        while True:
+            await _next_turn(self._wake, sender)
+            names, self._changed = self._changed, set()
+            found = {name: dict(each) for name, each in self._bound.items() if full or name in names}
+            removed = [] if full else [name for name in names if name not in found]
+            report = BoundReport(instance=self.instance, addresses=found, removed=removed)
+            await _deliver(sender, "full" if full else "change", report)
+            full = False
 
 
 async def _next_turn(wake: asyncio.Event, sender: ControlSender) -> None:

@@ -90,11 +90,11 @@ _LISTED: Final = (*_WATCHED, "$mqtt/wills")
 TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     Listener.CONFIGSERV: {
         Role.AGENT: Access(send=("readiness",), recv=_CONTENT),
-        Role.STORAGE_CONTROLLER: Access(send=("readiness", "placements"), recv=_CONTENT),
+        Role.STORAGE_CONTROLLER: Access(send=("readiness", "placements"), recv=(*_CONTENT, "bound")),
         Role.ROUTER: Access(recv=("permissions",)),
         Role.BROKER: Access(recv=("permissions",)),
         Role.GATEWAY: Access(recv=(*_CONTENT, "permissions")),
-        Role.SUBSERV: Access(recv=(*_CONTENT, "permissions")),
+        Role.SUBSERV: Access(send=("bound",), recv=(*_CONTENT, "permissions")),
         Role.LWT: Access(recv=(*_CONTENT, "permissions")),
         Role.AUTHSERV: Access(recv=("users", "permissions")),
         Role.SUPERVISOR: Access(send=("force",), recv=("status", "status/changes")),

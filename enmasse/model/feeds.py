@@ -24,7 +24,8 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     """Feed `addresses`: every valid address; `forced` may be deleted together with their messages.
 
     `invalid` (optional): names whose entry is wrong and that have no last good version. Controllers make and delete
-    nothing for them.
+    nothing for them. `leaving` (optional): names that are no addresses and that a broker still carries: no
+    other address takes their topics.
 
     `revision`, here and in the feeds below: grows with every change of the content; 0: not stated.
     """
@@ -34,11 +35,12 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     addresses: dict[AddressName, Address]
     forced: list[AddressName] = []
     invalid: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
+    leaving: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
 
 
 class AddressChanges(Addresses, frozen=True, kw_only=True):
     """Feed `addresses/changes`: all addresses if `full`, else those that have changed since the message before, and the
-    names that are gone. `forced` and `invalid` are complete in each message.
+    names that are gone. `forced`, `invalid` and `leaving` are complete in each message.
 
     A name of `invalid` is in `removed` when it becomes invalid, and again when its entry is removed.
     """
@@ -53,7 +55,9 @@ class AddressChanges(Addresses, frozen=True, kw_only=True):
         found = {**before.addresses, **self.addresses}
         for name in self.removed:
             found.pop(name, None)
-        return Addresses(revision=self.revision, addresses=found, forced=self.forced, invalid=self.invalid)
+        return Addresses(
+            revision=self.revision, addresses=found, forced=self.forced, invalid=self.invalid, leaving=self.leaving
+        )
 
 
 class Flavors(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,14 +126,22 @@ StoredType = Literal["queue", "topic"]
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker that carries an address. Draining: it is emptied, nothing new goes there.
+    """A broker that carries an address. Prepared: it will; until all that must bind there have reported this `epoch`,
+    no message goes there. Draining: it is emptied, nothing new goes there.
 
     `type`: entity on the broker; None: that of the address, otherwise a queue.
     """
 
     broker: str
-    state: Literal["active", "draining"] = "active"
+    state: Literal["prepared", "active", "draining"] = "active"
     type: StoredType | None = None
+    epoch: Count | msgspec.UnsetType = msgspec.UNSET
+    """Number of the preparation, which no other has; only a prepared placement has one."""
+
+    @property
+    def active(self) -> bool:
+        """Return True if producers and consumers are led to the broker."""
+        return self.state == "active"
 
     @property
     def draining(self) -> bool:
@@ -174,6 +186,27 @@ class PlacementsReport(Placements, frozen=True, kw_only=True):
     """
 
     instance: str = ""
+    removed: list[AddressName] = []
+
+
+class BoundReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Report `bound`, subject `full` or `change`: address → broker → epoch of each prepared placement at which the
+    reporter has bound all that it must. `removed`: addresses without any, in a `change`."""
+
+    instance: str = ""
+    addresses: dict[AddressName, dict[str, Count]] = {}
+    removed: list[AddressName] = []
+
+
+class BoundChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Feed `bound`: the prepared placements that every one of `binders` (roles) has reported; all if `full`, else those
+    of the addresses that have changed since the message before, and the addresses without any."""
+
+    schema: Literal[1] = SCHEMA
+    revision: Count = 0
+    addresses: dict[AddressName, dict[str, Count]]
+    binders: list[str] = []
+    full: bool = True
     removed: list[AddressName] = []
 
 

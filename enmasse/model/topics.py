@@ -4,6 +4,7 @@ A topic belongs to the address of the same name, else to the longest address tha
 the default of MQTT. Below a topic address the hierarchy is the broker's: `telemetry/a.b` is `telemetry/a%2Eb` on AMQP.
 The other types have one name: the address's.
 
+The topics of a removed address that a broker still carries belong to no address (`leaving`).
 The default D takes what no other address takes: `x/y` is `D/x/y` on AMQP. `D/x/y` is for MQTT another spelling of
 `x/y` (unless another address takes `x/y`): in topics, and in filters that spell D without wildcards. No other filters
 reach a topic `D/q/…` below an address `q`, but those that begin with `#`.
@@ -16,7 +17,7 @@ and what is not printable. An empty level is `%00`. So two topics never have the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from enmasse.model.addresses import Address, AddressType
@@ -117,16 +118,19 @@ def _escape_filter(levels: list[str]) -> list[str]:
 class TopicMap:
     """Topics over one snapshot of the addresses. Cheap to make: what filters need is built with the first of them."""
 
-    def __init__(self, addresses: Mapping[AddressName, Address]) -> None:
+    def __init__(self, addresses: Mapping[AddressName, Address], leaving: Iterable[AddressName] | None = None) -> None:
         self.default: AddressName | None = None
         """The topic address that takes what no other does."""
-        self._addresses = addresses
+        self._addresses: Mapping[AddressName, Address | None] = addresses
+        gone: dict[AddressName, Address | None] = {name: None for name in leaving or () if name not in addresses}
+        if gone:
+            self._addresses = {**gone, **addresses}
         self._dotted: dict[str, AddressName] = {}  # router's form → name, all names if one of them has a dot
         self._longest = 0
         self._tree: NameTrie | None = None
         dotted = False
-        for name, address in addresses.items():
-            if address.mqtt_default and address.type == "topic":
+        for name, address in self._addresses.items():
+            if address is not None and address.mqtt_default and address.type == "topic":
                 self.default = name
             if len(name) > self._longest:
                 self._longest = len(name)
@@ -134,7 +138,7 @@ class TopicMap:
                 dotted = True
         self._below_default = "" if self.default is None else self.default + "/"
         if dotted:
-            self._dotted = {router_form(name): name for name in addresses}
+            self._dotted = {router_form(name): name for name in self._addresses}
 
     # Topics
 
@@ -148,6 +152,8 @@ class TopicMap:
                 return None
             return self._topic(self._below_default + escape(topic))
         address = self._addresses[name]
+        if address is None:
+            return None
         to = name if len(topic) == len(name) else name + "/" + escape(topic[len(name) + 1 :])
         if address.type != "topic":
             return TopicOwner(name, address.type, wire_name(name), to)
@@ -159,6 +165,8 @@ class TopicMap:
         if name is None:
             return None
         address = self._addresses[name]
+        if address is None:
+            return None
         if address.type == "topic":
             return TopicOwner(name, "topic", WireName(to), to)
         return TopicOwner(name, address.type, wire_name(name), to) if len(name) == len(to) else None
@@ -192,7 +200,7 @@ class TopicMap:
     def _topic(self, wire: str) -> TopicOwner | None:
         """Return the topic address that owns a topic: the nearest one above it."""
         name = self._prefix(wire)
-        if name is None or (self._dotted and self._prefix_of_wire(wire) != name):
+        if name is None or self._addresses[name] is None or (self._dotted and self._prefix_of_wire(wire) != name):
             return None
         return TopicOwner(name, "topic", WireName(wire), wire)
 
@@ -240,8 +248,9 @@ class TopicMap:
         first = next((at for at, level in enumerate(levels) if level in ("+", "#")), len(levels))
         found: dict[FilterTarget, None] = {}
         name = self._prefix("/".join(levels[:first])) if first else None
-        if name is not None and self._addresses[name].type != "topic":
-            found[self._other(filter, name)] = None
+        address = None if name is None else self._addresses[name]
+        if name is not None and address is not None and address.type != "topic":
+            found[self._other(filter, name, address.type)] = None
         if first == len(levels):
             owner = self.owner(filter)
             if owner is not None and owner.type == "topic":
@@ -268,9 +277,8 @@ class TopicMap:
                 found.append("/".join([target.pattern, *_escape_filter(rest.split("/"))]))
         return found
 
-    def _other(self, filter: str, name: AddressName) -> FilterTarget:
+    def _other(self, filter: str, name: AddressName, kind: AddressType) -> FilterTarget:
         """The filter begins with the name of an address that is no topic."""
-        kind = self._addresses[name].type
         if kind != "multicast" and filter[len(name) :] not in ("", "/#"):
             raise FilterRefused(
                 f"{_shown(filter)} would receive a part of {kind} {_shown(name)}, whose other messages would be lost: "
@@ -298,7 +306,7 @@ class TopicMap:
         if self._tree is None:
             self._tree = NameTrie()
             for name, address in self._addresses.items():
-                if address.type == "topic":
+                if address is not None and address.type == "topic":
                     self._tree.add(name)
         return self._tree
 

@@ -262,6 +262,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 config_dir=str(options.config),
                 data_dir=str(data.path / "configserv"),
                 reporters=reporters,
+                binders=[SUBSERV] if options.has_mqtt else [],
             ),
         ),
         Spec(

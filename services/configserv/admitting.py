@@ -34,6 +34,6 @@ def admitted(link: ControlLink, address: str) -> bool:
 
 def _check_name(admission: Admission, role: Role, name: str, target: str) -> None:
     """Raise AmqpError unless a reporter reports for its own role."""
-    own = {"readiness": str(role), "placements": f"{role}/placements"}.get(target)
+    own = {"readiness": str(role), "placements": f"{role}/placements", "bound": str(role)}.get(target)
     if own is not None and name != own:
         raise admission.refusal(f"may not report to {target} as {name[:100]}")

@@ -38,7 +38,7 @@ async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
             await _in_cluster(config, config.driver, health, stop)
         else:
             assert config.config_dir is not None and config.data_dir is not None
-            service = ConfigService(ConfigStore(config.data_dir), config.reporters, health)
+            service = ConfigService(ConfigStore(config.data_dir), config.reporters, health, config.binders)
             intake = Intake(service.compute, service.save, service.take)
             await _serve(config, service, health, FilesDriver(config.config_dir), intake, stop)
     finally:
@@ -101,7 +101,7 @@ async def _in_cluster(
         return
     store = StateMap(member.api, f"{member.lease}-state", member.labels, users=place.users is not None)
     await store.open()
-    service = ConfigService(store, config.reporters, health)
+    service = ConfigService(store, config.reporters, health, config.binders)
     driver = KubernetesDriver(place, member.api, had_users=store.has_users)
 
     def force(name: str, addresses: Iterable[AddressName]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ from enmasse.text import counted
 from services.configserv import v1
 from services.configserv.admitting import USERS, admitted
 from services.configserv.applied import AppliedConfiguration
+from services.configserv.bindings import Bindings
 from services.configserv.changes import MAX_NAMES, log_changes
 from services.configserv.configuring import ADDRESS as CONFIGURE
 from services.configserv.configuring import Configuring
@@ -49,12 +50,14 @@ class ConfigservSettings(DriverSettings, frozen=True, kw_only=True, forbid_unkno
     peers: str | None = None
     """File of the processes that may connect; None: any peer may, and may do everything."""
     reporters: tuple[str, ...] = ("ragent", "storage_controller")
+    binders: tuple[str, ...] = ()
+    """Roles that must have bound at a broker before messages of a topic go there."""
 
 
 class ConfigService:
     """State and links of the service. Not thread-safe, but for `compute`."""
 
-    def __init__(self, store: Store, reporters: tuple[str, ...], health: Health) -> None:
+    def __init__(self, store: Store, reporters: tuple[str, ...], health: Health, binders: tuple[str, ...] = ()) -> None:
         self.on_status: Callable[[], None] = lambda: None
         """Called when the status has changed; `status` gives it."""
         self._health = health
@@ -64,12 +67,17 @@ class ConfigService:
         self._revisions = self._merger.revisions
         self._reporters = ReporterLinks("readiness")
         self._placers = ReporterLinks("placements")
+        self._binders = ReporterLinks("bound")
+        self._bindings = Bindings(binders)
         self._placed = PlacementSource()
         self.configuring = Configuring()
         self._disk_watch = process.spawn(self._watch_disk(), "data directory")
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._address_feed = ChangeFeed("addresses/changes", "enmasse.addresses.changes", self._address_changes)
         self._placement_feed = ChangeFeed("placements/changes", "enmasse.placements.changes", self._placement_changes)
+        self._bound_feed = ChangeFeed("bound", "enmasse.bound", self._bound_changes)
+        self._leaving: frozenset[AddressName] = frozenset()
+        """Names that are no addresses and that placements name."""
         self._status_feed = ChangeFeed(
             "status/changes", "enmasse.status.changes", self._status_changes, CHANGES_INTERVAL
         )
@@ -81,6 +89,7 @@ class ConfigService:
                 PublishedFeed("flavors", "enmasse.flavors", self._flavors),
                 PublishedFeed("placements", "enmasse.placements", self._placements),
                 self._placement_feed,
+                self._bound_feed,
                 PublishedFeed(USERS, "enmasse.users", self._users),
                 PublishedFeed("permissions", "enmasse.permissions", self._permissions),
                 PublishedFeed("status", "enmasse.status", self._status, STATUS_INTERVAL),
@@ -96,6 +105,7 @@ class ConfigService:
             "readiness": ReportTarget(
                 feeds.ReadinessReport, ("full", "change"), self._receive_readiness, self._reporter_gone
             ),
+            "bound": ReportTarget(feeds.BoundReport, ("full", "change"), self._receive_bound, self._binders.remove),
             "force": ReportTarget(feeds.Force, (), self._receive_force),
         }
         self._publish(Applied())
@@ -182,7 +192,7 @@ class ConfigService:
                 return
             if not admitted(link, name):
                 return
-            reporters = {"readiness": self._reporters, "placements": self._placers}.get(name)
+            reporters = {"readiness": self._reporters, "placements": self._placers, "bound": self._binders}.get(name)
             if reporters is not None and not reporters.add(link):
                 link.refuse(RESOURCE_LIMIT, f"there are {MAX_REPORTERS} reporters already")
                 return
@@ -221,6 +231,13 @@ class ConfigService:
             if touched:
                 self._status_changed(touched)
 
+    def _receive_bound(self, link: ControlReceiver, subject: str, report: feeds.BoundReport) -> None:
+        full = subject == "full"
+        if not full and not self._binders.has_reported(link):
+            raise Refused("send a full report first: it is not known what has changed")
+        self._binders.check(link, report.instance, full=full)
+        self._bound_changed(self._bindings.report(link.name, report, full=full))
+
     def _receive_force(self, link: ControlReceiver, subject: str, report: feeds.Force) -> asyncio.Future[None]:
         peer = link.connection.identity
         who, role = (None, None) if peer is None else (peer.name, str(peer.role))
@@ -251,6 +268,7 @@ class ConfigService:
             addresses=self._applied.state.addresses,
             forced=self.forced.names,
             invalid=list(self._applied.now.failed) or msgspec.UNSET,
+            leaving=sorted(self._leaving) or msgspec.UNSET,
         )
         return msgspec.json.encode(body)
 
@@ -266,6 +284,7 @@ class ConfigService:
             removed=removed,
             forced=self.forced.names,
             invalid=list(self._applied.now.failed) or msgspec.UNSET,
+            leaving=sorted(self._leaving) or msgspec.UNSET,
         )
         return msgspec.json.encode(body)
 
@@ -321,6 +340,17 @@ class ConfigService:
         )
         return msgspec.json.encode(body)
 
+    def _bound_changes(self, names: Iterable[AddressName] | None) -> bytes:
+        found, removed = _parted(names, self._bindings.bound)
+        body = feeds.BoundChanges(
+            revision=self._revisions.of("bound"),
+            addresses=found,
+            binders=list(self._bindings.binders),
+            full=names is None,
+            removed=removed,
+        )
+        return msgspec.json.encode(body)
+
     def _status(self) -> bytes:
         return self._status_of({}, self._merger.pieces)
 
@@ -361,6 +391,22 @@ class ConfigService:
     def _placements_changed(self, moved: Moves) -> None:
         self._changed("placements")
         self._placement_feed.changed(moved.changed)
+        placed = self._placed.now
+        self._bound_changed(self._bindings.placed({} if placed is None else placed.addresses, moved.changed))
+        if self._look_leaving():
+            self._addresses_changed(())
+
+    def _look_leaving(self) -> bool:
+        """Find out which names are no addresses and are still carried by a broker. Return True if they are others."""
+        placed, state = self._placed.now, self._applied.state
+        names = placed.addresses.keys() - state.addresses.keys() if placed is not None and state.complete else ()
+        before, self._leaving = self._leaving, frozenset(names)
+        return self._leaving != before
+
+    def _bound_changed(self, names: Collection[AddressName]) -> None:
+        if names:
+            self._revisions.change(("bound",))
+            self._bound_feed.changed(names)
 
     def _publish(self, before: Applied) -> list[AddressName]:
         """Publish the feeds that a new configuration changes, as a new revision; return the addresses that it moves.
@@ -375,6 +421,7 @@ class ConfigService:
         if first or changed:
             self._changed("maas", "v1/addresses")
         changed += self._applied.now.failed.keys() ^ before.failed.keys()
+        self._look_leaving()
         if first or changed:
             revised.append("addresses")
             self._addresses_changed(changed)
@@ -393,7 +440,7 @@ class ConfigService:
             self._placements_changed(moved)
         elif was.brokers is not None and now.brokers is None:
             self._revisions.lose("placements")
-            self._changed("placements")
+            self._placements_changed(moves(placed, None))
             self._placement_feed.restart()
             # Have reporters that were refused because of brokers.json report again.
             for link in list(self._targets["placements"].links):

@@ -102,7 +102,7 @@ class Configuration:
         return {str(phase): count for phase, count in found.items()}
 
     def placed(self, broker: str) -> dict[str, str]:
-        """Return address → `active` or `draining` of a broker."""
+        """Return address → `active`, `prepared` or `draining` of a broker."""
         found: dict[str, str] = {}
         for name, places in self._placements.items():
             for place in places:
@@ -112,15 +112,16 @@ class Configuration:
 
     def endpoint_of(self, address: str) -> tuple[str, feeds.BrokerEndpoint] | None:
         """Return the broker that carries an address; None if none does. A draining one counts if there is no other."""
-        places = sorted(self._placements.get(AddressName(address), ()), key=lambda place: place.draining)
+        places = sorted(self._placements.get(AddressName(address), ()), key=lambda place: not place.active)
         for place in places:
-            if (endpoint := self.brokers.get(place.broker)) is not None:
+            if place.state != "prepared" and (endpoint := self.brokers.get(place.broker)) is not None:
                 return place.broker, endpoint
         return None
 
     def brokers_of(self, address: str) -> list[str]:
         """Return the names of the brokers that have messages of an address, draining ones too."""
-        return sorted(place.broker for place in self._placements.get(AddressName(address), ()))
+        places = self._placements.get(AddressName(address), ())
+        return sorted(place.broker for place in places if place.state != "prepared")
 
     def nearest(self, address: str, broker: str) -> str | None:
         """Return the broker to which messages at `broker` go that are for an address: the same if it carries that,

@@ -109,7 +109,7 @@ class LastWillService:
         await ended.wait()
 
     def _addresses(self, snapshot: Addresses) -> None:
-        self._topics = TopicMap(snapshot.addresses)
+        self._topics = TopicMap(snapshot.addresses, snapshot.leaving or None)
         if self._life is not None:
             self._life.publisher.addresses(self._topics)
 

@@ -270,7 +270,7 @@ class RouterAgent:
 
     def _state(self, name: AddressName, type_: str) -> feeds.Readiness:
         components = tuple(sorted(self.routers))
-        active = frozenset(p.broker for p in self.desired.placements(name) if not p.draining)
+        active = frozenset(p.broker for p in self.desired.placements(name) if p.active)
         consumers = 0
         failed, problem = False, self._unroutable(name, type_, active)
         for router in () if problem else self.routers.values():

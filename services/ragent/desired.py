@@ -123,7 +123,7 @@ class Desired:
         """Return the work of a router for the address."""
         type_, placed = self._types.get(name), self._placed.get(name, _NONE)
         if type_ is None and name in self._invalid:  # an invalid entry: keep what the placements show
-            type_ = next((p.type for p in placed if not p.draining), None)
+            type_ = next((p.type for p in placed if p.active), None)
         key = type_, placed
         try:
             return self._works[key]

@@ -147,13 +147,14 @@ def work_for(kind: str | None, placements: Sequence[Placement]) -> RouterWork | 
     if kind not in ("queue", "topic"):
         return RouterWork(kind, ())
     links: list[tuple[str, str]] = []
-    for placement in placements:
-        if placement.type not in (None, kind):
-            continue
-        if placement.draining:
-            links.append((placement.broker, _drain_direction(kind)))
-        else:
+    there = [p for p in placements if p.type in (None, kind)]
+    # Subscribers of a topic that moves belong on its new broker.
+    drains = kind == "queue" or not any(p.active for p in there)
+    for placement in there:
+        if placement.active:
             links += ((placement.broker, "in"), (placement.broker, "out"))
+        elif placement.draining and drains:
+            links.append((placement.broker, _drain_direction(kind)))
     return RouterWork(kind, tuple(links))
 
 

@@ -204,9 +204,12 @@ def columns(type_: str, extended: bool = False) -> list[str]:
 
 
 def difference(table: EntityTable, wanted: Iterable[Entity], unwanted: Iterable[EntityKey]) -> list[EntityOperation]:
-    """Return the operations that create `wanted` and delete `unwanted`: deletions first, in an order that can be
-    pipelined."""
+    """Return the operations that create `wanted` and delete `unwanted`, in an order that can be pipelined: deletions
+    first, except for link routes of an address that others replace. So an address is never without a route meanwhile.
+    """
     deletes: list[EntityOperation] = []
+    wanted = list(wanted)
+    replaced = {subject_of((entity.type, entity.name)) for entity in wanted if entity.type == LINK_ROUTE} - {ROUTER}
     creates: list[EntityOperation] = []
     for entity in wanted:
         status = table.status((entity.type, entity.name))
@@ -214,10 +217,14 @@ def difference(table: EntityTable, wanted: Iterable[Entity], unwanted: Iterable[
             deletes.append(EntityOperation(entity.type, entity.name, None))
         if status is None or status == DIFFERENT:
             creates.append(EntityOperation(entity.type, entity.name, entity.attributes))
-    deletes += [EntityOperation(*key, None) for key in unwanted if table.status(key) is not None]
+    old: list[EntityOperation] = []
+    for key in unwanted:
+        if table.status(key) is not None:
+            later = key[0] == LINK_ROUTE and subject_of(key) in replaced
+            (old if later else deletes).append(EntityOperation(*key, None))
     deletes.sort(key=lambda operation: _DELETE_ORDER[operation.type])
     creates.sort(key=lambda operation: _CREATE_ORDER[operation.type])
-    return deletes + creates
+    return deletes + creates + old
 
 
 class Scan:

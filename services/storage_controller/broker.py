@@ -25,6 +25,7 @@ class ManagedBroker:
         "flavor",
         "foreign",
         "fresh",
+        "looks",
         "marked",
         "name",
         "notice",
@@ -41,6 +42,8 @@ class ManagedBroker:
         """Requested during this controller's life, so it cannot hold earlier messages."""
         self.contents: Contents | None = None
         """None until the broker has delivered a complete listing during this controller's life."""
+        self.looks = 0
+        """Number of listings, or of answers that nothing has changed since the last one."""
         self.traffic: dict[str, Traffic] = {}
         """Counters by address as last listed, of a broker that has no metrics of its own."""
         self.connected = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,7 @@ class StorageController:
                 FollowedFeed("placements/changes", feeds.PlacementChanges, self._on_placements),
                 FollowedFeed("addresses/changes", feeds.AddressChanges, self._on_addresses),
                 FollowedFeed("flavors", feeds.Flavors, self._on_flavors),
+                FollowedFeed("bound", feeds.BoundChanges, self._on_bound),
             ),
             self.readiness,
             self.placements,
@@ -95,6 +97,10 @@ class StorageController:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._upkeep = Upkeep(self.placer, driver, self._provisioner, self._running, self._conversations, self.evaluate)
         self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
+        self._by_hand: dict[str, feeds.BrokerEndpoint] = {}
+        """Brokers managed by hand that flavors name, or named while an address was placed there."""
+        self._on_by_hand: Counter[str] = Counter()
+        """Broker managed by hand → number of addresses that are placed there."""
         self._same: dict[tuple[feeds.Placement, ...], tuple[feeds.Placement, ...]] = {}
         self._reported = ReportedPlacements()
         self._knew_all = False
@@ -145,10 +151,11 @@ class StorageController:
         if self.placer.knows_all:
             return
         for name, entries in body.addresses.items():
-            for entry in entries:
-                if not entry.draining:
-                    self.placer.hint(name, entry.broker)
+            self.placer.hint(name, entries)
         self.evaluate(body.addresses)
+
+    def _on_bound(self, body: feeds.BoundChanges) -> None:
+        self.evaluate(self.placer.preparations.take(body))
 
     # what the provisioner reports
 
@@ -196,6 +203,8 @@ class StorageController:
             placer.patient = False
             self.evaluate(list(placer.desired.addresses))
             self.placements.changed()
+        if ended := placer.preparations.end_lingering():
+            self.evaluate(ended)
         if placer.complete:
             self._upkeep.tidy(now=True)
             if not self._knew_all and self.placer.knows_all:
@@ -272,6 +281,9 @@ class StorageController:
                 self._put(name, decision)
                 self._carry_out(name, decision)
             queue = list(placer.concerned())
+        to_look, placer.preparations.to_look = placer.preparations.to_look, {}
+        for broker, waiting in to_look.items():
+            self._conversations[broker].look_again(waiting)
         if placed:
             self.placements.changed()
         self.readiness.changed()
@@ -287,9 +299,11 @@ class StorageController:
         entries, before = decision.entries, self._placed.get(name, ())
         if entries == before:
             return False
-        for broker in {entry.broker for entry in before} - {entry.broker for entry in entries}:
-            if naming.is_by_hand(broker):
-                _LOG.warning("controller.address.left-behind", address=name, broker=broker)
+        old, new = ({each.broker for each in some if naming.is_by_hand(each.broker)} for some in (before, entries))
+        self._on_by_hand.update(new - old)
+        self._on_by_hand.subtract(old - new)
+        for broker in old - new:
+            _LOG.warning("controller.address.left-behind", address=name, broker=broker)
         if entries:
             if len(self._same) > 2 * len(self._placed) + 100:
                 self._same.clear()
@@ -343,7 +357,9 @@ class StorageController:
             for name, where in self._running.items()
             if name in inventory.brokers and where.port
         }
-        brokers |= {name: where for name, where in self.placer.desired.by_hand.items() if inventory.load.get(name)}
+        self._by_hand |= self.placer.desired.by_hand
+        self._by_hand = {name: where for name, where in self._by_hand.items() if self._on_by_hand[name]}
+        brokers |= self._by_hand
         return feeds.PlacementsReport(
             instance=self._name,
             brokers=brokers,

@@ -53,6 +53,8 @@ class BrokerConversation:
         self._connection: ControlConnection
         self._management = BrokerManagement()
         self._loop = asyncio.get_running_loop()
+        self._to_look: set[AddressName] = set()
+        """Addresses that wait for another listing."""
         self._audit: set[AddressName] = set()
         """Addresses that existed before and whose settings have not been compared yet."""
         self._seen: tuple[int, int] | None = None
@@ -72,6 +74,7 @@ class BrokerConversation:
                 Step(self._quiet.due, self._quiet.round),
                 Step(lambda: NOW if self._audit else NEVER, self._audit_some),
                 Step(self._levels.due, self._levels.round),
+                Step(lambda: NOW if self._to_look else NEVER, self._look_again),
             ),
             errors=ERRORS,
             logger=log.get(broker=broker.name),
@@ -100,6 +103,20 @@ class BrokerConversation:
         self._reconciler.drop(name)
         self._removal.retire(name)
         self._reconciler.wake()
+
+    def look_again(self, names: Iterable[AddressName]) -> None:
+        """List the broker soon, and report these addresses then, even if nothing has changed."""
+        self._to_look.update(names)
+        self._reconciler.wake()
+
+    async def _look_again(self) -> None:
+        names, self._to_look = self._to_look, set()
+        try:
+            await self._look(glance=True)
+        except BaseException:
+            self._to_look |= names
+            raise
+        self._reconciler.news(names)
 
     def quiesce(self, then: Callable[[], None] | None) -> None:
         """Call `then` once when the broker holds no message and no producer can reach it; None: cancel that."""
@@ -215,9 +232,11 @@ class BrokerConversation:
         now = self._loop.time()
         same = revision == self._revision and self._seen is not None
         if revision and same and now < self._listed + LOOK_ANYWAY:
+            self._broker.looks += 1
             return []
         listings = await self._management.listings()
         self._revision, self._listed = revision, now
+        self._broker.looks += 1
         if glance and listings.digest == self._seen:
             return []
         queues, addresses = listings.rows()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from enmasse.engines import embedded
@@ -12,11 +12,12 @@ from enmasse.model.feeds import Placement, StoredType
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName
 from enmasse.text import counted
-from services.storage_controller import fleet, policies, texts, unsupported
+from services.storage_controller import fleet, naming, policies, texts, unsupported
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import Contents, Holding
 from services.storage_controller.desired import Desired
 from services.storage_controller.inventory import Inventory
+from services.storage_controller.preparing import NOWHERE, Preparations
 from services.storage_controller.texts import Holders
 
 
@@ -51,6 +52,7 @@ class Placer:
         self._engine = engine
         self.desired = Desired()
         self.inventory = Inventory()
+        self.preparations = Preparations()
         self.patient = True
         """While set, an address that no broker holds is not placed until the contents of every broker are known."""
         self._concerned: set[AddressName] = set()
@@ -105,11 +107,16 @@ class Placer:
         self.inventory.note(broker, name, held)
         self._settle_home(name, broker)
 
-    def hint(self, name: AddressName, broker: str) -> None:
-        """Take a placement from an earlier report: it is valid until the broker's contents are known."""
-        known = self.inventory.brokers.get(broker)
-        if known is not None and known.contents is None and name not in self.inventory.homes:
-            self._set_home(name, broker)
+    def hint(self, name: AddressName, entries: Iterable[Placement]) -> None:
+        """Take placements from an earlier report: they are valid until the brokers' contents are known."""
+        entries = list(entries)
+        if any(entry.type == "topic" for entry in entries):
+            self.preparations.hint(name, entries)
+        for entry in entries:
+            known = self.inventory.brokers.get(entry.broker)
+            unread = entry.active and known is not None and known.contents is None
+            if unread and name not in self.inventory.homes:
+                self._set_home(name, entry.broker)
 
     # where addresses are at home
 
@@ -147,12 +154,16 @@ class Placer:
         holdings = self.holdings(name)
         if want is None:
             self._forget_home(name)
+            if name not in self.desired.invalid:
+                self.preparations.close(name, is_gone=not holdings)
             return self._unclear(holdings) if name in self.desired.invalid else self._unwanted(name, holdings)
         others = [(broker, held) for broker, held in holdings if held.kind != want.type]
         if others:
             return self._retyped(name, want, others)
         unable = self.unable(want)
         home, stuck = self._home(name, want, holdings) if holdings or not unable else (None, "")
+        if want.type == "topic" and home is not None and not self._is_carried(name, home):
+            return self._prepared(name, want, home, holdings, stuck)
         needed = self._needed(name, want)
         keep = tuple(dict.fromkeys(([home] if home else []) + needed))
         retire = tuple(broker.name for broker, _ in holdings if broker.name not in keep)
@@ -167,9 +178,9 @@ class Placer:
                 active = broker_name == home and not self._is_cut(broker_name)
                 entries.append(placed(broker_name, want.type, active=active))
             problem = problem or self._problem(broker_name, name, held)
-        if want.type == "queue":
-            # A topic moves only without subscriptions; new subscribers must not be routed to the old broker.
-            entries += [placed(broker_name, want.type, active=False) for broker_name in retire]
+        entries += [placed(broker_name, want.type, active=False) for broker_name in retire]
+        if (left := self.preparations.left(name)) not in (NOWHERE, home):
+            entries.append(placed(left, want.type, active=False))
         if home is None or unable:
             problem = unable or self._unplaced(want)
         leaving = [(broker, held) for broker, held in holdings if broker.name in retire]
@@ -206,13 +217,55 @@ class Placer:
         """Decide on an address that another broker holds while its home does not have it yet."""
         old = next(broker.name for broker, _ in holdings if broker.name not in keep)
         entries = tuple(
-            placed(broker.name, want.type, active=broker.name == old and not broker.cut)
-            for broker, _ in holdings
-            if want.type == "queue" or broker.name == old
+            placed(broker.name, want.type, active=broker.name == old and not broker.cut) for broker, _ in holdings
         )
         problem = self._unplaced(want) if home is None else self._problem(home, name, None)
         messages = sum(held.messages for _, held in holdings)
         return Decision(want.type, keep, (), entries, False, problem, messages, texts.consumers(holdings))
+
+    def _is_carried(self, name: AddressName, home: str) -> bool:
+        """Return True if messages of a topic may go to its home: they did before, or the topic was made there, which
+        is done only after everything was bound."""
+        preparations, carrier = self.preparations, self.preparations.carrier(name)
+        seen, by_hand = self._seen(home, name, "topic") is not None, home in self.desired.by_hand
+        if carrier is None and seen and not by_hand:
+            preparations.carry(name, home)
+            return True
+        if carrier == home and not seen:
+            preparations.close(name, is_gone=False)  # an in-memory broker has restarted
+        return carrier == home and seen
+
+    def _prepared(self, name: AddressName, want: Address, home: str, holdings: Holders, stuck: str) -> Decision:
+        """Decide on a topic that stays in use on its old broker until everything is bound at its home."""
+        preparations, carrier = self.preparations, self.preparations.carrier(name)
+        epoch = preparations.begin(name, home)
+        others = [broker for broker, _ in holdings if broker.name != home]
+        done = preparations.is_done(name, others)
+        if done and self._seen(home, name, want.type) is not None:
+            preparations.carry(name, home)
+            return self.decide(name)
+        old = carrier if carrier is not None else next((broker.name for broker in others), NOWHERE)
+        entries = [placed(b.name, want.type, active=b.name == old and not b.cut) for b in others]
+        if naming.is_by_hand(old) and old != home:
+            entries.append(placed(old, want.type, active=True))
+        if home in self.inventory.brokers or home in self.desired.by_hand:
+            entries.append(Placement(broker=home, state="prepared", type="topic", epoch=epoch))
+        broker = self.inventory.brokers.get(home)
+        problem = self._problem(home, name, None)
+        if not done and (home in self.desired.by_hand or (broker is not None and broker.connected)):
+            binders = ", ".join(preparations.binders) or "the configuration service"
+            problem = f"waits until {binders} has bound subscriptions on broker {home}"
+        messages = sum(held.messages for _, held in holdings) if holdings else None
+        return Decision(
+            want.type,
+            (home,) if done else (),
+            tuple(broker.name for broker in others if broker.name != old),
+            tuple(entries),
+            False,
+            "; ".join(filter(None, (stuck, problem))),
+            messages,
+            texts.consumers(holdings),
+        )
 
     def _forget_home(self, name: AddressName) -> None:
         if name in self.inventory.homes:
@@ -244,6 +297,7 @@ class Placer:
     def _retyped(self, name: AddressName, want: Address, others: Holders) -> Decision:
         """Decide on an address that a broker holds with another type: it is drained before the new type is created."""
         self._forget_home(name)
+        self.preparations.close(name, is_gone=False)
         kind = others[0][1].kind
         return Decision(
             want.type,
@@ -260,6 +314,8 @@ class Placer:
         """Return the home of the address, and the reason if that broker is not one of its flavor."""
         possible = self.desired.brokers_for(name, want)
         home = self.inventory.homes.get(name)
+        if possible and (stays := self._stays(name, want, possible, holdings)):
+            return stays
         if home is not None and (home in possible or not possible):
             return home, ""
         if not possible:
@@ -270,17 +326,6 @@ class Placer:
         if held is not None:
             self._set_home(name, held)
             return held, ""
-        if want.type == "topic" and name not in self.desired.forced:
-            # A subscriber finds its subscription on one broker only, so a topic with subscriptions does not move.
-            for broker, lies in holdings:
-                if lies.subscriptions or lies.messages:
-                    self._set_home(name, broker.name)
-                    return broker.name, (
-                        f"given flavor {want.flavor} instead of {broker.flavor}: stays on broker {broker.name}, where "
-                        f"it has {counted(lies.subscriptions, 'durable subscription')} with "
-                        f"{counted(lies.messages, 'message')}; end them, or discard them: {texts.force(name)}, "
-                        "then add it again"
-                    )
         if home is not None and home in self.inventory.brokers and not self.inventory.brokers[home].connected:
             return home, f"moves to flavor {want.flavor} when {home} can be reached"
         if not self.knows_all:
@@ -289,6 +334,29 @@ class Placer:
         chosen = fleet.least_loaded(there, self.inventory.load)
         self._set_home(name, chosen)
         return chosen, ""
+
+    def _stays(
+        self, name: AddressName, want: Address, possible: Sequence[str], holdings: Holders
+    ) -> tuple[str, str] | None:
+        """Return the broker on which a topic stays because of its subscriptions, and why; None: it may move. A
+        subscriber finds its subscription on one broker only."""
+        if want.type != "topic" or name in self.desired.forced:
+            return None
+        carrier = self.preparations.carrier(name)
+        if carrier is None and any(broker.name in possible for broker, _ in holdings):
+            return None
+        for broker, lies in holdings:
+            is_old = broker.name not in possible and carrier in (None, NOWHERE, broker.name)
+            if is_old and (lies.subscriptions or lies.messages):
+                if self.inventory.homes.get(name) != broker.name:
+                    self._set_home(name, broker.name)
+                return broker.name, (
+                    f"given flavor {want.flavor} instead of {broker.flavor}: stays on broker {broker.name}, where "
+                    f"it has {counted(lies.subscriptions, 'durable subscription')} with "
+                    f"{counted(lies.messages, 'message')}; end them, or discard them: {texts.force(name)}, "
+                    "then add it again"
+                )
+        return None
 
     def _needed(self, name: AddressName, want: Address) -> list[str]:
         """Return the brokers on which other addresses need this queue as their dead letter or expiry queue."""

@@ -72,4 +72,4 @@ class ReportedPlacements:
         broker."""
         if self._accepted is None:
             return False
-        return not any(entry.broker == broker and not entry.draining for entry in self._accepted.get(name, ()))
+        return not any(entry.broker == broker and entry.active for entry in self._accepted.get(name, ()))

@@ -147,9 +147,10 @@ class Binder:
         return found
 
     def matching(self, wanted: Wanted, broker: str) -> list[Retained]:
-        """Return the retained messages that a filter covers, of the addresses that a broker carries, in their order."""
+        """Return the retained messages that a filter covers, of the addresses that a broker carries, in their order. Of
+        an address that moves they come by one of its brokers."""
         index = self._retained.index
-        patterns = self._desired.where(wanted.filter, amqp=wanted.amqp).get(broker, ())
+        patterns = self._desired.source(wanted.filter, broker, amqp=wanted.amqp)
         found = {entry.name: entry for pattern in patterns for entry in index.match(pattern)}
         entries = sorted(found.values(), key=lambda entry: entry.number)
         if wanted.filter[:1] in ("+", "#"):  # [MQTT-4.7.2-1] (v3.1.1, v5)

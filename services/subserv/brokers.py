@@ -66,6 +66,7 @@ class Broker:
     def close(self) -> None:
         """End the conversation."""
         self._task.cancel()
+        self.conversation.close()
 
 
 class Brokers:

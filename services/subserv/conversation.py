@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from enmasse import log
-from enmasse.control import ControlConnection, ControlError, Reply
+from enmasse.control import ConnectionLost, ControlConnection, ControlError, Reply
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.subserv import names
 from services.subserv.feed import RetainedFeed
@@ -125,6 +125,8 @@ class BrokerConversation:
         self._management: BrokerManagement
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, list[asyncio.Future[Bound]]] = {}
+        self._readers: list[asyncio.Future[None]] = []
+        """Callers that wait for the next reading of the broker."""
         self._earlier_feed = False
         """There is a feed of retained messages that an earlier version has made."""
         self._retiring: set[str] = set()
@@ -152,6 +154,19 @@ class BrokerConversation:
             self.connected = False
             self.feed.lost()
 
+    def close(self) -> None:
+        """End the conversation: waiting callers get ConnectionLost."""
+        gone = ConnectionLost("connection lost", f"broker {self.broker} is gone")
+        waiting, self._waiting = self._waiting, {}
+        readers, self._readers = self._readers, []
+        callers: list[asyncio.Future[Any]] = [*readers]
+        for futures in waiting.values():
+            callers += futures
+        for future in callers:
+            if not future.done():
+                future.set_exception(gone)
+                future.exception()
+
     def touch(self, ids: Iterable[str]) -> None:
         """Note that the desired state of these subscribers may have changed."""
         self._reconciler.queue(ids)
@@ -177,6 +192,17 @@ class BrokerConversation:
         self._waiting.setdefault(id, []).append(future)
         self._reconciler.queue((id,))
         return await future
+
+    async def read_now(self) -> None:
+        """Wait until the broker has been read, over a connection that it has now."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._readers.append(future)
+        self._reconciler.read_again()
+        await future
+
+    def differing(self, ids: Iterable[str]) -> list[str]:
+        """Return those of these subscribers that differ from the desired state, as last read."""
+        return [id for id in ids if self._differs(id)]
 
     async def pause(self, id: str) -> None:
         """Pause the queue until `resume`. Raises ControlError."""
@@ -246,6 +272,17 @@ class BrokerConversation:
     async def read(self) -> None:
         """Read the broker's queues and diverts, and attach to its feed of retained messages. Raises ControlError,
         ValueError."""
+        readers, self._readers = self._readers, []
+        try:
+            await self._read()
+        except BaseException:
+            self._readers[:0] = readers
+            raise
+        for future in readers:
+            if not future.done():
+                future.set_result(None)
+
+    async def _read(self) -> None:
         await self._management.configure()
         await self._look()
         if not self.feed.attached:

@@ -7,11 +7,11 @@ client. Its filters together say which patterns lead to its queue on each broker
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from enmasse.model.addresses import Address
-from enmasse.model.feeds import Addresses, Placements
+from enmasse.model.feeds import Addresses, Placement, Placements
 from enmasse.model.names import AddressName, router_form, wire_name
 from enmasse.model.topics import FilterRefused, FilterTarget, TopicMap
 from enmasse.reconcile import Sources
@@ -69,16 +69,23 @@ class Desired:
         self._state = 0
         """Grows with each change of the feeds."""
         self._changes: deque[_Change] = deque(maxlen=REMEMBERED)
-        self._draining: set[str] = set()
-        """Brokers that are being emptied of something."""
+        self._leaving: frozenset[AddressName] = frozenset()
+        """Names that are no topic addresses, while a broker is being emptied of a topic of this name."""
+        self._bindable = self.topics
+        """As `topics`, with those that are leaving: what is bound stays bound while a broker has them."""
+        self._prepared = False
+        """There is a prepared placement."""
+        self._opened: set[tuple[AddressName, str]] = set()
+        """Prepared placements to which new subscriptions are bound before they are confirmed."""
         self._names: list[AddressName] = []
         self._cached: dict[tuple[str, bool], list[FilterTarget] | FilterRefused] = {}
 
     def set_addresses(self, body: Addresses) -> None:
         """Take the addresses of a feed. Raises ValueError if they cannot be read."""
-        before, self.topics = self.topics, TopicMap(body.addresses)
+        before, self.topics = self.topics, TopicMap(body.addresses, body.leaving or None)
         differing = _differing(self._addresses, body.addresses)
         self._addresses = body.addresses
+        differing |= self._look_leaving()
         self._names = sorted(name for name, address in body.addresses.items() if address.type == "topic")
         self._cached.clear()
         self._changed(differing if before.default == self.topics.default else None)
@@ -88,9 +95,28 @@ class Desired:
         """Take the newest placements; subscribers of addresses that have moved are reported as changed."""
         differing = _differing(self.placements.addresses, body.addresses)
         self.placements = body
-        self._draining = {each.broker for places in body.addresses.values() for each in places if each.draining}
-        self._changed(differing)
+        prepared = {(n, p.broker) for n, places in body.addresses.items() for p in places if p.state == "prepared"}
+        self._opened &= prepared
+        self._prepared = bool(prepared)
+        self._changed(differing | self._look_leaving())
         self.sources.deliver("placements")
+
+    def _look_leaving(self) -> set[AddressName]:
+        """Find out which topics are leaving. Return those that have begun or ceased to."""
+        addresses, before = self._addresses, self._leaving
+        self._leaving = frozenset(
+            name
+            for name, places in self.placements.addresses.items()
+            if (name not in addresses or addresses[name].type != "topic") and any(p.type == "topic" for p in places)
+        )
+        self._bindable = self.topics
+        if self._leaving:
+            self._bindable = TopicMap({**addresses, **dict.fromkeys(self._leaving, Address(type="topic"))})
+        return set(before ^ self._leaving)
+
+    def open(self, name: AddressName, broker: str) -> None:
+        """From now on a subscription is confirmed only when it is bound at this prepared placement too."""
+        self._opened.add((name, broker))
 
     def set_unasked(self, brokers: Iterable[str]) -> None:
         """Set the brokers of products with another management: they cannot keep anything for a subscriber."""
@@ -116,7 +142,7 @@ class Desired:
         found = self._cached.get(key)
         if found is None:
             try:
-                found = self._targets_of_name(filter) if amqp else self.topics.targets(filter)
+                found = self._targets(filter, self.topics, amqp=amqp)
             except FilterRefused as refused:
                 found = FilterRefused(str(refused))  # without its traceback
             if len(filter) <= LONGEST_CACHED:
@@ -127,10 +153,12 @@ class Desired:
             raise FilterRefused(str(found))
         return found
 
-    def _targets_of_name(self, name: str) -> list[FilterTarget]:
+    def _targets(self, name: str, topics: TopicMap, *, amqp: bool) -> list[FilterTarget]:
+        if not amqp:
+            return topics.targets(name)
         levels = name.split("/")
         first = next((at for at, level in enumerate(levels) if level in ("+", "#")), len(levels))
-        owner = self.topics.owner_of_wire("/".join(levels[:first])) if first else None
+        owner = topics.owner_of_wire("/".join(levels[:first])) if first else None
         if owner is None or owner.type != "topic":
             raise FilterRefused(
                 f"there is no topic address for {name[:100]!r}: begin with the name of one; wildcards (+ #) may follow"
@@ -138,18 +166,37 @@ class Desired:
         return [FilterTarget(owner.name, owner.type, name)]
 
     def where(self, filter: str, *, amqp: bool = False) -> dict[str, set[str]]:
-        """Return broker → patterns, for the topic addresses that a filter covers and that the broker carries."""
+        """Return broker → patterns, for the topic addresses that a filter covers and to which messages may go there: a
+        subscription is confirmed when it is bound at all of these."""
+        return self._where(filter, amqp, lambda name, place: place.state != "prepared" or self._is_open(name, place))
+
+    def source(self, filter: str, broker: str, *, amqp: bool = False) -> set[str]:
+        """Return the patterns of the topic addresses that a filter covers and of which a new subscriber gets retained
+        messages by its queue on this broker: by one of several."""
+        return self._where(filter, amqp, lambda name, place: place == self._main(name)).get(broker, set())
+
+    def _where(self, filter: str, amqp: bool, counts: Callable[[AddressName, Placement], bool]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         try:
             targets = self.targets(filter, amqp=amqp)
         except FilterRefused:
             return found
         for target in targets:
-            if target.type == "topic":
-                for broker in self.carriers(target.name):
-                    if broker not in self._unasked:
-                        found.setdefault(broker, set()).add(target.pattern)
+            for place in self._places(target.name) if target.type == "topic" else ():
+                if place.broker not in self._unasked and counts(target.name, place):
+                    found.setdefault(place.broker, set()).add(target.pattern)
         return found
+
+    def _places(self, name: AddressName) -> Sequence[Placement]:
+        """Return where a topic is; under its name a queue may be left."""
+        return [place for place in self.placements.addresses.get(name, ()) if place.type != "queue"]
+
+    def _is_open(self, name: AddressName, place: Placement) -> bool:
+        return (name, place.broker) in self._opened
+
+    def _main(self, name: AddressName) -> Placement | None:
+        order = {"active": 0, "draining": 1, "prepared": 2}
+        return min(self._places(name), key=lambda place: order[place.state], default=None)
 
     def nowhere(self, filter: str, *, amqp: bool = False) -> str:
         """Return why `where` has found no broker."""
@@ -161,30 +208,52 @@ class Desired:
                     )
         return f"no broker carries an address of {filter[:100]!r} yet"
 
-    def carriers(self, name: AddressName, *, draining: bool = False) -> list[str]:
-        """Return the brokers that carry an address; `draining`: those that are being emptied of it, too."""
-        placed = self.placements.addresses.get(name, ())
-        return [each.broker for each in placed if draining or not each.draining]
+    def carriers(self, name: AddressName) -> list[str]:
+        """Return the brokers that carry an address, those that are being emptied of it included."""
+        return [each.broker for each in self.placements.addresses.get(name, ()) if each.state != "prepared"]
+
+    def active(self, name: AddressName) -> list[str]:
+        """Return the brokers to which messages of an address go."""
+        return [each.broker for each in self.placements.addresses.get(name, ()) if each.active]
+
+    def active_of_wire(self, to: str) -> list[str]:
+        """Return the brokers to which messages with this `to` go."""
+        owner = self._bindable.owner_of_wire(to)
+        return self.active(owner.name) if owner is not None else []
+
+    def carriers_of_wire(self, to: str) -> list[str]:
+        """Return the brokers that have messages with this `to`."""
+        owner = self._bindable.owner_of_wire(to)
+        return self.carriers(owner.name) if owner is not None else []
 
     def patterns(self, broker: str, subscriber: Subscriber, *, held: bool) -> set[str]:
         """Return the patterns that lead to its queue on this broker. `held`: the queue exists, so it stays bound to
-        addresses of which the broker is being emptied."""
+        topics that are leaving."""
         found = set(self._placed(subscriber).get(broker, ()))
-        if not held or broker not in self._draining:
+        if not held or not self._leaving:
             return found
         for filter in subscriber.filters:
             try:
-                targets = self.targets(filter, amqp=subscriber.amqp)
+                targets = self._targets(filter, self._bindable, amqp=subscriber.amqp)
             except FilterRefused:
                 continue
             for target in targets:
-                if target.type == "topic" and broker in self.carriers(target.name, draining=True):
+                if target.name in self._leaving and any(p.broker == broker for p in self._places(target.name)):
                     found.add(target.pattern)
         return found
 
     def brokers(self, subscriber: Subscriber) -> set[str]:
-        """Return the brokers on which a subscriber is to have a queue."""
-        return set(self._placed(subscriber))
+        """Return the brokers on which a subscriber is to have a queue, without those that are only prepared."""
+        if not self._prepared:
+            return set(self._placed(subscriber))
+        found: set[str] = set()
+        for filter in subscriber.filters:
+            found.update(self._where(filter, subscriber.amqp, lambda name, place: place.state != "prepared"))
+        return found
+
+    def is_bound(self, broker: str, subscriber: Subscriber) -> bool:
+        """Return True if a subscriber is to have a queue on this broker."""
+        return broker in self._placed(subscriber)
 
     def _placed(self, subscriber: Subscriber) -> dict[str, set[str]]:
         """Return broker → patterns. One more filter costs work for one; a change of addresses for those it concerns."""
@@ -198,7 +267,7 @@ class Desired:
         else:
             new, patterns = filters, {}
         for filter in new:
-            for broker, found in self.where(filter, amqp=subscriber.amqp).items():
+            for broker, found in self._where(filter, subscriber.amqp, lambda name, place: True).items():
                 patterns.setdefault(broker, set()).update(found)
         subscriber.placed = Placed(self._state, filters, patterns)
         return patterns

@@ -26,6 +26,8 @@ AMQP = "subserv-subscriptions"
 """subscription id → AmqpRecord"""
 RETAINED = "subserv-retained"
 """name on AMQP → RetainedRecord"""
+DELETED = "subserv-deleted"
+"""name on AMQP → broker from which the deletion of its retained message came, while older ones may come from others."""
 STATE = "subserv-state"
 """`lives`, `earlier-shares` (MessagePack) and `number` (decimal): see services/subserv/identity.py; `seal`: key of
 enmasse/identity/seals.py.

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 from enmasse import log
 from enmasse.amqp.errors import AmqpError
@@ -37,8 +38,24 @@ class NotRetained(Exception):
     """A new subscriber could not be given the retained messages; the text says why."""
 
 
+class Order(Protocol):
+    """Interface of what knows the order of messages from different brokers. Changes are stored with those of the
+    message."""
+
+    def is_stale(self, name: str, broker: str, there: Retained | None) -> bool:
+        """Return True if a message from this broker is older than the last change for its name."""
+
+    def put(self, name: str) -> Iterable[Change]:
+        """Record that a message was retained."""
+
+    def deleted(self, name: str, broker: str) -> Iterable[Change]:
+        """Record that a message from this broker has deleted a retained one."""
+
+
 class RetainedMessages:
-    """The retained messages of all brokers."""
+    """The retained messages of all brokers. `order`: set by the owner; None: all messages come from one broker."""
+
+    order: Order | None = None
 
     def __init__(self, store: Store) -> None:
         self.index = RetainedIndex()
@@ -73,13 +90,8 @@ class RetainedMessages:
     async def take(self, broker: str, messages: Sequence[tuple[int, bytes]]) -> None:
         """Store messages of a broker's feed, each with its position there. Returns when they are durable. Raises
         StoreError."""
-        async with self._turn:
-            await self._take(broker, messages)
-
-    async def _take(self, broker: str, messages: Sequence[tuple[int, bytes]]) -> None:
         now = _now()
-        changes: dict[str, Change] = {}
-        entries: dict[str, Retained | None] = {}
+        arrivals: list[tuple[int, copies.Arrival]] = []
         for position, data in messages:
             try:
                 arrival = copies.read(data, now, self._sealing)
@@ -91,16 +103,34 @@ class RetainedMessages:
             if len(arrival.name) > MAX_NAME:
                 self._refuse(broker, arrival.name, f"its name has more than {MAX_NAME} characters")
                 continue
+            arrivals.append((position, arrival))
+        async with self._turn:
+            await self._take(broker, arrivals, now)
+
+    async def _take(self, broker: str, arrivals: Sequence[tuple[int, copies.Arrival]], now: int) -> None:
+        changes: dict[tuple[str, str], Change] = {}
+        entries: dict[str, Retained | None] = {}
+
+        def change(*several: Change) -> None:
+            changes.update(((each.table, each.key), each) for each in several)
+
+        for position, arrival in arrivals:
             name, kept = arrival.name, arrival.message
+            there = entries[name] if name in entries else self.index.get(name)
+            if self.order is not None and self.order.is_stale(name, broker, there):
+                continue
             if kept is not None and (reason := self._limit(name, len(kept), entries)):
                 self._refuse(broker, name, reason)
                 kept = None  # what was retained before is out of date
             if kept is None or (arrival.expires and arrival.expires <= now):
-                changes[name], entries[name] = records.remove(records.RETAINED, name), None
+                change(
+                    records.remove(records.RETAINED, name), *(self.order.deleted(name, broker) if self.order else ())
+                )
+                entries[name] = None
                 continue
             self._number += 1
             record = RetainedRecord(broker, self._number, now, arrival.expires, arrival.qos, kept, arrival.author)
-            changes[name] = records.put(records.RETAINED, name, record)
+            change(records.put(records.RETAINED, name, record), *(self.order.put(name) if self.order else ()))
             rest = now, arrival.expires, position, arrival.author
             entries[name] = Retained(name, broker, self._number, len(kept), arrival.qos, *rest)
         await self._store.write(list(changes.values()))

@@ -35,9 +35,11 @@ from services.subserv.gateways import GatewayLinks
 from services.subserv.given import Message
 from services.subserv.identity import Life
 from services.subserv.management import ERRORS
+from services.subserv.order import RetainedOrder
 from services.subserv.packets import Packets
 from services.subserv.permits import Permits
 from services.subserv.portions import portions
+from services.subserv.preparing import Preparing
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
 from services.subserv.retaining import RetainedMessages
 from services.subserv.returning import Returning
@@ -69,7 +71,9 @@ class SubscriptionService:
         self.retained = RetainedMessages(store)
         self.permits = Permits()
         self.brokers = Brokers(self, self.retained.take, self._on_unasked, credential)
+        self.retained.order = self.order = RetainedOrder(store, self.desired, self.brokers)
         self.binder = Binder(self.desired, self.brokers, self.retained, self.permits)
+        self.preparing = Preparing(self, self.desired, self.brokers)
         self.packets = Packets(self.sessions, store)
         self.returning = Returning(self.sessions.given, store, self._is_queue, self.retained.duplicate_id)
         self.gateways = GatewayLinks()
@@ -125,6 +129,7 @@ class SubscriptionService:
         async for _, value in self.store.scan(records.AMQP):
             self.amqp.put(unpack(value, AmqpRecord))
         await self.retained.load()
+        await self.order.load()
         await self.store.write(self.sessions.identity.changes())
         self.sessions.loaded = True
         self.gateways.serve(self.clients, self._counts)
@@ -210,11 +215,16 @@ class SubscriptionService:
         )
         for receiver in receivers:
             receiver.on_closed = lambda _: ended.set()
+        reporting = asyncio.ensure_future(self.preparing.reporter.run(connection))
+        reporting.add_done_callback(lambda _: ended.set())
         self.configured = True
         try:
             await ended.wait()
+            if reporting.done():
+                reporting.result()
         finally:
             self.configured = False
+            reporting.cancel()
 
     def _on_permissions(self, body: feeds.Permissions) -> None:
         self.permits.replace(body)
@@ -229,6 +239,7 @@ class SubscriptionService:
         was_complete = self.complete
         self.desired.set_placements(body)
         self.brokers.follow(body)
+        self.preparing.follow(body)
         self._on_change(was_complete)
 
     def _on_unasked(self, brokers: Iterable[str]) -> None:
@@ -246,7 +257,9 @@ class SubscriptionService:
 
     async def run(self) -> None:
         """Run the service until cancelled."""
-        await asyncio.gather(self._follow_changes(), self._review(), self._expire(), self._forget())
+        await asyncio.gather(
+            self._follow_changes(), self._review(), self._expire(), self._forget(), self._review_order()
+        )
 
     async def _follow_changes(self) -> None:
         while True:
@@ -317,13 +330,20 @@ class SubscriptionService:
     async def _depth(self, source: str) -> int:
         if not is_address(source):
             return await self.brokers.depth(source)
-        carriers = self.desired.carriers(address_name(WireName(source)), draining=True)
+        carriers = self.desired.carriers(address_name(WireName(source)))
         return sum([await self.brokers.depth_of_address(broker, source) for broker in carriers])
 
     def _is_queue(self, address: str) -> bool:
         """Return whether this address is a queue, or may be one: the addresses are not known yet."""
         owner = self.desired.topics.owner_of_wire(address)
         return not self.complete or (owner is not None and owner.type == "queue")
+
+    async def _review_order(self) -> None:
+        while True:
+            try:
+                await self.order.review()
+            except Exception as error:
+                self._went_wrong("forget deletions of retained messages", error)
 
     async def _expire(self) -> None:
         while True:
@@ -344,6 +364,7 @@ class SubscriptionService:
 
     def close(self) -> None:
         """End the conversations with all brokers."""
+        self.preparing.close()
         self.brokers.close()
 
     # health

@@ -294,3 +294,21 @@ def test_a_filter_of_one_address_is_one_target() -> None:
     assert all(address_error(name) is None for name in many)
     assert TopicMap(many).targets("t7/+/x") == [FilterTarget(AddressName("t7"), "topic", "t7/+/x")]
     assert len(TopicMap(many).targets("#")) == 1000
+
+
+def test_topics_of_a_name_that_leaves_are_nobodys() -> None:
+    """They do not become the default's while a broker still has the address."""
+    house = {**HOUSE}
+    del house[AddressName("jobs")]
+    away = TopicMap(house, [AddressName("jobs")])
+    gone = TopicMap(house)
+    for topic in ("jobs", "jobs/1"):
+        assert away.owner(topic) is None
+        found = gone.owner(topic)
+        assert found is not None and found.wire == f"rest/{topic}"
+        assert away.topic_of(topic) == topic
+    assert away.owner_of_wire("jobs") is None
+    with pytest.raises(FilterRefused, match="no address takes"):
+        away.targets("jobs/#")
+    assert away.targets("#") == gone.targets("#")
+    assert TopicMap(HOUSE, [AddressName("jobs")]).owner("jobs") == TopicMap(HOUSE).owner("jobs"), "it is back"

@@ -206,6 +206,10 @@ class FakeConfigserv:
         """Whether to leave a report of placements unanswered."""
         self.held: list[Delivery] = []
         self.placements_reported = 0
+        self.bound: dict[str, dict[str, int]] = {}
+        """Address → broker → epoch, as a binder has reported it."""
+        self.binds: Callable[[str, str], bool] = lambda name, broker: True
+        """Whether all is bound that must be, for an address and the broker that is prepared for it."""
         self._subscribers: dict[str, list[ControlSender]] = {}
         self._sent: dict[ControlSender, dict[str, Any]] = {}
         """Followers of changes → the content that they have by their last message."""
@@ -276,6 +280,16 @@ class FakeConfigserv:
                 link.on_closed = lambda error: self._forget(link)
             link.grant(10)
 
+    def publish_bound(self) -> None:
+        """Publish what is bound by now."""
+        found = {
+            name: {each["broker"]: each["epoch"]}
+            for name, entries in self.placements["addresses"].items()
+            for each in entries
+            if each["state"] == "prepared" and self.binds(name, each["broker"])
+        }
+        self.publish("bound", {"schema": 1, "addresses": found, "binders": ["subserv"]})
+
     def _forget(self, link: ControlLink) -> None:
         if self._speaking.get(link.name) is link:
             del self._speaking[link.name]
@@ -286,6 +300,12 @@ class FakeConfigserv:
         if target == "readiness":
             self.reports.append((reporter, body))
             self.history += [(reporter, name, report["ready"]) for name, report in body["addresses"].items()]
+        if target == "bound":
+            self.bound = body["addresses"] if delivery.message.subject == "full" else self.bound | body["addresses"]
+            for name in body["removed"]:
+                self.bound.pop(name, None)
+            delivery.accept()
+            return
         if target == "placements":
             if self.refuse_placements:
                 delivery.reject("amqp:not-allowed", "there is a brokers.json")
@@ -300,6 +320,7 @@ class FakeConfigserv:
             self.placements = body
             self.placements_reported += 1
             self.publish("placements", body)
+            self.publish_bound()
         elif delivery.message.subject == "full":
             self.readiness[reporter] = body["addresses"]
             self.fulls += 1

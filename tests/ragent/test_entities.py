@@ -61,6 +61,10 @@ DRAINING = placed("b", "draining")
             [placed("c", "active", "queue"), DRAINING],
             RouterWork("queue", (("c", "in"), ("c", "out"), ("b", "in"))),
         ),
+        # A topic goes on where it is until another broker has everything bound; then subscribers belong there.
+        ("topic", [ACTIVE, placed("c", "prepared", "topic")], RouterWork("topic", (("b", "in"), ("b", "out")))),
+        ("topic", [placed("c", "prepared", "topic")], RouterWork("topic", ())),
+        ("topic", [placed("c", "active", "topic"), DRAINING], RouterWork("topic", (("c", "in"), ("c", "out")))),
         # Removed: consumers may empty it, nobody can put anything in; once the placement is gone, nothing is left.
         (None, [placed("b", "draining", "queue")], RouterWork("queue", (("b", "in"),))),
         (None, [placed("b", "draining", "topic")], RouterWork("topic", (("b", "out"),))),

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.model.feeds import BrokerEndpoint
+from enmasse.model.feeds import BrokerEndpoint, Placement
+from enmasse.model.names import AddressName
 from services.ragent import entities
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR, LISTENER, Entity
 from services.ragent.table import (
@@ -145,3 +146,22 @@ def test_difference_brings_about_what_is_wanted(
 def test_dispatch_shows_a_name_without_the_slash_at_its_end(shown: str, is_same: bool) -> None:
     entity = Entity(ADDRESS, "ragent/trailing/", {"pattern": "trailing/", "distribution": "balanced"})
     assert same({"pattern": shown, "distribution": "balanced"}, entity) is is_same
+
+
+def test_a_topic_that_moves_is_never_without_a_route() -> None:
+    """What is there of another kind goes first, because a router has one of a name."""
+    name = AddressName("t")
+    before, after = (
+        entities.of_address(name, entities.work_for("topic", [Placement(broker=broker)])) for broker in ("b1", "b2")
+    )
+    table = EntityTable()
+    for entity in (*before, LINK):
+        table.set((entity.type, entity.name), "active")
+    old = [(entity.type, entity.name) for entity in before]
+    operations = difference(table, after, [*old, (LINK.type, LINK.name)])
+    kinds = [(operation.name, operation.attributes is not None) for operation in operations]
+    assert kinds == [
+        (LINK.name, False),
+        *((entity.name, True) for entity in after),
+        *((entity.name, False) for entity in before),
+    ]

@@ -559,3 +559,24 @@ def test_a_phase_of_many_digits(router: RouterProcess, address: str) -> None:
     connection = router.connect()
     connection.create_receiver(address, options=Phase())
     connection.close()
+
+
+def test_links_end_when_their_address_moves(router: RouterProcess, management: Management, dialled: Broker) -> None:
+    """Another link route leads elsewhere, and the one that made them is deleted. Without another one they stay."""
+    topic(management, "moves")
+    topic(management, "stays")
+    sending, receiving, staying = (router.connect() for _ in range(3))
+    sender, other = sending.create_sender("moves"), staying.create_sender("stays")
+    receiving.create_receiver("moves")
+    assert outcome_of(sending, post(sender, Message(body="x"))) == Delivery.ACCEPTED
+    for name in ("in", "out"):
+        management.create(LINK_ROUTE, f"t-moved-{name}", prefix="moves", direction=name, containerId="elsewhere")
+        management.delete(LINK_ROUTE, f"t-moves-{name}")
+        management.delete(LINK_ROUTE, f"t-stays-{name}")
+    for connection in (sending, receiving):
+        with pytest.raises(LinkDetached, match=r"amqp:resource-deleted.*has moved to another broker"):
+            connection.wait(lambda: False)
+        connection.close()
+    wait_for(lambda: len(dialled.detached) == 2)
+    assert outcome_of(staying, post(other, Message(body="y"))) == Delivery.ACCEPTED
+    staying.close()

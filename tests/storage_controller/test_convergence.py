@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from enmasse.engines.embedded import BROKER as EMBEDDED
 from enmasse.model.addresses import Address
+from enmasse.model.feeds import BoundChanges
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller import fleet
@@ -154,6 +155,9 @@ class Convergence(RuleBasedStateMachine):
         names = {*self.addresses, *(name for held in self.brokers.values() for name in held)}
         for name in sorted(names):
             decision = self.placer.decide(name)
+            epochs = {each.broker: each.epoch for each in decision.entries if isinstance(each.epoch, int)}
+            if epochs.keys() & self.brokers.keys() - self.away:  # who must bind has connections as the controller has
+                self.placer.preparations.take(BoundChanges(full=False, addresses={name: epochs}))
             for broker in decision.keep:
                 if broker in self.brokers and broker not in self.away and decision.kind is not None:
                     self.brokers[broker].setdefault(name, Stored(decision.kind))
@@ -169,6 +173,7 @@ class Convergence(RuleBasedStateMachine):
 
     def _look(self, broker: str) -> None:
         known = self.placer.inventory.brokers[broker]
+        known.looks += 1
         held = {
             name: Holding(each.kind, each.kind == "queue" or None, each.messages, 0, each.subscriptions)
             for name, each in self.brokers[broker].items()
@@ -199,7 +204,7 @@ class Convergence(RuleBasedStateMachine):
         for held in self.brokers.values():
             for each in held.values():
                 each.messages = each.subscriptions = 0
-        for _ in range(4):
+        for _ in range(8):
             self.work()
         wanted = {name: address for name, address in self.addresses.items() if address.stored}
         for name, address in wanted.items():

@@ -9,6 +9,7 @@ import pytest
 
 from enmasse.engines.embedded import BROKER as EMBEDDED
 from enmasse.model.addresses import Address
+from enmasse.model.feeds import BoundChanges, Placement
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller.broker import ManagedBroker
@@ -73,6 +74,13 @@ def made(found: Placer, broker: str, name: AddressName, held: Holding) -> None:
     known = found.inventory.brokers[broker]
     found.note(known, name, held)
     known.settled[name] = found.desired.addresses[name]
+
+
+def bind(found: Placer, name: AddressName) -> set[AddressName]:
+    """All that must be bound for a topic is bound at the broker that is prepared for it."""
+    epochs = {each.broker: each.epoch for each in found.decide(name).entries if isinstance(each.epoch, int)}
+    assert epochs
+    return found.preparations.take(BoundChanges(addresses={name: epochs}, binders=["subserv"]))
 
 
 def states(decision: Decision) -> list[tuple[str, str, str | None]]:
@@ -163,7 +171,7 @@ def test_a_broker_that_is_down_keeps_its_addresses() -> None:
 
 def test_after_a_restart_an_earlier_report_says_what_a_silent_broker_holds() -> None:
     found = placer({Q: QUEUE, R: QUEUE}, silent=("f-1",))
-    found.hint(Q, "f-1")
+    found.hint(Q, [Placement(broker="f-1")])
     found.patient = False
     assert states(found.decide(Q)) == [("f-1", "active", "queue")]
     assert found.decide(R).keep == ("f-0",)
@@ -215,6 +223,8 @@ def test_a_retyped_address_is_drained_before_it_changes() -> None:
         "`enmasse address remove q --force`, then add it again"
     )
     look(found, "f-0", {})
+    assert states(found.decide(Q)) == [("t-0", "prepared", "topic")]
+    bind(found, Q)
     assert found.decide(Q).keep == ("t-0",)
 
 
@@ -270,14 +280,109 @@ def test_a_topic_does_not_move_under_its_subscribers() -> None:
         "given flavor u instead of t: stays on broker t-0, where it has 1 durable subscription with" in decision.message
     )
     found.set_addresses(moved, [X])
+    assert states(found.decide(X)) == [("t-0", "active", "topic"), ("u-0", "prepared", "topic")]
+
+
+EMPTY = Holding("topic", None)
+MOVED = {X: Address(type="topic", flavor="u")}
+
+
+def moving() -> Placer:
+    """A placer of a topic that is to leave t-0 for u-0."""
+    found = placer({X: TOPIC}, {"t-0": {X: EMPTY}})
     assert states(found.decide(X)) == [("t-0", "active", "topic")]
-    made(found, "u-0", X, Holding("topic", None))
+    found.set_addresses(MOVED, ())
+    return found
+
+
+def test_a_topic_moves_once_everything_is_bound() -> None:
+    found = moving()
     decision = found.decide(X)
-    assert (decision.keep, decision.retire) == (("u-0",), ("t-0",))
-    assert states(decision) == [("u-0", "active", "topic")], "nobody may be led to the old place"
-    found.set_addresses(moved, ())
-    found = placer(moved, {"t-0": {X: held._replace(subscriptions=0)}})
-    assert found.decide(X).keep == ("u-0",)
+    assert (decision.keep, decision.retire, decision.ready) == ((), (), False)
+    assert states(decision) == [("t-0", "active", "topic"), ("u-0", "prepared", "topic")]
+    assert bind(found, X) == {X}
+    assert found.decide(X).keep == (), "a subscription may have been made at t-0 since it was listed"
+    assert found.preparations.to_look == {"t-0": {X}}
+    assert found.decide(X).message == "waits until subserv has bound subscriptions on broker u-0"
+    found.inventory.brokers["t-0"].looks += 1
+    decision = found.decide(X)
+    assert (decision.keep, decision.retire) == (("u-0",), ())
+    assert states(decision) == [("t-0", "active", "topic"), ("u-0", "prepared", "topic")], "it is not there yet"
+    made(found, "u-0", X, EMPTY)
+    decision = found.decide(X)
+    assert (decision.keep, decision.retire, decision.ready) == (("u-0",), ("t-0",), True)
+    assert states(decision) == [("u-0", "active", "topic"), ("t-0", "draining", "topic")]
+
+
+def test_another_epoch_is_not_bound_by_an_earlier_report() -> None:
+    found = moving()
+    found.decide(X)
+    (epoch,) = [each.epoch for each in found.decide(X).entries if each.state == "prepared"]
+    assert isinstance(epoch, int)
+    found.preparations.take(BoundChanges(addresses={X: {"u-0": epoch - 1}}))
+    assert found.preparations.to_look == {}
+    found.preparations.take(BoundChanges(addresses={X: {"t-0": epoch}}))
+    found.decide(X)
+    assert found.preparations.to_look == {}
+
+
+def test_a_topic_that_gets_a_durable_subscription_while_another_broker_is_prepared_stays() -> None:
+    found = moving()
+    bind(found, X)
+    found.decide(X)
+    look(found, "t-0", {X: EMPTY._replace(subscriptions=1)})
+    found.inventory.brokers["t-0"].looks += 1
+    decision = found.decide(X)
+    assert (states(decision), decision.retire) == ([("t-0", "active", "topic")], ())
+    assert "stays on broker t-0" in decision.message
+
+
+def test_a_topic_that_moves_back_is_prepared_once_more() -> None:
+    """Its old broker still has it, but subscriptions may have been made since."""
+    found = moving()
+    bind(found, X)
+    found.decide(X)
+    found.inventory.brokers["t-0"].looks += 1
+    found.decide(X)
+    made(found, "u-0", X, EMPTY)
+    found.decide(X)
+    found.set_addresses({X: TOPIC}, ())
+    decision = found.decide(X)
+    assert states(decision) == [("u-0", "active", "topic"), ("t-0", "prepared", "topic")]
+    assert decision.retire == ()
+
+
+def test_a_topic_that_is_back_before_its_broker_is_rid_of_it_is_prepared() -> None:
+    found = placer({X: TOPIC}, {"t-0": {X: EMPTY}})
+    found.inventory.brokers["t-0"].marked.add(X)
+    found.decide(X)
+    found.set_addresses({}, ())
+    assert states(found.decide(X)) == [("t-0", "draining", "topic")]
+    found.set_addresses({X: TOPIC}, ())
+    assert states(found.decide(X)) == [("t-0", "prepared", "topic")]
+    bind(found, X)
+    assert states(found.decide(X)) == [("t-0", "active", "topic")]
+
+
+def test_a_topic_that_its_broker_has_lost_is_bound_before_it_is_made_again() -> None:
+    """A broker in memory that has restarted has no subscriptions either."""
+    found = placer({X: TOPIC}, {"t-0": {X: EMPTY}})
+    found.decide(X)
+    look(found, "t-0", {})
+    decision = found.decide(X)
+    assert (states(decision), decision.keep) == ([("t-0", "prepared", "topic")], ())
+    bind(found, X)
+    assert found.decide(X).keep == ("t-0",)
+
+
+def test_a_controller_that_starts_takes_a_topic_as_bound_where_it_was_made() -> None:
+    """Because it is made only then. If two brokers have it, the one where it belongs was made last."""
+    found = placer({X: TOPIC}, {"t-0": {X: EMPTY}})
+    assert states(found.decide(X)) == [("t-0", "active", "topic")]
+    found = placer(MOVED, {"t-0": {X: EMPTY}})
+    assert states(found.decide(X)) == [("t-0", "active", "topic"), ("u-0", "prepared", "topic")]
+    found = placer(MOVED, {"t-0": {X: EMPTY}, "u-0": {X: EMPTY}})
+    assert states(found.decide(X)) == [("u-0", "active", "topic"), ("t-0", "draining", "topic")]
 
 
 def test_a_smaller_pool_moves_what_lies_on_brokers_that_go() -> None:
@@ -389,6 +494,8 @@ def test_what_was_heard_before_the_feeds_is_decided_with_the_last_of_them(last: 
 def test_an_address_on_a_broker_managed_by_hand() -> None:
     """Nothing is made or read there. Flavors that name the same one have one broker."""
     found = placer({A: BY_HAND, T: Address(type="topic", flavor="y")})
+    assert states(found.decide(T)) == [(HAND, "prepared", "topic")]
+    bind(found, T)
     for name, kind in ((A, "queue"), (T, "topic")):
         decision = found.decide(name)
         assert decision.ready

@@ -232,7 +232,7 @@ class AmqpBackend:
             self.shared.refusals.tick()
 
     def _on_addresses(self, body: Addresses) -> None:
-        self.shared.set_topics(TopicMap(body.addresses))
+        self.shared.set_topics(TopicMap(body.addresses, body.leaving or None))
         for session in list(self.sessions.values()):
             try:
                 session.set_topics(self.shared.topics)

@@ -185,7 +185,7 @@ def link_routes(router: Router) -> ConfigTable:
         link_route_config,
         router.link_routes,
         router.link_routes.add,
-        router.link_routes.remove,
+        router.remove_link_route,
         {
             "name": attrgetter("config.name"),
             "identity": lambda route: str(route.config.identity),

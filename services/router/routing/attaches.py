@@ -19,7 +19,7 @@ from services.router.routing.link_routes import NO_ROUTE
 from services.router.routing.names import MOBILE, parse
 from services.router.routing.out_link import OutLink
 from services.router.routing.passing_on import External
-from services.router.routing.routed_link import survives
+from services.router.routing.routed_link import RoutedLink, survives
 from services.router.routing.router import Router
 
 SND_SETTLED = 1
@@ -174,7 +174,7 @@ class Attaches:
         if found is None:
             return False
         route, container = found
-        self._pass_on(connection, link, container, parsed.name, route.config.external)
+        self._pass_on(connection, link, container, parsed.name, route.config.external, route.links)
         return True
 
     def _live(self, connection: RouterConnection, name: str) -> RouterConnection:
@@ -233,14 +233,20 @@ class Attaches:
         container: RouterConnection,
         name: str,
         external: External | None = None,
+        siblings: set[RoutedLink] | None = None,
     ) -> None:
-        """Route the client's link to a container. `external`: returns the container's name for the address."""
+        """Route the client's link to a container. `external`: returns the container's name for the address. `siblings`:
+        the links of the link route by which it is found."""
         terminus = link.remote_target if isinstance(link, Receiver) else link.remote_source
         durable = survives(terminus)
         if durable and not self.router.allow_resumable and (terminus.timeout or terminus.expiry_policy == "never"):
             raise AmqpError("qd:link-expiration", "Requested link expiration not allowed")
         passing_on = self.router.passing_on
-        passing_on.join(passing_on.pair(connection, link, name, durable), external, container, terminus)
+        pair = passing_on.pair(connection, link, name, durable)
+        if siblings is not None:
+            pair.siblings = siblings
+            siblings.add(pair)
+        passing_on.join(pair, external, container, terminus)
 
 
 def _check_management(connection: RouterConnection, address: RoutedAddress) -> None:

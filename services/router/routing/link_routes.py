@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
 from enmasse.amqp.errors import AmqpError
 from enmasse.tries import PatternTrie
 from services.router.routing.configuration import LinkRouteConfig
@@ -9,16 +12,20 @@ from services.router.routing.connection import RouterConnection
 from services.router.routing.containers import ContainerIndex, Containers
 from services.router.routing.names import SINGLE, tokens
 
+if TYPE_CHECKING:
+    from services.router.routing.routed_link import RoutedLink
+
 NO_ROUTE = "qd:no-route-to-dest"
 
 
 class LinkRoute:
-    """A configured link route; `connections` are the route containers it can use now."""
+    """A configured link route; `connections` are the route containers it can use now, `links` were routed by it."""
 
-    __slots__ = ("config", "connections")
+    __slots__ = ("config", "connections", "links")
 
     def __init__(self, config: LinkRouteConfig) -> None:
         self.config = config
+        self.links: set[RoutedLink] = set()
         self.connections: tuple[RouterConnection, ...] = ()
 
 
@@ -63,8 +70,9 @@ class LinkRoutes:
         route.connections = tuple(connection for connection in found if connection.may_serve(config.matched))
         return route
 
-    def remove(self, route: LinkRoute) -> None:
-        """Remove a link route; links that were routed by it stay."""
+    def remove(self, route: LinkRoute) -> Collection[RoutedLink]:
+        """Remove a link route. Return the links that were routed by it, if another one leads elsewhere: the address has
+        moved. Without another one they stay."""
         config = route.config
         self.generation += 1
         del self.by_name[config.name]
@@ -76,6 +84,7 @@ class LinkRoutes:
             if not pattern.routes:
                 tree.remove(config.matched, pattern)
         self._index.remove(route, config.container_id, config.connection)
+        return list(route.links) if pattern is not None and pattern.routes else ()
 
     def connection_opened(self, connection: RouterConnection) -> None:
         """Make the link routes that name this connection lead to it."""

@@ -145,6 +145,10 @@ class PassingOn:
         pair.join(pair.client, half)
         container.amqp.wake()
 
+    def end(self, pair: RoutedLink, error: AmqpError) -> None:
+        """End both links; a durable terminus is kept."""
+        self._end(pair, error)
+
     def refuse(self, half: RoutedHalf, error: AmqpError) -> None:
         """End a client's link that it may no longer have; a durable terminus is kept."""
         self._end(half.pair, error)
@@ -157,7 +161,10 @@ class PassingOn:
             container.link.detach(None, closed=not present.survives)
         if client.open:
             client.open = False
-            client.link.detach(error)
+            if client.link.attached:
+                client.link.detach(error)
+            else:
+                client.link.refuse(error)
             client.connection.amqp.wake()
             self._half_over(client)
         if container is not None:
@@ -168,6 +175,8 @@ class PassingOn:
         half.connection.link_over(half)
         pair = half.pair
         if pair.client is half:
+            if pair.siblings is not None:
+                pair.siblings.discard(pair)
             for turns in self._turns.get(half.connection, {}).values():
                 turns.waiting.pop(pair, None)
             if pair.container is not None and pair.container.open:

@@ -154,6 +154,7 @@ class RoutedLink:
         "second",
         "sender",
         "settle",
+        "siblings",
         "stream",
         "stripper",
         "survives",
@@ -193,6 +194,7 @@ class RoutedLink:
         self.temporary: str | None = None  # the temporary queue or topic at the container that lives as long as this
         self.elsewhere: Callable[[], bool] | None = None  # asks another container, if one does not know it
         self.stripper: Stripper | None = None  # of a client that sends
+        self.siblings: set[RoutedLink] | None = None  # of the link route by which it was routed, this one included
         self.two_phase = False
         self.accepted = self.rejected = self.released = self.modified = self.presettled = 0
 

@@ -17,7 +17,7 @@ from services.router.routing.clock import Clock
 from services.router.routing.configuration import BALANCED, AddressConfig
 from services.router.routing.connection import LinkRecord, RouterConnection, RouterCore
 from services.router.routing.containers import Containers
-from services.router.routing.link_routes import NO_ROUTE, LinkRoutes
+from services.router.routing.link_routes import NO_ROUTE, LinkRoute, LinkRoutes
 from services.router.routing.passing_on import PassingOn
 from services.router.routing.temporaries import Temporaries
 from services.router.routing.traffic import Traffic
@@ -128,6 +128,12 @@ class Router(RouterCore):
             for link in wrong:
                 link.detach(AmqpError(RESOURCE_DELETED, "the address has a new configuration"))
         return config
+
+    def remove_link_route(self, route: LinkRoute) -> None:
+        """Remove a link route. Its links are detached if another one leads to where the address is now, so that clients
+        attach there."""
+        for pair in self.link_routes.remove(route):
+            self.passing_on.end(pair, AmqpError(RESOURCE_DELETED, "the address has moved to another broker"))
 
     def knows(self, name: str) -> bool:
         """Return True if an address of this name is configured."""

@@ -1,0 +1,114 @@
+"""Prepared placements: before messages of a topic go to a broker, all that lead to subscribers are bound there.
+
+Then it is reported (docs/contracts.md, "configserv"); until then messages go to the old broker, or nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from enmasse import log, process
+from enmasse.control.reports import BoundReporter
+from enmasse.model.feeds import Placements
+from enmasse.model.names import AddressName
+from services.subserv.brokers import Brokers
+from services.subserv.conversation import Refused
+from services.subserv.desired import Desired, Subscriber
+from services.subserv.management import ERRORS
+from services.subserv.portions import portions
+
+ROLE = "subserv"
+LOOK, AGAIN = 0.05, 1.0
+"""Seconds between two looks whether a broker can be asked; until work is tried again that a broker has refused."""
+
+
+class Owner(Protocol):
+    """Interface of the owner of the subscribers."""
+
+    @property
+    def complete(self) -> bool:
+        """True if all subscribers are known."""
+
+    def subscribers(self) -> Iterable[Subscriber]:
+        """Return all subscribers."""
+
+
+class Preparing:
+    """Binds at each broker for which a placement is prepared, and reports."""
+
+    def __init__(self, owner: Owner, desired: Desired, brokers: Brokers) -> None:
+        self.reporter = BoundReporter(ROLE)
+        self._owner = owner
+        self._desired = desired
+        self._brokers = brokers
+        self._epochs: dict[tuple[AddressName, str], int] = {}
+        """(address, broker) → epoch of each prepared placement."""
+        self._work: dict[str, asyncio.Task[None]] = {}
+        self._todo: dict[str, dict[AddressName, int]] = {}
+        """Broker → address → epoch that is to be bound there."""
+
+    def follow(self, placements: Placements) -> None:
+        """Take the placements."""
+        now = {
+            (name, each.broker): each.epoch
+            for name, places in placements.addresses.items()
+            for each in places
+            if each.state == "prepared" and isinstance(each.epoch, int)
+        }
+        before, self._epochs = self._epochs, now
+        for name, broker in before.keys() - now.keys():
+            self._todo.get(broker, {}).pop(name, None)
+            self.reporter.forget(name, broker)
+        for (name, broker), epoch in now.items():
+            if before.get((name, broker)) != epoch:
+                self._todo.setdefault(broker, {})[name] = epoch
+                if broker not in self._work:
+                    self._work[broker] = process.spawn(self._prepare(broker), f"subscriptions on broker {broker}")
+
+    async def _prepare(self, broker: str) -> None:
+        try:
+            while todo := dict(self._todo.get(broker, {})):
+                try:
+                    if not await self._bind(broker, todo):
+                        continue
+                except (*ERRORS, Refused) as error:
+                    log.get(broker=broker).warning("subserv.preparation.postponed", reason=str(error)[:300])
+                    await asyncio.sleep(AGAIN)
+                    continue
+                left = self._todo.get(broker, {})
+                for name, epoch in todo.items():
+                    if left.get(name) == epoch:
+                        del left[name]
+                        self.reporter.bound(name, broker, epoch)
+        finally:
+            del self._work[broker]
+            self._todo.pop(broker, None)
+
+    async def _bind(self, name: str, todo: Mapping[AddressName, int]) -> bool:
+        """Bind all that these topics have to do with on a broker; return False if others are prepared meanwhile. Raises
+        Refused, ControlError."""
+        while True:
+            broker = self._brokers.get(name)
+            if self._owner.complete and broker is not None and (broker.is_unasked or broker.conversation.connected):
+                break
+            if self._todo.get(name) != todo:
+                return False
+            await asyncio.sleep(LOOK)
+        if broker.is_unasked:
+            return True
+        conversation = broker.conversation
+        for address in todo:
+            self._desired.open(address, name)
+        # The last reading may be of a process that has ended.
+        await conversation.read_now()
+        async for some in portions(list(self._owner.subscribers())):
+            ids = [each.id for each in some if self._desired.is_bound(name, each)]
+            await asyncio.gather(*(conversation.bound(id) for id in conversation.differing(ids)))
+        return True
+
+    def close(self) -> None:
+        """End all work."""
+        for task in list(self._work.values()):
+            task.cancel()

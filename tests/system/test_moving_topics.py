@@ -1,0 +1,211 @@
+"""A topic moves to another broker, again and again, under load: everything that was acknowledged reaches everybody."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from enmasse.testing import Suite, running, wait_for
+from tests.load import MADE, Producer
+from tests.system.mqtt_devices import INTERVAL, MOST, PATIENCE, Device
+from tests.system.seeing import carrier, component, find, wait_address, wait_message, wait_process
+
+TOPIC = "moved"
+FLAVORS = {
+    name: {"type": "topic", "templateName": "topic-persisted", "templateParameters": {"BROKERS": 1}}
+    for name in ("first", "second")
+}
+ADDRESSES = {
+    TOPIC: {"type": "topic", "flavor": "first"},
+    **{f"of-{name}": {"type": "topic", "flavor": name} for name in FLAVORS},
+}
+EDITS = 4
+
+
+@pytest.fixture(scope="module")
+def running_suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running(tmp_path_factory.mktemp("moving"), ADDRESSES, FLAVORS, options=()) as found:
+        found.up()
+        yield found
+        assert found.down() == 0
+
+
+@pytest.fixture
+def suite(running_suite: Suite) -> Iterator[Suite]:
+    running_suite.wait_ready()
+    yield running_suite
+    for client in MADE:
+        print(client.describe())  # shown where the test has failed
+        client.abandon()
+    MADE.clear()
+
+
+class Sensor:
+    """An MQTT client that publishes numbers; `acknowledged`: those whose acknowledgement was no refusal."""
+
+    def __init__(self, suite: Suite, name: str, qos: int, topic: str = TOPIC) -> None:
+        self.device = Device(name, suite.mqtt_port)
+        self.name, self._qos, self._topic = name, qos, topic
+        self.acknowledged: set[str] = set()
+        self.refused: list[str] = []
+        self._texts: dict[int, str] = {}
+        self._answers: list[tuple[int, Any]] = []
+        self._lock = threading.Lock()
+        self.sent = 0
+        self.device.client.on_publish = self._on_publish
+        self.device.connect()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _on_publish(self, client: Any, data: Any, packet_id: int, reason: Any, properties: Any) -> None:
+        with self._lock:
+            self._answers.append((packet_id, reason))
+
+    def settle(self) -> int:
+        """Take the answers that have come; return how many are missing."""
+        with self._lock:
+            answers, self._answers = self._answers, []
+            for packet_id, reason in answers:
+                text = self._texts.pop(packet_id)
+                if reason.is_failure:
+                    self.refused.append(f"{text}: {reason}")
+                else:
+                    self.acknowledged.add(text)
+            return len(self._texts)
+
+    def _run(self) -> None:
+        while not self._stop.wait(INTERVAL):
+            if self.settle() >= MOST:
+                continue
+            with self._lock:
+                text = f"{self.name} {self.sent}"
+                info = self.device.client.publish(f"{self._topic}/{self.name}", text, qos=self._qos)
+                self._texts[info.mid] = text
+                self.sent += 1
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        wait_for(f"answers to {self.name}", lambda: not self.settle(), PATIENCE)
+
+
+class Load:
+    """Publishers of MQTT (QoS 1 and 2) and AMQP, a reader, and a session whose client is away."""
+
+    def __init__(self, suite: Suite) -> None:
+        self.reader, self.away = Device("reader", suite.mqtt_port), Device("away", suite.mqtt_port)
+        for device in (self.reader, self.away):
+            device.connect()
+            device.subscribe(f"{TOPIC}/#", 2)
+        self.away.close()
+        self.sensors = [Sensor(suite, f"qos{qos}", qos) for qos in (1, 2)]
+        self.producer = Producer(suite.url, f"{TOPIC}/amqp", rate=100)
+        self.producer.start()
+        for sensor in self.sensors:
+            sensor.start()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Wait until every publisher has had some more acknowledged."""
+        before = {sensor: len(sensor.acknowledged) for sensor in self.sensors}
+        self.producer.wait_accepted(20)
+        for sensor, count in before.items():
+            wait_for(
+                f"acknowledgements to {sensor.name}",
+                lambda sensor=sensor, count=count: len(sensor.acknowledged) > count + 20,  # type: ignore[misc]  # mypy infers no type of a lambda's default
+                PATIENCE,
+            )
+
+    def all_came(self) -> None:
+        """What was acknowledged has reached both sessions; what MQTT clients sent with QoS 2 once."""
+        for sensor in self.sensors:
+            sensor.stop()
+        self.producer.enough()
+        self.producer.wait_end()
+        sent = {text for sensor in self.sensors for text in sensor.acknowledged}
+        sent |= {str(number) for number in self.producer.accepted}
+        self.away.connect()
+        for device in (self.reader, self.away):
+            try:
+                wait_for("everything", lambda device=device: device.got.keys() >= sent, 60)  # type: ignore[misc]  # mypy infers no type of a lambda's default
+            except TimeoutError:
+                missing = sorted(sent - device.got.keys())
+                raise AssertionError(f"{len(missing)} of {len(sent)} are missing: {missing[:20]}") from None
+            doubles = [text for text, count in device.got.items() if count > 1 and text.startswith("qos2")]
+            assert not doubles
+        for device in (self.reader, self.away, *(sensor.device for sensor in self.sensors)):
+            device.end()
+
+
+@pytest.fixture
+def load(suite: Suite) -> Load:
+    return Load(suite)
+
+
+def edit(suite: Suite, flavor: str) -> None:
+    suite.edit("addresses.json", {TOPIC: {"type": "topic", "flavor": flavor}})
+
+
+def wait_moved(suite: Suite, flavor: str) -> None:
+    suite.wait_ready()
+    wait_for("the move", lambda: carrier(suite, TOPIC)["name"].startswith(flavor))
+
+
+def other(suite: Suite) -> str:
+    """The flavor that the topic does not have now."""
+    return "second" if carrier(suite, TOPIC)["name"].startswith("first") else "first"
+
+
+def test_moves_lose_nothing_that_was_acknowledged(suite: Suite, load: Load) -> None:
+    for _ in range(EDITS):
+        flavor = other(suite)
+        edit(suite, flavor)
+        wait_moved(suite, flavor)
+        load.go_on()
+    load.all_came()
+
+
+@pytest.mark.parametrize(
+    "victims", [[], ["storage_controller"], ["configserv"], ["subserv"], ["storage_controller", "configserv", "ragent"]]
+)
+def test_nothing_moves_before_the_subscription_service_has_bound(suite: Suite, load: Load, victims: list[str]) -> None:
+    """Whoever is killed while the new broker is prepared."""
+    flavor, before = other(suite), carrier(suite, TOPIC)["name"]
+    processes = {name: component(suite, name) for name in {*victims, "subserv"}}
+    os.kill(processes["subserv"]["pid"], signal.SIGSTOP)
+    try:
+        edit(suite, flavor)
+        wait_message(suite, TOPIC, "waits until subserv has bound subscriptions on broker ")
+        suite.kill(*(processes[name] for name in victims))
+        for name in victims:
+            wait_process(suite, name, processes[name]["pid"])
+        load.producer.wait_accepted(20)
+        if "subserv" not in victims:
+            wait_message(suite, TOPIC, "waits until subserv has bound subscriptions on broker ")
+            assert before in wait_address(suite, TOPIC, ready=False)["components"]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(processes["subserv"]["pid"], signal.SIGCONT)
+    wait_moved(suite, flavor)
+    load.go_on()
+    load.all_came()
+
+
+def test_a_topic_that_is_removed_and_comes_back(suite: Suite, load: Load) -> None:
+    """Its publishers are refused meanwhile; what was acknowledged before and after has come."""
+    flavor = "first" if other(suite) == "second" else "second"
+    suite.edit("addresses.json", {}, remove=[TOPIC])
+    wait_for("the removal", lambda: not (find(suite, TOPIC) or {"ready": False})["ready"])
+    edit(suite, flavor)
+    suite.wait_ready()
+    load.go_on()
+    load.all_came()
