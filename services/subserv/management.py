@@ -52,6 +52,13 @@ class Row(QueueRow):
     filter: str | None = None
 
 
+def retained_as(name: str) -> str:
+    """Return the selector of messages that were published to a name as retained. `to` counts only in messages that
+    brokers have left as they came: a sender states it."""
+    text, came_as = name.replace("'", "''"), f'"m.{ORIGINAL_ADDRESS}"'
+    return f"({came_as} = '{text}' OR ({came_as} IS NULL AND JMSDestination = '{text}')) AND {RETAINED_ONLY}"
+
+
 class _Page(msgspec.Struct):
     data: list[Row]
 
@@ -142,11 +149,8 @@ class BrokerManagement:
     async def live(self, id: str, name: str) -> int:
         """Return the number of messages in a subscriber's queue that were published to this name as retained,
         without copies of retained messages."""
-        text = name.replace("'", "''")
-        came_as = f'"m.{ORIGINAL_ADDRESS}"'
-        to_it = f"{came_as} = '{text}' OR ({came_as} IS NULL AND JMSDestination = '{text}')"
-        selector = f"({to_it}) AND {RETAINED_ONLY}"
-        return int(await self._node.invoke(f"queue.{names.queue_name(self._broker, id)}", "countMessages", selector))
+        queue = f"queue.{names.queue_name(self._broker, id)}"
+        return int(await self._node.invoke(queue, "countMessages", retained_as(name)))
 
     async def listing(self) -> Listing:
         """Return all queues and diverts of the broker. Raises ControlError, ValueError."""
