@@ -23,6 +23,13 @@ or gone; those that have taken longer than `PATIENCE` give way."""
 PATIENCE = 2.0  # seconds
 _RETRY = 0.2  # seconds until it is tried again after accept has failed
 _OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_OF_PEER = frozenset(
+    {
+        errno.ECONNABORTED, errno.EPROTO, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENETDOWN, errno.ENETUNREACH,
+        errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENONET, errno.EPERM, errno.ETIMEDOUT,
+    }
+)  # fmt: skip
+"""Errors of the connection that would have been accepted (accept(2): of the network, or a rule of the firewall)."""
 
 
 async def listening(
@@ -114,9 +121,11 @@ class Acceptor:
                 return
             try:
                 sock, _ = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
+                if error.errno in _OF_PEER:
+                    continue
                 if error.errno not in _OUT_OF:
                     raise
                 if not self._failing:  # once, not for each try

@@ -341,6 +341,39 @@ def test_a_machine_without_descriptors_is_asked_again_and_not_all_the_time(
     run(loop, main)
 
 
+def test_an_error_of_a_peer_that_waits_to_be_accepted_is_not_one_of_the_listener() -> None:
+    """accept(2) returns errors of the network that are pending on the new socket."""
+    errors = [errno.EPROTO, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ECONNABORTED, errno.EPERM]
+
+    class Failing(socket.socket):
+        def accept(self) -> Any:
+            if errors:
+                raise OSError(errors.pop(), "of a peer")
+            return super().accept()
+
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+        unhandled: list[object] = []
+        running.set_exception_handler(lambda loop, context: unhandled.append(context))
+        (plain,) = await listening(running, "127.0.0.1", 0, 10)
+        failing = Failing(fileno=plain.detach())
+        taken: list[socket.socket] = []
+
+        def take(sock: socket.socket) -> Any:
+            taken.append(sock)
+            return sock.close
+
+        accepting = Acceptor(running, [failing], take)
+        client = socket.create_connection(failing.getsockname())
+        await until(lambda: taken, "it to be accepted")
+        assert not errors and not unhandled
+        client.close()
+        accepting.close()
+        taken[0].close()
+
+    run("asyncio", main)
+
+
 # --- TLS ---
 
 
