@@ -34,6 +34,12 @@ Ended = Literal["login", "permissions"]
 _refused: Repeats[tuple[str, str]] = Repeats(time.monotonic)
 
 
+def token_of(stated: str) -> str | None:
+    """Return the token in a header Authorization; None if there is none, as in that with the operator's secret."""
+    token = stated.removeprefix(BEARER)
+    return token if stated.startswith(BEARER) and may_be_token(token) else None
+
+
 class Gate:
     """Identifies callers. `permissions()`: those in force; `entry`: user → entry of the feed `permissions`; `secret`:
     the file with the operator's secret; `is_tls`: the console itself serves TLS."""
@@ -178,9 +184,8 @@ class Gate:
         secret = None if self._secret is None else read_line(self._secret)
         if secret is not None and hmac.compare_digest(stated.encode("utf-8", "replace"), f"{BEARER}{secret}".encode()):
             return Caller("operator")
-        token = stated.removeprefix(BEARER)
         credentials: tuple[str, str] | None = None
-        if stated.startswith(BEARER) and may_be_token(token):
+        if (token := token_of(stated)) is not None:
             credentials = "", token
         elif passwords:
             credentials = basic(stated)
