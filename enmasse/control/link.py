@@ -313,13 +313,14 @@ class ControlSender(ControlLink):
 class Delivery:
     """A message that arrived. Settle it with accept, reject or release; that also makes room for the next."""
 
-    __slots__ = ("_impl", "_message", "data", "link", "settled")
+    __slots__ = ("_impl", "_message", "_wants_outcome", "data", "link", "settled")
 
     def __init__(self, link: ControlReceiver, impl: Any, data: bytes, settled: bool) -> None:
         self.link = link
         self.data = data
-        self.settled = settled
+        self.settled = settled and not link.counts_settled
         """Settled by the sender already (it wants no outcome), or by us."""
+        self._wants_outcome = not settled
         self._impl = impl
         self._message: proton.Message | None = None
 
@@ -348,18 +349,20 @@ class Delivery:
         """Settle the message as rejected, with an error condition."""
         if self.settled or self.link.closed:
             return
-        delivery = proton.Delivery.wrap(self._impl)
-        delivery.local.condition = proton.Condition(condition, description)
-        delivery.update(proton.Delivery.REJECTED)
+        if self._wants_outcome:
+            delivery = proton.Delivery.wrap(self._impl)
+            delivery.local.condition = proton.Condition(condition, description)
+            delivery.update(proton.Delivery.REJECTED)
         self._settle(None)
 
     def _settle(self, state: int | None) -> None:
         if self.settled or self.link.closed:
             return
         self.settled = True
-        if state is not None:
-            pn_delivery_update(self._impl, state)
-        pn_delivery_settle(self._impl)
+        if self._wants_outcome:
+            if state is not None:
+                pn_delivery_update(self._impl, state)
+            pn_delivery_settle(self._impl)
         self.link.replenish()
         self.link.connection.wake()
 
@@ -378,6 +381,9 @@ class ControlReceiver(ControlLink):
         self.on_message: Callable[[Delivery], None] | None = None
         self.window = 0
         self.max_message_size = connection.max_message_size
+        self.counts_settled = False
+        """Whether deliveries that the sender has settled count in the window until accept, reject or release, too:
+        for an `on_message` that begins work that continues after it has returned."""
         self._owed = 0
         self._parts: list[bytes] = []
         self._size = 0
@@ -449,7 +455,7 @@ class ControlReceiver(ControlLink):
             self._notify()
             return
         self.on_message(arrived)
-        if settled:
+        if settled and not self.counts_settled:
             self.replenish()
 
     def lost(self, error: LinkClosed) -> None:

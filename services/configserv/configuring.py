@@ -46,19 +46,22 @@ class Result(ChangeResult, frozen=True, kw_only=True):
 
 
 class _Peer:
-    """The two links of a connection, and results that wait for credit."""
+    """The two links of a connection, and results that wait for credit, with the requests that they answer: until then
+    these count in the window."""
 
     def __init__(self) -> None:
         self.answers: ControlSender | None = None
-        self.waiting: deque[bytes] = deque()
+        self.waiting: deque[tuple[bytes, Delivery]] = deque()
 
-    def answer(self, body: bytes) -> None:
-        self.waiting.append(body)
+    def answer(self, body: bytes, request: Delivery) -> None:
+        self.waiting.append((body, request))
         self.pump()
 
     def pump(self) -> None:
         while self.answers is not None and self.waiting and self.answers.credit > 0:
-            self.answers.send(jsonmessage.encode(None, self.waiting.popleft()), settled=True)
+            body, request = self.waiting.popleft()
+            self.answers.send(jsonmessage.encode(None, body), settled=True)
+            request.accept()
 
 
 class Configuring:
@@ -80,7 +83,7 @@ class Configuring:
             link.on_credit = peer.pump
         elif isinstance(link, ControlReceiver):
             link.on_message = lambda delivery: self._take(peer, delivery)
-            link.window = WINDOW
+            link.window, link.counts_settled = WINDOW, True
         link.on_closed = lambda _: self._forget(link.connection)
         link.accept()
         if isinstance(link, ControlReceiver):
@@ -98,10 +101,9 @@ class Configuring:
             return
         identity = delivery.link.connection.identity
         role = None if identity is None else str(identity.role)
-        delivery.accept()
-        process.spawn(self._work(peer, request, role), "change of the configuration")
+        process.spawn(self._work(peer, request, role, delivery), "change of the configuration")
 
-    async def _work(self, peer: _Peer, request: Request, role: str | None) -> None:
+    async def _work(self, peer: _Peer, request: Request, role: str | None, delivery: Delivery) -> None:
         async with self._turn:
             result = await self._result(request)
         if not request.check:
@@ -112,7 +114,7 @@ class Configuring:
                 who=request.who or None, role=role, from_=request.client, what=f"{request.kind}: {names}",
                 outcome=outcome,
             )  # fmt: skip
-        peer.answer(msgspec.json.encode(result))
+        peer.answer(msgspec.json.encode(result), delivery)
 
     async def _result(self, request: Request) -> Result:
         number = request.id

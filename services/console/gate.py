@@ -35,7 +35,7 @@ _refused: Repeats[tuple[str, str]] = Repeats(time.monotonic)
 
 
 def token_of(stated: str) -> str | None:
-    """Return the token in a header Authorization; None if there is none, as in that with the operator's secret."""
+    """Return the token in a header Authorization; None without one, as in that with the operator's secret."""
     token = stated.removeprefix(BEARER)
     return token if stated.startswith(BEARER) and may_be_token(token) else None
 

@@ -92,6 +92,7 @@ class SubscriptionControl:
         """Serve requests on this connection. `closed` is called when that ends. Raises ControlError."""
         self._replies = connection.sender(None)
         receiver = connection.receiver(wire.CONTROL, window=WINDOW)
+        receiver.counts_settled = True
         receiver.on_message = partial(self._on_message, wire.CONTROL, self._operators)
         links: list[ControlLink] = [self._replies, receiver]
         for link in links:
@@ -111,7 +112,7 @@ class SubscriptionControl:
         author = of_link(link.name)
         operations = {subject: partial(function, author) for subject, function in self._clients.items()}
         link.max_message_size = link.proton_link.max_message_size = MAX_REQUEST
-        link.window = WINDOW
+        link.window, link.counts_settled = WINDOW, True
         link.on_message = partial(self._on_message, ADDRESS, operations)
         link.on_closed = self._closed
         link.accept()

@@ -109,7 +109,7 @@ class GatewayLinks:
             link.accept()
         elif isinstance(link, ControlReceiver):
             channel.receiver = link
-            link.window = WINDOW
+            link.window, link.counts_settled = WINDOW, True
             link.on_message = lambda delivery: self._on_message(channel, delivery)
             link.accept()
             link.grant(WINDOW)
