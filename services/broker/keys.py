@@ -7,7 +7,9 @@ those too.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -21,25 +23,30 @@ FEW = 4
 _LONGEST = 32  # bytes of a sender's name
 
 
+@lru_cache(maxsize=4096)
+def _prefix(sender: bytes) -> bytes:
+    return bytes((0, len(sender))) + sender
+
+
 def key_of(sender: bytes, id: bytes) -> bytes:
     """Return the key of a sender's message."""
-    return b"\0%c%b%b" % (len(sender), sender, id)
+    return _prefix(sender) + id
 
 
 def _sender_in(key: bytes) -> bytes:
     """Return what a key begins with: the same for keys of one sender. One for all keys without a sender."""
-    return key[: 2 + key[1]] if len(key) > 1 and not key[0] and key[1] <= _LONGEST else b""
+    return key[: 2 + key[1]] if key[:1] == b"\0" and len(key) > 1 and key[1] <= _LONGEST else b""
 
 
 class Keys(Generic[V]):
-    """Keys of one address with a value each, oldest first. The caller removes what is `surplus`."""
+    """Keys of one address with a value each, oldest first."""
 
     __slots__ = ("_large", "_senders", "_values", "limit")
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
         self._values: OrderedDict[bytes, V] = OrderedDict()
-        self._senders: dict[bytes, OrderedDict[bytes, None]] = {}
+        self._senders: dict[bytes, deque[bytes]] = {}
         self._large: set[bytes] = set()
 
     def __len__(self) -> int:
@@ -51,20 +58,29 @@ class Keys(Generic[V]):
 
     def seen(self, key: bytes) -> bool:
         """Return whether the sender's id is kept, or was by an earlier version, which knew no senders."""
-        return key in self._values or (b"" in self._senders and key[2 + key[1] :] in self._senders[b""])
+        values = self._values
+        if key in values:
+            return True
+        id = key[2 + key[1] :]
+        return b"" in self._senders and id in values and not _sender_in(id)
 
-    def add(self, key: bytes, value: V) -> V | None:
-        """Add the newest key. Return its former value."""
-        former = self.remove(key) if key in self._values else None
-        self._values[key] = value
+    def add(self, key: bytes, value: V, *, bounded: bool = True) -> Sequence[tuple[bytes, V]]:
+        """Add the newest key, and remove those that are to go then if `bounded`. Return the removed ones and the former
+        one, with their values."""
+        values = self._values
+        gone: Sequence[tuple[bytes, V]] = [(key, self.remove(key))] if key in values else ()
+        values[key] = value
         sender = _sender_in(key)
         own = self._senders.get(sender)
         if own is None:
-            own = self._senders[sender] = OrderedDict()
-        own[key] = None
-        if len(own) * FEW > self.limit:
+            own = self._senders[sender] = deque()
+        own.append(key)
+        count, limit = len(own), self.limit
+        if count * FEW > limit:
             self._large.add(sender)
-        return former
+        if bounded and (count > limit or len(values) > SENDERS * limit):
+            return [*gone, *self.trim(sender)]
+        return gone
 
     def replace(self, key: bytes, value: V) -> None:
         """Give a key that is kept another value; its place stays."""
@@ -74,33 +90,43 @@ class Keys(Generic[V]):
         """Remove a key. Return its value."""
         sender = _sender_in(key)
         own = self._senders[sender]
-        del own[key]
+        if own[0] == key:
+            own.popleft()
+        elif own[-1] == key:
+            own.pop()
+        else:
+            own.remove(key)
         if not own:
             del self._senders[sender]
         if len(own) * FEW <= self.limit:
             self._large.discard(sender)
         return self._values.pop(key)
 
-    def surplus(self, newest: bytes) -> bytes | None:
-        """Return a key that is to go, after `newest` has come; None: all may stay.
+    def trim(self, sender: bytes) -> list[tuple[bytes, V]]:
+        """Remove the keys that are to go after one of `sender` has come. Return them with their values."""
+        gone: list[tuple[bytes, V]] = []
+        while (key := self._surplus(sender)) is not None:
+            gone.append((key, self.remove(key)))
+        return gone
 
-        A sender with more than `limit` loses its oldest. If all have more than SENDERS times as many, the one with the
-        most does, or if none has more than a quarter of `limit`, the oldest of all goes.
-        """
-        own = self._senders.get(_sender_in(newest))
+    def _surplus(self, sender: bytes) -> bytes | None:
+        """Return the next key to go. A sender with more than `limit` loses its oldest. If all together have more than
+        SENDERS times as many, the one with the most does, or if none has more than a quarter of `limit`, the oldest of
+        all goes."""
+        own = self._senders.get(sender)
         if own is not None and len(own) > self.limit:
-            return next(iter(own))
+            return own[0]
         if len(self._values) <= SENDERS * self.limit:
             return None
         if self._large:
-            return next(iter(self._senders[max(self._large, key=self._count)]))
+            return self._senders[max(self._large, key=self._count)][0]
         return next(iter(self._values))
 
-    def set_limit(self, limit: int) -> list[bytes]:
-        """Set the number of keys that a sender may have. Return the last key of each sender, for `surplus`."""
+    def set_limit(self, limit: int) -> list[tuple[bytes, V]]:
+        """Set the number of keys that a sender may have. Return the keys that go, with their values."""
         self.limit = limit
         self._large = {sender for sender, own in self._senders.items() if len(own) * FEW > limit}
-        return [next(reversed(own)) for own in self._senders.values()]
+        return [each for sender in list(self._senders) for each in self.trim(sender)]
 
     def items(self) -> list[tuple[bytes, V]]:
         """Return all keys with their values."""

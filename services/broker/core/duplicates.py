@@ -26,8 +26,6 @@ class DuplicateIds:
         if limit != keys.limit:
             keys.set_limit(limit)
         keys.add(key, None)
-        while (surplus := keys.surplus(key)) is not None:
-            keys.remove(surplus)
 
     def forget(self, address: BrokerAddress) -> None:
         """Remove all keys of an address."""

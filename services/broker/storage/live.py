@@ -12,7 +12,7 @@ it has moved.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from services.broker.keys import LIMIT, Keys
@@ -377,20 +377,17 @@ class Live:
             self.definitions[id] = found._replace(location=new)
 
     # -- duplicate keys ------------------------------------------------------------------------------------------------
-    def remember(self, cache: int, key: bytes, message: int, location: int) -> None:
-        """Add the newest key of the cache; those that are surplus then are dropped."""
-        self.enter_key(cache, key, message, location)
-        self._trim(cache, key)
-
-    def enter_key(self, cache: int, key: bytes, message: int, location: int) -> None:
-        """During replay: add a key without applying the limit."""
+    def remember(self, cache: int, key: bytes, message: int, location: int, *, bounded: bool = True) -> None:
+        """Add the newest key of the cache; those that are to go then are dropped if `bounded`."""
         keys = self.keys.get(cache)
         if keys is None:
             keys = self.keys[cache] = Keys(self._key_limits.get(cache, LIMIT))
-        old = keys.add(key, (message, location))
-        if old:
-            self.usages[old[1] >> 32].live -= KEY_COST + len(key)
+        self._dropped(keys.add(key, (message, location), bounded=bounded))
         self.usage(location >> 32).live += KEY_COST + len(key)
+
+    def _dropped(self, keys: Iterable[tuple[bytes, tuple[int, int]]]) -> None:
+        for key, (_, location) in keys:
+            self.usages[location >> 32].live -= KEY_COST + len(key)
 
     def key(self, cache: int, key: bytes) -> tuple[int, int] | None:
         """Return (message, location) of a remembered key, None if it is unknown."""
@@ -418,8 +415,7 @@ class Live:
     def forget_cache(self, cache: int) -> None:
         """Remove the duplicate keys of a cache."""
         keys = self.keys.pop(cache, None)
-        for key, (_, location) in keys.items() if keys is not None else ():
-            self.usages[location >> 32].live -= KEY_COST + len(key)
+        self._dropped(() if keys is None else keys.items())
         self._key_limits.pop(cache, None)
 
     def sort_cache(self, cache: int) -> None:
@@ -427,16 +423,11 @@ class Live:
         old = self.keys[cache]
         keys = self.keys[cache] = Keys(old.limit)
         for key, value in sorted(old.items(), key=lambda item: item[1][0]):
-            keys.add(key, value)
+            keys.add(key, value, bounded=False)
 
     def limit_keys(self, cache: int, count: int) -> None:
         """Keep at most `count` keys of each sender in a cache, the newest."""
         self._key_limits[cache] = count
         keys = self.keys.get(cache)
-        for newest in keys.set_limit(count) if keys is not None else ():
-            self._trim(cache, newest)
-
-    def _trim(self, cache: int, newest: bytes) -> None:
-        keys = self.keys[cache]
-        while (surplus := keys.surplus(newest)) is not None:
-            self.forget_key(cache, surplus)
+        if keys is not None:
+            self._dropped(keys.set_limit(count))

@@ -180,7 +180,7 @@ class Recovery:
     def _key(self, cache: int, key: bytes, message: int, location: int) -> None:
         old = self._live.key(cache, key)
         if old is None or old[0] <= message:
-            self._live.enter_key(cache, key, message, location)
+            self._live.remember(cache, key, message, location, bounded=False)
 
     # -- damage --------------------------------------------------------------------------------------------------------
     def damaged(self, number: int, ranges: Sequence[Range], summary: Summary | None, data: bytes) -> None:
