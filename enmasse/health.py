@@ -20,6 +20,7 @@ import msgspec
 
 from enmasse import __version__, metrics, settings, tls
 from enmasse.identity.operator import BEARER, read_line
+from enmasse.loopback import is_loopback, may_be_rebound
 from enmasse.process import cannot_listen
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 
@@ -142,6 +143,9 @@ class Health:
     # in the thread of a connection
 
     def _answer(self, request: Request) -> Response:
+        on_this_machine = is_loopback(request.peer.rpartition(":")[0].strip("[]"))
+        if on_this_machine and may_be_rebound(request.headers.get("Host", "localhost")):
+            return plain(403, "the Host header must name loopback: localhost, 127.0.0.1 or [::1]")
         try:
             if request.path == "/livez":
                 return self._heartbeat.liveness()

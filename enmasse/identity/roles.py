@@ -78,7 +78,9 @@ class Access(NamedTuple):
     """Nodes of this role: the router passes links of others to them on to it."""
 
 
-_CONTENT: Final = ("addresses", "addresses/changes", "flavors", "placements", "placements/changes")
+_ADDRESSES: Final = "addresses/changes"
+_PLACEMENTS: Final = "placements/changes"
+_CONTENT: Final = ("addresses", _ADDRESSES, "flavors", "placements", _PLACEMENTS)
 _SESSIONS: Final = "$sub/#"
 """Queues of sessions and subscriptions, and the feed of retained messages."""
 _EVERYTHING: Final = ("#", _SESSIONS)
@@ -89,18 +91,19 @@ _LISTED: Final = (*_WATCHED, "$mqtt/wills")
 
 TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     Listener.CONFIGSERV: {
-        Role.AGENT: Access(send=("readiness",), recv=_CONTENT),
-        Role.STORAGE_CONTROLLER: Access(send=("readiness", "placements"), recv=(*_CONTENT, "bound")),
+        Role.AGENT: Access(send=("readiness",), recv=(_ADDRESSES, "flavors", _PLACEMENTS)),
+        Role.STORAGE_CONTROLLER: Access(
+            send=("readiness", "placements"), recv=(_ADDRESSES, "flavors", _PLACEMENTS, "bound")
+        ),
         Role.ROUTER: Access(recv=("permissions",)),
-        Role.BROKER: Access(recv=("permissions",)),
-        Role.GATEWAY: Access(recv=(*_CONTENT, "permissions")),
-        Role.SUBSERV: Access(send=("bound",), recv=(*_CONTENT, "permissions")),
-        Role.LWT: Access(recv=(*_CONTENT, "permissions")),
-        Role.AUTHSERV: Access(recv=("users", "permissions")),
-        Role.SUPERVISOR: Access(send=("force",), recv=("status", "status/changes")),
+        Role.GATEWAY: Access(recv=(_ADDRESSES, "permissions")),
+        Role.SUBSERV: Access(send=("bound",), recv=(_ADDRESSES, _PLACEMENTS, "permissions")),
+        Role.LWT: Access(recv=(_ADDRESSES, "permissions")),
+        Role.AUTHSERV: Access(recv=("users",)),
+        Role.SUPERVISOR: Access(send=("force",), recv=("status/changes",)),
         Role.CONSOLE: Access(
             send=("force", "configure"),
-            recv=(*_CONTENT, "status", "status/changes", "permissions", "configure"),
+            recv=(_ADDRESSES, "flavors", _PLACEMENTS, "status/changes", "permissions", "configure"),
         ),
         Role.OPERATOR: Access(send=("force",), recv=(*_CONTENT, "status", "status/changes", "maas", "v1/addresses")),
     },
@@ -126,7 +129,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_LISTED, manage=True),
     },
     Listener.MESH: {Role.ROUTER: Access(send=_EVERYTHING, recv=_EVERYTHING)},
-    Listener.AUTHSERV: {Role.ROUTER: Access(), Role.BROKER: Access(), Role.GATEWAY: Access()},
+    Listener.AUTHSERV: {Role.ROUTER: Access(), Role.GATEWAY: Access()},
     Listener.LOGINS: {
         Role.GATEWAY: Access(send=("logins",), recv=("logins",)),
         Role.CONSOLE: Access(send=("logins", "issuers"), recv=("logins", "issuers")),

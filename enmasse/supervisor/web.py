@@ -16,7 +16,6 @@ import socket
 import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeGuard
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,6 +25,7 @@ from enmasse.audit import Repeats
 from enmasse.decoding import decode_any
 from enmasse.health import Heartbeat
 from enmasse.identity.operator import BEARER, OPERATOR, SECRET_FILE
+from enmasse.loopback import NAMES, host_of
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.supervisor import metrics
 from enmasse.supervisor.suite import Supervisor
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 OPEN = frozenset({"/livez", "/readyz", "/healthz", "/api/suite"})
 """Paths that are answered without the operator's secret; the last one shows commands where its file is."""
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 JSON = "application/json; charset=utf-8"
 MAX_NAMES = 10_000
 MAX_SHOWN = 100
@@ -153,9 +152,9 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
 def _refusal(request: Request, secret: str) -> Response | None:
     """Return the refusal of a request that is not an operator's, or may come from a web page; None for the others."""
     origin = request.headers.get("Origin")
-    if not _is_loopback(f"//{request.headers.get('Host', '')}"):
+    if host_of(f"//{request.headers.get('Host', '')}") not in NAMES:
         return _refused("the Host header must name loopback: localhost, 127.0.0.1 or [::1]", 403)
-    if origin is not None and not _is_loopback(origin):
+    if origin is not None and host_of(origin) not in NAMES:
         return _refused("requests from other web sites are not answered", 403)
     if request.method == "POST" and request.headers.get_content_type() != "application/json":
         return _refused("the Content-Type must be application/json", 415)
@@ -177,14 +176,9 @@ def _refusal(request: Request, secret: str) -> Response | None:
 
 
 def _audit(request: Request, what: str, outcome: str, **facts: Any) -> None:
-    log.audit("audit.suite.ordered", who=OPERATOR, from_=request.peer, what=what, outcome=outcome, **facts)
-
-
-def _is_loopback(url: str) -> bool:
-    try:
-        return urlsplit(url).hostname in LOOPBACK_NAMES
-    except ValueError:
-        return False
+    log.audit(
+        "audit.suite.ordered", who=OPERATOR, role=OPERATOR, from_=request.peer, what=what, outcome=outcome, **facts
+    )
 
 
 def _object(content: bytes) -> dict[str, Any]:

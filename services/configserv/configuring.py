@@ -32,10 +32,11 @@ MAX_ENTRIES = 10_000
 
 
 class Request(Change, frozen=True, kw_only=True):
-    """A change, its number, and for auditors the user and the client's host."""
+    """A change, its number, and for auditors the user, or its role (`operator`), and the client's host."""
 
     id: int
     who: str = ""
+    role: str = ""
     client: str = ""
 
 
@@ -111,8 +112,8 @@ class Configuring:
             names = " ".join([*request.set, *(f"-{name}" for name in request.remove)][:MAX_NAMES])
             log.audit(
                 "audit.configuration.ordered",
-                who=request.who or None, role=role, from_=request.client, what=f"{request.kind}: {names}",
-                outcome=outcome,
+                who=request.who or None, role=request.role or role, from_=request.client,
+                what=f"{request.kind}: {names}", outcome=outcome,
             )  # fmt: skip
         peer.answer(msgspec.json.encode(result), delivery)
 

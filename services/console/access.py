@@ -32,8 +32,14 @@ class Caller:
 
     @property
     def title(self) -> str:
-        """The name for auditors."""
+        """The name for auditors, beside `role`."""
         return self.name or self.how
+
+    @property
+    def role(self) -> str | None:
+        """`operator`, or `anonymous` without users, for those whom no entry of users.json names; None: a user, whose
+        name may be one of these words."""
+        return self.how if self.principal is None else None
 
     def may(self, operation: Operation, address: str) -> bool:
         """Return whether the caller may do this on an address."""

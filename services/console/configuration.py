@@ -22,6 +22,7 @@ from enmasse.model.flavors import Flavor as FlavorEntry
 from enmasse.model.names import AddressName
 from enmasse.model.users import GROUP
 from enmasse.settings import host_port
+from services.console.access import Caller
 from services.console.asking import Requester
 from services.console.errors import RequestError
 from services.console.rows import Rows
@@ -156,13 +157,13 @@ class Configuration:
         """Have the messages of removed addresses discarded. Raises RequestError."""
         await self._deliver("force", encode_message("", {"addresses": names}))
 
-    async def configure(self, change: Change, who: str, client: str) -> ChangeResult:
-        """Have the configuration changed, or checked. `who`, `client`: user, and host of the client, for auditors.
-        Raises RequestError."""
+    async def configure(self, change: Change, caller: Caller, client: str) -> ChangeResult:
+        """Have the configuration changed, or checked. `caller`, and `client`, its host: for auditors. Raises
+        RequestError."""
         connection = self._connection
         if connection is None:
             raise RequestError("console.service.unavailable", "the configuration service is not reached; try again")
-        body = msgspec.to_builtins(change) | {"who": who, "client": client}
+        body = msgspec.to_builtins(change) | {"who": caller.title, "role": caller.role or "", "client": client}
         try:
             if self._configuring is None or self._configuring.error is not None:
                 self._configuring = Requester(connection, "configure")

@@ -19,7 +19,7 @@ from enmasse.identity.login import Login, may_be_token
 from enmasse.identity.operator import BEARER, read_line
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.loopback import is_loopback
+from enmasse.loopback import NAMES, host_of, is_loopback, may_be_rebound
 from enmasse.model.feeds import GrantedUser
 from services.console.access import Caller
 from services.console.errors import RequestError
@@ -29,7 +29,6 @@ BASIC = "Basic "
 COOKIE = "enmasse-session"
 CSRF = "X-CSRF-Token"
 SAFE = frozenset({"GET", "HEAD"})
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 Ended = Literal["login", "permissions"]
 _refused: Repeats[tuple[str, str]] = Repeats(time.monotonic)
 
@@ -65,10 +64,10 @@ class Gate:
         hosts = request.headers.getall("Host", [])
         if len(hosts) != 1:
             raise RequestError("console.request.invalid", "there must be one Host header")
-        host = _host(f"//{hosts[0]}")
+        host = host_of(f"//{hosts[0]}")
         if host is None:
             raise RequestError("console.request.invalid", "the Host header is no host")
-        if self._permissions().anonymous and not (host in LOOPBACK_NAMES and is_loopback(request.remote or "")):
+        if self._permissions().anonymous and not (host in NAMES and is_loopback(request.remote or "")):
             text = "without users the console is for this machine: the Host header must name loopback"
             raise RequestError("console.origin.refused", text)
         for origin in request.headers.getall("Origin", []):
@@ -105,7 +104,8 @@ class Gate:
         permissions = self._permissions()
         if permissions.anonymous:
             return Caller("anonymous")
-        if permissions.knows(ANONYMOUS):
+        # Without TLS, whose certificate proves the name, it may be a page of another site.
+        if permissions.knows(ANONYMOUS) and (self.is_tls or not may_be_rebound(request.host)):
             principal = Principal(ANONYMOUS)
             return Caller("anonymous", principal, permissions.rights(principal))
         return None
@@ -244,13 +244,6 @@ def basic(stated: str) -> tuple[str, str] | None:
     except ValueError:  # of base64, or of UTF-8
         return None
     return (user, password) if user and colon else None
-
-
-def _host(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 def _same_site(origin: str, host: str) -> bool:

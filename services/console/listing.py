@@ -65,20 +65,21 @@ class Watching:
 
     def __init__(self) -> None:
         self.count = 0
-        self._of: Counter[str] = Counter()
+        self._of: Counter[tuple[str | None, str]] = Counter()
 
     def begin(self, caller: Caller) -> Callable[[], None]:
         """Count one more; the function returned ends it. Raises RequestError."""
-        if self.count >= WATCHERS or self._of[caller.title] >= WATCHERS_OF_CALLER:
+        key = caller.role, caller.title
+        if self.count >= WATCHERS or self._of[key] >= WATCHERS_OF_CALLER:
             raise RequestError("console.watchers.too-many", "there are too many open streams; close some, or try later")
         self.count += 1
-        self._of[caller.title] += 1
+        self._of[key] += 1
 
         def end() -> None:
             self.count -= 1
-            self._of[caller.title] -= 1
-            if not self._of[caller.title]:
-                del self._of[caller.title]
+            self._of[key] -= 1
+            if not self._of[key]:
+                del self._of[key]
 
         return end
 

@@ -24,6 +24,7 @@ from enmasse.engines.messages.product import Product, Waiting
 from enmasse.identity.annotations import ACTUAL_EXPIRY, DEATH, ORIGINAL_ADDRESS
 from enmasse.model.moves import MoveOrder
 from services.console import jobs
+from services.console.access import Caller
 from services.console.carrying import carry
 from services.console.errors import RequestError
 from services.console.live import Live
@@ -328,10 +329,10 @@ async def _carry(
         await carry(live, broker, elsewhere, order.address, to, wanted, job)
 
 
-def audit(job: Job, host: str) -> None:
+def audit(job: Job, caller: Caller, host: str) -> None:
     """Log the end of a job for auditors."""
     log.audit(
         "audit.messages.ordered",
-        who=job.user or "operator", from_=host, what=f"{job.operation} {job.address}", outcome=job.state,
+        who=caller.title, role=caller.role, from_=host, what=f"{job.operation} {job.address}", outcome=job.state,
         result=job.done,
     )  # fmt: skip

@@ -251,7 +251,9 @@ def _audit(request: messages.Request, outcome: str) -> None:
         body = request.body or ""
         text = body if isinstance(body, str) else bytes(body).decode("utf-8", "replace")
         what = f"{request.subject} {text}"[:MAX_TEXT]
-        log.audit("audit.session.ordered", who=OPERATOR, from_=None, what=what, outcome=outcome[:MAX_TEXT])
+        log.audit(
+            "audit.session.ordered", who=OPERATOR, role=OPERATOR, from_=None, what=what, outcome=outcome[:MAX_TEXT]
+        )
 
 
 def _subscription(author: Author, request: messages.Request) -> str:

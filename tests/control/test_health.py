@@ -60,6 +60,24 @@ async def serving(metrics: Callable[[], Iterable[Any]] = tuple, **options: Any) 
         await server.close()
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (None, 503), ("localhost", 503), ("127.0.0.1:80", 503), ("[::1]:80", 503), ("10.0.0.7", 503),
+        ("evil.example", 403), ("127.0.0.1.evil.example:80", 403), ("localhost.evil.example", 403), ("", 403),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz", "/metrics"])
+@asyncio_test
+async def test_pages_of_other_sites_are_not_answered_on_loopback(path: str, host: str | None, status: int) -> None:
+    """Their name may have been made to resolve to this machine (DNS rebinding)."""
+    header = "" if host is None else f"Host: {host}\r\n"
+    async with serving() as server:
+        answer = await exchange(server.address, f"GET {path} HTTP/1.1\r\n{header}\r\n".encode())
+    wanted = 200 if status == 503 and path in ("/livez", "/metrics") else status
+    assert answer.split()[1] == str(wanted).encode()
+
+
 @asyncio_test
 async def test_healthz_states_ready_detail_and_endpoints() -> None:
     async with serving() as server:

@@ -47,3 +47,35 @@ def test_only_gateways_and_the_services_themselves_reach_the_nodes_of_mqtt() -> 
             for listener in (Listener.SERVICES, Listener.OPERATORS)
         }
         assert found == {Listener.SERVICES: senders, Listener.OPERATORS: set()}
+
+
+SOURCES: dict[Role, tuple[str, ...]] = {
+    Role.AGENT: ("services/ragent",),
+    Role.STORAGE_CONTROLLER: ("services/storage_controller",),
+    Role.ROUTER: ("services/router",),
+    Role.GATEWAY: ("services/mqtt_gateway",),
+    Role.SUBSERV: ("services/subserv",),
+    Role.LWT: ("services/mqtt_lwt",),
+    Role.AUTHSERV: ("services/authserv",),
+    Role.SUPERVISOR: ("enmasse/supervisor",),
+    Role.CONSOLE: ("services/console",),
+}
+"""Where the processes of a role are. The operator is a person, and has what the configuration service offers."""
+SHARED = ("enmasse/control/reports.py", "enmasse/control/configuration.py")
+
+
+def test_the_configuration_service_gives_each_role_what_its_process_uses_and_no_more() -> None:
+    """A process of which none names a feed or node in its source has no right to it."""
+    root = Path(__file__).parents[2]
+    found = TABLE[Listener.CONFIGSERV]
+    assert found.keys() == {*SOURCES, Role.OPERATOR}
+    for role, folders in SOURCES.items():
+        files = [file for folder in folders for file in (root / folder).rglob("*.py")]
+        text = "".join(file.read_text() for file in [*files, *(root / each for each in SHARED)])
+        rights = {*found[role].send, *found[role].recv}
+        assert rights == {right for right in rights if f'"{right}"' in text}, role
+
+
+def test_a_role_without_a_connection_of_its_own_is_in_no_table() -> None:
+    """Brokers are dialled."""
+    assert not [listener for listener, roles in TABLE.items() if Role.BROKER in roles]

@@ -125,7 +125,8 @@ def operations(parts: Parts) -> list[Operation]:
         await close_connection(live, parts.subscribers, row)
         log.audit(
             "audit.connection.closed",
-            who=call.caller.title, from_=call.host, what=f"connection {row.id} of {row.user} at {row.peer}",
+            who=call.caller.title, role=call.caller.role, from_=call.host,
+            what=f"connection {row.id} of {row.user} at {row.peer}",
             outcome="closed",
         )  # fmt: skip
         return Answer(status=204)

@@ -107,7 +107,7 @@ def operations(parts: Parts) -> list[Operation]:
                 user=call.caller.name,
             ),
             followed,
-            partial(messages.audit, host=call.host),
+            partial(messages.audit, caller=call.caller, host=call.host),
         )  # fmt: skip
         return Answer(job.now, 202 if job.is_running else 200)
 

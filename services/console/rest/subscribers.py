@@ -187,7 +187,10 @@ def shown_subscription(caller: Caller, row: Subscription) -> Subscription | None
 
 
 def _audit(call: Call, what: str) -> None:
-    log.audit("audit.session.deleted", who=call.caller.title, from_=call.host, what=what, outcome="deleted")
+    log.audit(
+        "audit.session.deleted",
+        who=call.caller.title, role=call.caller.role, from_=call.host, what=what, outcome="deleted",
+    )  # fmt: skip
 
 
 def _user(client: str) -> str | None:

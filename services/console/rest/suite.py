@@ -100,7 +100,7 @@ def operations(parts: Parts) -> list[Operation]:
         else:
             writing.administers(call.caller)
         change = msgspec.structs.replace(change, check=True)
-        result = await configuration.configure(change, call.caller.title, call.host)
+        result = await configuration.configure(change, call.caller, call.host)
         errors = shown_faults(configuration, call.caller, change.kind, result.errors)
         return Answer(msgspec.structs.replace(result, errors=errors))
 

@@ -51,7 +51,7 @@ def _based(call: Call, *, exists: bool) -> str | None:
 
 
 async def _made(parts: Parts, call: Call, change: Change) -> ChangeResult:
-    result = await parts.configuration.configure(change, call.caller.title, call.host)
+    result = await parts.configuration.configure(change, call.caller, call.host)
     if result.accepted:
         return result
     errors = shown_faults(parts.configuration, call.caller, change.kind, result.errors)
