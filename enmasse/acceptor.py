@@ -7,6 +7,7 @@ the number of peers that have connected and not opened yet is bounded; the other
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 from collections.abc import Callable
@@ -21,6 +22,9 @@ HANDSHAKES = 2048
 """Sockets that are accepted and whose peer has not opened yet. At it nothing is accepted until one of them has opened
 or gone; those that have taken longer than `PATIENCE` give way."""
 PATIENCE = 2.0  # seconds
+LITTLE, MUCH = 8 << 10, 8 << 20
+"""Bytes that the kernel receives before they are read: on a socket with TLS whose peer has not opened yet, and then, as
+far as the system allows."""
 _RETRY = 0.2  # seconds until it is tried again after accept has failed
 _OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _OF_PEER = frozenset(
@@ -74,10 +78,14 @@ class Acceptor:
         loop: asyncio.AbstractEventLoop,
         sockets: list[socket.socket],
         take: Callable[[socket.socket], Callable[[], None]],
+        *,
+        tls: bool = False,
     ) -> None:
+        """`tls`: the sockets will have TLS, whose buffers keep what one read brings: until `done` little."""
         self._loop = loop
         self._sockets = sockets
         self._take = take
+        self._tls = tls
         self._accepting = False
         self._failing = False
         self._under_way: dict[socket.socket, tuple[float, Callable[[], None]]] = {}  # the oldest first
@@ -86,7 +94,11 @@ class Acceptor:
 
     def done(self, sock: socket.socket) -> None:
         """Note that the handshake on an accepted socket has ended, so that another socket can be accepted."""
-        if self._under_way.pop(sock, None) is not None and len(self._under_way) < HANDSHAKES:
+        if self._under_way.pop(sock, None) is None:
+            return
+        if self._tls:
+            _receive(sock, MUCH)
+        if len(self._under_way) < HANDSHAKES:
             self._resume()
 
     def close(self) -> None:
@@ -135,6 +147,8 @@ class Acceptor:
                 return
             self._failing = False
             sock.setblocking(False)
+            if self._tls:
+                _receive(sock, LITTLE)
             self._under_way[sock] = (self._loop.time(), self._take(sock))
 
     def _room(self) -> bool:
@@ -150,3 +164,8 @@ class Acceptor:
         del self._under_way[sock]
         drop()
         return True
+
+
+def _receive(sock: socket.socket, size: int) -> None:
+    with contextlib.suppress(OSError):  # it is closed
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)

@@ -453,7 +453,7 @@ class Server:
     def listen(self, sockets: list[socket.socket]) -> None:
         """Accept connections on these sockets."""
         self.port = sockets[0].getsockname()[1]
-        self._acceptor = Acceptor(self.hub.loop, sockets, self._take)
+        self._acceptor = Acceptor(self.hub.loop, sockets, self._take, tls=self._ssl is not None)
 
     def close(self, connections: bool = True) -> None:
         """Stop listening; with `connections` close those that are open."""

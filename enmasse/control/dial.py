@@ -172,7 +172,7 @@ class Listener:
         self._tls = tls
         self._most = most
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._acceptor = Acceptor(self._loop, sockets, self._take)
+        self._acceptor = Acceptor(self._loop, sockets, self._take, tls=tls is not None)
 
     async def close(self) -> None:
         """Stop listening, and close every connection with a close that states the reason."""

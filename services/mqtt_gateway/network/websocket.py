@@ -26,7 +26,7 @@ UNSUPPORTED_DATA: Final = 1003
 """RFC 6455, 7.4.1."""
 MESSAGE_TOO_BIG_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a WebSocket message, which may hold many packets, or parts of them."""
-EARLY_BYTES: Final = 56 * 1024
+EARLY_BYTES: Final = 44 * 1024
 """Bytes that a peer may send before it has logged in: then its socket is not read."""
 
 

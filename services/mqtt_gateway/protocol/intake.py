@@ -34,7 +34,7 @@ SLICE: Final = 16 * 1024
 """Bytes that are read at once, so that what was read and cannot go on is little."""
 A_TURN: Final = 4
 """Slices of one connection in a turn of the loop."""
-BEFORE_LOGIN: Final = 48 * 1024
+BEFORE_LOGIN: Final = 40 * 1024
 """Bytes of a CONNECT or AUTH: a peer costs at most 64 KiB before it has logged in."""
 
 
