@@ -101,6 +101,7 @@ class Connection:
         # Makes sessions; replace it before any begins.
         self.session_type: Callable[[Connection, int], Session] = Session
         self.transport_error: AmqpError | None = None
+        self.broken = False  # the peer was lost, was silent, broke a rule, or closed with an error
         self.finished = False  # nothing more will come or go: the socket can be closed once the output has left
         self.output = Output(max(max_frame_size, 65536))
         self.held = Held(limits)
@@ -238,6 +239,7 @@ class Connection:
             if self._close_error is not None:
                 error = self._close_error
             elif not self._close_sent or error is not None:
+                self.broken = self.broken or not self._close_sent
                 error = error or AmqpError(
                     errors.CONNECTION_FORCED,
                     "the peer closed the socket without a close of AMQP; it may not speak AMQP",
@@ -278,6 +280,7 @@ class Connection:
             return due
         look_again = silence.peer_due(now_ms, self.idle_timeout_ms, self.held.paused)
         if look_again is not None and now_ms >= look_again:
+            self.broken = True
             self.close(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "local-idle-timeout expired"))
             return silence.close_due(now_ms, min(1000, self.limits.close_timeout_ms))
         wanted = self.remote_open.idle_time_out if self.remote_open is not None else None
@@ -376,6 +379,7 @@ class Connection:
             if self._close_sent:
                 self._end_of_connection(self._close_error)  # it cannot even close
             else:
+                self.broken = True
                 self.close(error)
         else:
             self._give_up(error)
@@ -528,6 +532,7 @@ class Connection:
     def _on_close(self, channel: int, close: Close, payload: bytes, size: int) -> bool:
         error = from_error(close.error)
         if not self._close_sent:
+            self.broken = error is not None
             for session in self._local.values():
                 session.flush()
             if not self._open_sent:
@@ -580,7 +585,7 @@ class Connection:
         for session in self.sessions():
             session.stop_sending()
         for session in self.sessions():
-            session.finish(error)
+            session.finish(error, self.broken)
         self.wake()
         self.handler.on_close(self, error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Any
 
@@ -65,7 +65,7 @@ def _shortened(state: bytes) -> bytes:
     return encode(Modified(delivery_failed=True))
 
 
-def by_state(entries: list[tuple[int, Any]]) -> Iterator[tuple[bytes, list[int]]]:
+def by_state(entries: Iterable[tuple[int, Any]]) -> Iterator[tuple[bytes, list[int]]]:
     """Ids grouped by their encoded state."""
     groups: dict[bytes, list[int]] = {}
     last: Any = groups  # no state

@@ -36,6 +36,7 @@ class Link:
 
     __slots__ = (
         "attach_sent",
+        "broken",
         "context",
         "detach_sent",
         "handle",
@@ -74,6 +75,7 @@ class Link:
         self.attach_sent = False
         self.detach_sent = False
         self.over = False
+        self.broken = False  # it has ended, and not in order: the peer was lost, was silent, or stated an error
         self.state_size = 0
 
     def __repr__(self) -> str:

@@ -78,7 +78,13 @@ class Handler:
         delivery.take()
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
-        """The peer decided on deliveries of one sender. `state` None: settled without a word, or the link was lost."""
+        """The peer decided on deliveries of one sender. A settled one has a terminal state: that of the peer, or the
+        `default_outcome` of the sender. `state` None: the link has ended without an outcome (`link.broken`: how)."""
+
+    def on_concluded(self, link: Sender, tokens: list[Any], state: Any) -> None:
+        """The peer settled deliveries, or its link has ended, of which it has stated this outcome before. By default
+        `on_outcomes`: override it where an outcome takes effect when it is stated."""
+        self.on_outcomes(link, tokens, state, True)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         """The sending peer settled deliveries that we had not settled (the second half of rcv-settle-mode second)."""
@@ -146,6 +152,13 @@ class Guard:
         """Call `Handler.on_outcomes`."""
         try:
             self.handler.on_outcomes(link, tokens, state, settled)
+        except Exception as failure:
+            self.link_failed(link, failure)
+
+    def on_concluded(self, link: Sender, tokens: list[Any], state: Any) -> None:
+        """Call `Handler.on_concluded`."""
+        try:
+            self.handler.on_concluded(link, tokens, state)
         except Exception as failure:
             self.link_failed(link, failure)
 

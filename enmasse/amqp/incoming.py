@@ -70,8 +70,9 @@ class IncomingWindow:
         """The window is smaller than it would be if streamed deliveries were taken."""
         self.accepted: list[int] = []
         self.others: list[tuple[int, Any]] = []
-        self.updates: list[tuple[int, Any]] = []
-        """Decided, to be sent at the next flush: accepted, settled otherwise, stated without settling."""
+        self.updates: dict[int, Any] = {}
+        """Decided, to be sent at the next flush: accepted, settled otherwise, stated without settling. An outcome is
+        final (3.4): one that is stated after it for the same delivery has no effect."""
         self.credit_due: list[Receiver] = []
         self._initial = 0  # next-incoming-id while next_id is -1
         self._advertised = size & U32  # transfer-id up to which the peer may send, as advertised last
@@ -189,6 +190,10 @@ class IncomingWindow:
     def flush(self) -> None:
         """Send the outcomes and the credit that are due."""
         output, channel = self._output, self._channel
+        if self.updates:  # before the settlements, which may be of the same deliveries
+            updates, self.updates = self.updates, {}
+            for state, ids in by_state(updates.items()):
+                send_dispositions(output, channel, ids, True, False, state)
         if self.accepted:
             ids, self.accepted = self.accepted, []
             send_dispositions(output, channel, ids, True, True, _ACCEPTED)
@@ -196,10 +201,6 @@ class IncomingWindow:
             others, self.others = self.others, []
             for state, ids in by_state(others):
                 send_dispositions(output, channel, ids, True, True, state)
-        if self.updates:
-            updates, self.updates = self.updates, []
-            for state, ids in by_state(updates):
-                send_dispositions(output, channel, ids, True, False, state)
 
     def flush_credit(self) -> None:
         """Send the credit that is due; each such flow restores the window."""

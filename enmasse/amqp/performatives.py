@@ -169,7 +169,9 @@ class Declared:
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
 
-Outcome = Accepted | Rejected | Released | Modified | Declared
+Terminal = Accepted | Rejected | Released | Modified
+"""States that end a delivery (3.4)."""
+Outcome = Terminal | Declared
 OUTCOME: Final = instance("an outcome", Accepted, Rejected, Released, Modified, Declared)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.frames import HEADER, uint
 from enmasse.amqp.outgoing import OutgoingWindow
 from enmasse.amqp.output import MANY, Output
-from enmasse.amqp.performatives import Flow
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Flow, Released, Terminal
 from enmasse.amqp.serial import U32, serial_difference
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Sender(Link):
         self._gate = 0  # _limit while the fast path may be taken, else -1
         self._queue: deque[Outgoing] = _EMPTY
         self._queued_ready = False  # in window.ready
-        self._stated: dict[int, dict[int, None]] = {}  # id(token) -> ids with a state, not settled
+        self._stated: dict[int, dict[int, Any]] = {}  # id(token) -> states by delivery-id, not settled
         self._overhead = 0
         self._frame_max = 0
         self._head = b""
@@ -326,14 +327,51 @@ class Sender(Link):
                 self._stated[id(token)] = known
         self.settle_ids(ids)
 
-    def _decided(self, tokens: Iterable[Any]) -> None:
-        """Note the settlement of deliveries with these tokens."""
-        for token in tokens:
-            known = self._stated.get(id(token))
-            if known:
-                del known[next(iter(known))]
-            if known is not None and not known:
+    @property
+    def default_outcome(self) -> Any:
+        """Outcome of a delivery that the peer settles without a terminal state (3.5.3): that of the source, or released
+        by our choice, so that nothing is lost and nothing is in limbo."""
+        outcome = getattr(self.source, "default_outcome", None)
+        return outcome if isinstance(outcome, Terminal) else RELEASED
+
+    @property
+    def blames(self) -> bool:
+        """True if the oldest delivery without an outcome counts as a failed one: the link has ended because the peer
+        was lost, which it may have done for this message, and its source does not ask for released (3.5.3)."""
+        return self.broken and not isinstance(getattr(self.source, "default_outcome", None), Released)
+
+    def stated(self, tokens: Iterable[Any]) -> list[int]:
+        """Return the deliveries with these tokens of which the peer has stated an outcome last, for `settle_ids`."""
+        known = (self._stated.get(id(token)) for token in tokens)
+        return [next(reversed(ids)) for ids in known if ids]
+
+    def _is_first(self, token: Any, delivery_id: int, outcome: Any) -> bool:
+        """Note an outcome that comes without settlement. False: there was one, which is final (3.4)."""
+        known = self._stated.setdefault(id(token), {})
+        if delivery_id in known:
+            return False
+        known[delivery_id] = outcome
+        return True
+
+    def _conclude(self, tokens: Sequence[Any], ids: Sequence[int] = ()) -> list[Any]:
+        """Report the end of deliveries of which the peer has stated an outcome before, by this outcome; return the
+        others. Without `ids` a token is that of its oldest delivery."""
+        if not self._stated:
+            return list(tokens)
+        concluded: list[tuple[Any, Any]] = []
+        others: list[Any] = []
+        for at, token in enumerate(tokens):
+            known = self._stated.get(id(token), {})
+            delivery_id = ids[at] if ids else next(iter(known), -1)
+            if delivery_id not in known:
+                others.append(token)
+                continue
+            concluded.append((known.pop(delivery_id), token))
+            if not known:
                 del self._stated[id(token)]
+        for state, run in groupby(concluded, itemgetter(0)):
+            self._handler.on_concluded(self, [token for _, token in run], state)
+        return others
 
     def settle_ids(self, delivery_ids: Iterable[int]) -> None:
         """Settle deliveries by their ids; unknown ones are ignored. No outcome will come for them."""
@@ -345,8 +383,11 @@ class Sender(Link):
             if entry is not None and entry[0] is self:
                 del unsettled[delivery_id]
                 ids.append(delivery_id)
-                if stated:
-                    stated.get(id(entry[1]), {}).pop(delivery_id, None)
+                known = stated.get(id(entry[1]))
+                if known is not None:
+                    known.pop(delivery_id, None)
+                    if not known:
+                        del stated[id(entry[1])]
         if ids:
             self._done += len(ids)
             window.settle(ids)
@@ -421,25 +462,33 @@ class Sender(Link):
 
     def went_dead(self) -> None:
         """Discard deliveries that wait; one whose first frames were sent is aborted if that is still possible."""
+        lost = self._cut()
+        if lost:
+            self._done += len(lost)
+            self._handler.on_outcomes(self, lost, None, True)
+
+    def _cut(self) -> list[Any]:
+        """Discard deliveries that wait; return their tokens, except of a begun one that is settled or is reported with
+        its session."""
         self._gate = -1
+        lost: list[Any] = []
         queue = self._queue
         if queue:
             waiting = [o for o in queue if not o.aborted]
             queue.clear()
             begun = waiting[0] if waiting and waiting[0].delivery_id >= 0 else None
-            lost = [o.token for o in waiting if not o.settled]
-            self._done += len(lost)
             for outgoing in waiting:
                 outgoing.cut()
             if begun is not None:
                 window = self._window
-                window.unsettled.pop(begun.delivery_id, None)
+                known = window.unsettled.pop(begun.delivery_id, None)
                 if not (self.over or window.full or window.shut or self.output.blocked):
                     self.send_frame(begun)
-            self._limit = self._sent
-            if lost:
-                self._handler.on_outcomes(self, lost, None, True)
+                if known is None:
+                    waiting.remove(begun)
+            lost = [o.token for o in waiting if not o.settled]
         self._limit = self._sent
+        return lost
 
     def stop(self) -> None:
         """Send nothing more: messages returned by one link must not be sent on another one that ends with it."""
@@ -537,26 +586,33 @@ class Sender(Link):
         """Report the peer's outcome of deliveries; without settlement `ids` are theirs, to be remembered."""
         stated = self._stated
         if not settled:
-            for token, delivery_id in zip(tokens, ids, strict=True):
-                known = stated.setdefault(id(token), {})
-                known[delivery_id] = None
+            if isinstance(state, Terminal):
+                tokens = [token for token, each in zip(tokens, ids, strict=True) if self._is_first(token, each, state)]
+            if tokens:
+                self._handler.on_outcomes(self, tokens, state, False)
         else:
             self._done += len(tokens)
             if stated:
-                self._decided(tokens)
-        self._handler.on_outcomes(self, tokens, state, settled)
+                tokens = self._conclude(tokens, ids)
+            if tokens:
+                terminal = state is ACCEPTED or isinstance(state, Terminal)
+                self._handler.on_outcomes(self, tokens, state if terminal else self.default_outcome, True)
         if self._window.starved or self._window.halted:
             self._window.resume()
 
     def lose(self, tokens: list[Any] | None) -> None:
-        """End the link: report its unsettled deliveries without an outcome (`on_outcomes` with state None)."""
-        self.went_dead()
+        """End the link: report its unsettled deliveries, the oldest first, with what the peer has stated of them, else
+        without an outcome (`on_outcomes` with state None)."""
+        waiting = self._cut()
         self._window.starved.pop(self, None)
         self._window.halted.pop(self, None)
         if tokens is None and self._sent > self._done:
             unsettled = self._window.unsettled
             ids = [i for i, entry in unsettled.items() if entry[0] is self]
             tokens = [unsettled.pop(i)[1] for i in ids]
+        tokens = [*(tokens or ()), *waiting]
+        self._done += len(tokens)
+        tokens = self._conclude(tokens)
         if tokens:
-            self._done += len(tokens)
             self._handler.on_outcomes(self, tokens, None, True)
+        self._stated.clear()

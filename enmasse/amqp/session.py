@@ -21,6 +21,7 @@ from enmasse.amqp.performatives import (
     End,
     Error,
     Flow,
+    Terminal,
     TransactionalState,
     Transfer,
 )
@@ -141,13 +142,16 @@ class Session:
         """As receiver: state an outcome without settling."""
         self.update_all((delivery_id,), state)
 
-    def update_all(self, delivery_ids: Iterable[int], state: Any) -> None:
-        """`update` of several deliveries; unknown ids are ignored."""
-        unsettled = self.incoming.unsettled
-        updates = [(each, state) for each in delivery_ids if each in unsettled]
-        if updates:
-            self.incoming.updates += updates
+    def update_all(self, delivery_ids: Iterable[int], state: Any) -> list[int]:
+        """`update` of several deliveries; return those that are not settled. The others are ignored."""
+        unsettled, updates = self.incoming.unsettled, self.incoming.updates
+        known = [each for each in delivery_ids if each in unsettled]
+        for each in known:
+            if not isinstance(updates.get(each), Terminal):
+                updates[each] = state
+        if known:
             self.touch()
+        return known
 
     def end(self, error: AmqpError | None = None) -> None:
         """End the session; `on_end` follows when the peer has answered."""
@@ -236,11 +240,13 @@ class Session:
 
     def take_end(self, end: End) -> None:
         """Take the peer's end and answer it."""
+        error = from_error(end.error)
+        broken = error is not None and not self.end_sent
         if not self.end_sent:
             self.flush()
             self.send(End())
             self._end_is_sent()
-        self.finish(from_error(end.error))
+        self.finish(error, broken)
 
     def _end_is_sent(self) -> None:
         self.end_sent = self.outgoing.shut = True
@@ -261,8 +267,8 @@ class Session:
             if isinstance(link, Sender):
                 link.stop()
 
-    def finish(self, error: AmqpError | None) -> None:
-        """End the links, then the session. Does not raise."""
+    def finish(self, error: AmqpError | None, broken: bool) -> None:
+        """End the links, then the session. `broken`: the peer has not ended it in order. Does not raise."""
         if self._over:
             return
         self._over = True
@@ -271,6 +277,7 @@ class Session:
         self.incoming.close()
         for link in self.links:
             try:
+                link.broken = broken
                 self._link_over(link, error, False, lost.get(link) if isinstance(link, Sender) else None)
             except Exception as failure:
                 self.connection.handler.reason(failure)
@@ -376,6 +383,7 @@ class Session:
         link = self._table.remote(handle, "detach of")
         self.flush()
         if not link.detach_sent:
+            link.broken = detach.error is not None
             if not link.attach_sent:
                 link.source = link.target = None
                 link.send_attach({})

@@ -227,6 +227,6 @@ class TracedSession(Session):
             incoming = self.incoming
             for delivery_id in incoming.accepted:
                 self._end(delivery_id, ACCEPTED)
-            for delivery_id, state in (*incoming.others, *incoming.updates):
+            for delivery_id, state in (*incoming.updates.items(), *incoming.others):
                 self._end(delivery_id, state)
         super().flush()

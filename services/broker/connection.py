@@ -182,6 +182,9 @@ class BrokerConnection(Handler):
         if link.context is not None:
             link.context.outcomes(tokens, state, settled)
 
+    def on_concluded(self, link: Sender, tokens: list[Any], state: Any) -> None:
+        """Do nothing: the outcome took effect when it was stated, and the message may be under way again."""
+
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
         context, link.context = link.context, None
         if context is None:
@@ -370,6 +373,7 @@ class BrokerConnection(Handler):
             selector=selector,
             durable=durable,
             relay=relay,
+            routed=self.client.router,
             container=identity(self.client.container, link.name, self.client.router).container,
         )
         consumer.sealed = self._admission is None or self.client.role == Role.SUBSERV

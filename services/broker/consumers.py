@@ -123,9 +123,10 @@ class LinkConsumer(Consumer):
         selector: Selector | None,
         durable: bool,
         relay: bool,
+        routed: bool = False,
         container: str = "",
     ) -> None:
-        """`container`: the container-id of the client."""
+        """`routed`: the connection is a router's. `container`: the container-id of the client."""
         super().__init__(
             info.id,
             TaggedOutlet(link, broker.when_all_stored) if names_messages(link) else link,
@@ -139,6 +140,7 @@ class LinkConsumer(Consumer):
         self.link = link
         self.info = info
         self.queue: Queue | None = None
+        self.routed = routed
         self.container = container
         self.durable = durable  # of a durable subscription: detaching without closing keeps its queue
 
@@ -159,7 +161,7 @@ class LinkConsumer(Consumer):
         return self.link.session.connection.blocked
 
     def outcomes(self, messages: list[Any], state: Any, settled: bool) -> None:
-        """A disposition without a state decides nothing; the message returns to the queue when the link ends."""
+        """Apply an outcome. Without one (the link has ended) the messages return with `detached`."""
         queue = self.queue
         if queue is None or state is None:
             return
@@ -180,7 +182,7 @@ class LinkConsumer(Consumer):
         else:
             return
         if not settled:
-            self.broker.when_stored(partial(self._stored, messages))
+            self.broker.when_stored(partial(self._stored, self.link.stated(messages)))
 
     def _death(self, state: Rejected) -> Death:
         """Return what the consumer has stated; behind a router's own link the router adds the consumer."""
@@ -195,11 +197,11 @@ class LinkConsumer(Consumer):
             behind if isinstance(behind, str) else "",
         )
 
-    def _stored(self, messages: list[Any], error: OSError | None) -> None:
+    def _stored(self, delivery_ids: list[int], error: OSError | None) -> None:
         """A receiver of rcv-settle-mode second takes our settlement for a promise that the message is not delivered
         again; if it cannot be kept, the link ends with these unsettled."""
         if error is None:
-            self.link.settle(messages)
+            self.link.settle_ids(delivery_ids)
         else:
             self.link.detach(AmqpError(errors.INTERNAL_ERROR, f"the outcomes could not be stored: {error}"))
 
@@ -208,6 +210,13 @@ class LinkConsumer(Consumer):
         self.queue = None
         self.link.detach(AmqpError(condition, description))
 
+    @property
+    def _was_lost(self) -> bool:
+        """Return whether the client was lost, perhaps by a message. A router answers for those behind its own links,
+        and states the loss of one whose link it has passed on by the error of a detach; its own loss is no client's."""
+        lost_with_router = self.routed and self.link.session.connection.state == "closed"
+        return self.link.blames and not self.relay and not lost_with_router
+
     def detached(self, closed: bool) -> None:
         """The link has ended: return its messages. A durable subscription ends with it if the client closed it."""
         self.info.delivering = lambda: 0  # it referred to this consumer
@@ -215,7 +224,7 @@ class LinkConsumer(Consumer):
         if queue is None:
             return
         self.queue = None
-        queue.detach(self)
+        queue.detach(self, lost=self._was_lost)
         if self.durable and closed and not queue.consumers and not queue.deleted:
             self.broker.catalogue.destroy_queue(queue.name, remove_consumers=True)
         else:

@@ -506,7 +506,7 @@ def test_update_then_settle() -> None:
     assert pair.client.outcomes == [("a", RELEASED, False)]
     session.settle(first)
     pair.run()
-    assert pair.client.outcomes[1:] == [("a", ACCEPTED, True)]
+    assert pair.client.outcomes[1:] == [("a", RELEASED, True)], "the first outcome is final"
     assert link.decided == 0
 
 

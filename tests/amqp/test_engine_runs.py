@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from enmasse.amqp.limits import Limits
-from enmasse.amqp.link import Link, Receiver
-from enmasse.amqp.performatives import ACCEPTED, Disposition
+from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Disposition, Modified, Received, Source
 from tests.amqp.engine_kit import Pair, Recorder, frames
 
 Run = tuple[str, int, list[bytes]]
@@ -160,6 +160,82 @@ def test_rcv_settle_mode_second_waits_for_the_sender() -> None:
     sender.settle([0, 1, 2])
     pair.run()
     assert pair.remote("r1").unsettled == 0
+
+
+def second_pair(unsettled: int) -> tuple[Pair, Sender]:
+    """A sender whose peer settles in a second step and has got so many deliveries."""
+    server = Recorder(window=10, outcome=None)
+    server.attach = lambda link: link.accept(rcv_settle_mode=1)
+    pair = Pair(server=server)
+    sender = pair.sender("s", rcv_settle_mode=1)
+    for i in range(unsettled):
+        sender.send(b"x", i)
+    pair.run()
+    return pair, sender
+
+
+def test_an_outcome_that_is_stated_again_is_that_of_no_other_delivery() -> None:
+    """The first one counts, because it is final: a receiver that has accepted a message and then returns all that is
+    not settled must not make it come again."""
+    pair, _ = second_pair(6)
+    session = pair.remote("s").session
+    session.update_all([0, 2], ACCEPTED)
+    session.settle(0)
+    session.update_all([3, 5], ACCEPTED)
+    session.update_all([3], RELEASED)
+    session.update_all([3], ACCEPTED)
+    session.update_all([5], RELEASED)
+    session.update(1, Received(section_number=0, section_offset=0))
+    session.update(1, RELEASED)
+    session.update(1, ACCEPTED)
+    pair.run()
+    assert sorted(pair.client.outcomes) == [(i, RELEASED if i == 1 else ACCEPTED, False) for i in (0, 1, 2, 3, 5)]
+
+
+def test_an_outcome_is_final_also_in_a_later_read() -> None:
+    pair, _ = second_pair(2)
+    session = pair.remote("s").session
+    for state in (ACCEPTED, RELEASED, ACCEPTED):
+        session.update_all([0], state)
+        pair.run()
+    session.update_all([0, 1], RELEASED)
+    pair.run()
+    assert pair.client.outcomes == [(0, ACCEPTED, False), (1, RELEASED, False)]
+
+
+@pytest.mark.parametrize("default", [None, ACCEPTED, Modified(delivery_failed=True)])
+@pytest.mark.parametrize("state", [None, Received(section_number=0, section_offset=0)])
+def test_a_settlement_without_an_outcome_has_one(default: Any, state: Any) -> None:
+    """What was stated before, else the default-outcome of the source, else released: also where all three are settled
+    by one frame, and stated in the same one."""
+    pair, sender = second_pair(4)
+    sender.source = Source(default_outcome=default)
+    link = pair.remote("s")
+    link.session.update(1, Modified(undeliverable_here=True))
+    pair.run()
+    pair.client.outcomes.clear()
+    link.second = False  # this end settles
+    link.session.update(2, ACCEPTED)
+    for i in range(4):
+        link.session.settle(i, state)
+    pair.run()
+    other = RELEASED if default is None else default
+    assert sorted((i, outcome) for i, outcome, settled in pair.client.outcomes if settled) == [
+        (0, other),
+        (1, Modified(undeliverable_here=True)),
+        (2, ACCEPTED),
+        (3, other),
+    ]
+    assert sender.unsettled == sender.decided == 0
+
+
+def test_what_a_receiver_has_stated_counts_when_it_is_lost() -> None:
+    pair, _ = second_pair(3)
+    pair.remote("s").session.update(1, ACCEPTED)
+    pair.run()
+    pair.client.outcomes.clear()
+    pair.c.transport_closed()
+    assert pair.client.outcomes == [(1, ACCEPTED, True), (0, None, True), (2, None, True)]
 
 
 def test_send_run_is_send_for_each() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from typing import Any
@@ -13,6 +14,10 @@ from proton import Terminus as PTerminus
 from proton.reactor import SenderOption
 from proton.utils import BlockingConnection, BlockingSender, ConnectionClosed, LinkDetached, SendException
 
+from enmasse.aio.client import connect
+from enmasse.amqp.link import FIRST, SECOND
+from enmasse.amqp.message import Message as Encoded
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Received, Source
 from tests.broker.harness import (
     DEADLINE,
     Management,
@@ -29,6 +34,7 @@ from tests.broker.harness import (
 )
 from tests.contract.conftest import Expected
 from tests.contract.engines import NAME, Broker
+from tests.kit.leaving import LOST, WAYS, vanish
 
 
 def send(sender: BlockingSender, *texts: str, **fields: object) -> None:
@@ -140,16 +146,94 @@ def test_a_drain_right_after_the_attach_finds_what_waits(
         receiver.close()
 
 
-def test_what_a_lost_consumer_had_comes_back(broker: Broker, c: BlockingConnection, q: str, expected: Expected) -> None:
-    send(c.create_sender(q), "a", "b", "c")
-    with broker.connect() as other:
-        receiver = other.create_receiver(q, credit=3)
-        for _ in range(3):
-            take(receiver)
-    receiver = c.create_receiver(q, credit=3)
-    found = [take(receiver) for _ in range(3)]
-    count = expected(embedded=1, artemis=0)
-    assert [(message.body, message.delivery_count) for message in found] == [(body, count) for body in "abc"]
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_consumer_leaves_comes_back(
+    broker: Broker, c: BlockingConnection, q: str, way: str, expected: Expected
+) -> None:
+    """In its place. If the consumer was lost, the oldest message counts as a failed delivery: it may be the reason."""
+    send(c.create_sender(q), *"abcd")
+    lost = expected(embedded=way in LOST, artemis=False)
+    for turn in range(1, 4):
+        with broker.connect() as other:
+            receiver = other.create_receiver(q, credit=4)
+            for _ in "abc":
+                take(receiver)
+            WAYS[way](receiver)
+        receiver = c.create_receiver(q, credit=4)
+        found = [take(receiver) for _ in "abcd"]
+        counts = [turn if lost else 0, 0, 0, 0]
+        assert [(message.body, message.delivery_count) for message in found] == list(zip("abcd", counts, strict=True))
+        receiver.close()
+
+
+def test_a_message_that_kills_its_consumers_becomes_a_dead_letter_and_those_behind_it_do_not(
+    broker: Broker, c: BlockingConnection, m: Management, q: str, expected: Expected
+) -> None:
+    m.queue(f"{q}-dead")
+    m.settings(q, deadLetterAddress=f"{q}-dead", maxDeliveryAttempts=3)
+    send(c.create_sender(q), *"abcd")
+    for _ in range(3):
+        with broker.connect() as other:
+            receiver = other.create_receiver(q, credit=4)
+            assert take(receiver).body == "a"
+            vanish(receiver)
+    dead = expected(embedded="a", artemis="")
+    receiver = c.create_receiver(q, credit=4)
+    assert [take(receiver).body for _ in range(4 - len(dead))] == list("abcd"[len(dead) :])
+    assert m.count(f"{q}-dead") == len(dead)
+    receiver.close()
+    m("destroyQueue", f"{q}-dead", True, True)
+
+
+def test_a_consumer_whose_default_outcome_is_released_is_never_to_blame(
+    broker: Broker, c: BlockingConnection, q: str
+) -> None:
+    send(c.create_sender(q), *"ab")
+
+    async def take_and_vanish() -> None:
+        async with connect(broker.url) as other:
+            receiver = await other.receiver(q, source=Source(address=q, default_outcome=RELEASED), credit=2)
+            await receiver.receive(timeout=DEADLINE)
+            (wire,) = other.connection_hub.wires
+            assert wire.transport is not None
+            wire.transport.abort()
+
+    asyncio.run(take_and_vanish())
+    receiver = c.create_receiver(q, credit=2)
+    found = [take(receiver) for _ in "ab"]
+    assert [(message.body, message.delivery_count) for message in found] == [("a", 0), ("b", 0)]
+
+
+@pytest.mark.parametrize("mode", [FIRST, SECOND])
+def test_a_message_that_is_settled_without_an_outcome(broker: Broker, q: str, mode: int, expected: Expected) -> None:
+    """The default-outcome of the source counts, else it is released."""
+
+    async def counts(default: Any, state: Any) -> list[int]:
+        async with connect(broker.url) as client:
+            await (await client.sender(q)).send(Encoded("x"))
+            source = Source(address=q, default_outcome=default)
+            receiver = await client.receiver(q, source=source, credit=0, rcv_settle_mode=mode)
+            receiver.grant(1)
+            delivery = await receiver.receive(timeout=DEADLINE)
+            receiver.link.second = False  # this end settles
+            delivery.settle(state)
+            other = await client.receiver(q, credit=0)
+            other.grant(2)
+            await other.drain()
+            found = []
+            while (again := other.receive_nowait()) is not None:
+                found.append(again.message.delivery_count)
+                await again.accept()
+            await receiver.close()
+            other.grant(2)
+            await other.drain()
+            while (again := other.receive_nowait()) is not None:  # it was in limbo
+                await again.accept()
+            return found
+
+    for state in (None, Received(section_number=0, section_offset=0)):
+        for default, embedded in ((None, [0]), (ACCEPTED, []), (RELEASED, [0]), (Modified(delivery_failed=True), [1])):
+            assert asyncio.run(counts(default, state)) == expected(embedded=embedded, artemis=[])
 
 
 def test_what_comes_back_from_one_link_of_a_lost_connection_does_not_go_to_the_next(

@@ -27,6 +27,7 @@ EVERYWHERE = [
     "temporary-queue", "temporary-topic", "temporary-lifetime", "request-reply", "durable", "unsubscribe", "shared",
     "shared-durable", "shared-durable-global", "no-local", "subscription-on-queue", "delay", "simple-producer",
     "unknown", "selector", "browser", "transacted", "pull", "recover", "max-redeliveries",
+    "one-consumer-each",
 ]  # fmt: skip
 DIRECT = ["anycast", "multicast"]  # there is no broker behind these
 

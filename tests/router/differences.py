@@ -35,6 +35,8 @@ DELAY = "ignores a delivery delay on its own addresses"
 COORDINATOR = "refuses transactions with `amqp:precondition-failed`"
 UNTOLD = "does not tell a receiver that settles second that the broker was lost before it had settled"
 FIRST = "answers rcv-settle-mode `first` to receivers that ask for `second`, though it settles for them"
+LEFT = "returns each message that a consumer leaves with `modified` (delivery-failed), also if that has left in order"
+UNSTATED = "passes on a settlement without an outcome"
 FILTER = "seems to grant filters that have no effect: its attach repeats them"
 FIXED = "keeps the treatment of an address until its last link is gone"
 QUEUE = "knows no selectors, no browsing and no other way to read a queue: the consumer gets everything"
@@ -59,6 +61,9 @@ DISPATCH_DIFFERS: Final = {
     "test_a_broker_is_lost_with_messages_under_way": DRAIN,
     "test_a_receiver_gets_the_settle_mode_that_it_asks_for": FIRST,
     "test_settlement_reaches_a_receiver_of_mode_second": FIRST,
+    "test_a_sender_that_settles_first_lets_the_receivers_state_be_settled_at_once": FIRST,
+    "test_a_consumer_leaves_with_messages_of_the_queue": LEFT,
+    "test_a_receiver_that_settles_without_an_outcome": UNSTATED,
     "test_a_filter_that_has_no_effect_is_not_granted": FILTER,
     "test_a_filter_nobody_knows_is_not_granted": FILTER,
     "test_an_address_configured_anew_is_treated_anew": FIXED,

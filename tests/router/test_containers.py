@@ -136,8 +136,7 @@ def test_a_consumer_leaves_with_messages_of_the_queue(
     connection.wait(lambda: bool(receiver.fetcher.incoming))
     connection.close()
     wait_for(lambda: len(dialled.outcomes) == 3)
-    states = sorted(state for _, state in dialled.outcomes)
-    assert states == [int(Delivery.RELEASED), int(Delivery.RELEASED), int(Delivery.MODIFIED)]
+    assert {state for _, state in dialled.outcomes} == {int(Delivery.RELEASED)}
 
 
 def test_a_broker_is_lost_with_messages_under_way(
@@ -433,7 +432,7 @@ def test_a_durable_subscription_outlives_its_client(
         assert receiver.link.remote_source.address == "topic9"
         client.close()
         wait_for(lambda: dialled.detached)
-        assert dialled.detached == [(expected, closed, "qd:routed-link-lost")]
+        assert [one[:2] for one in dialled.detached] == [(expected, closed)]
 
 
 def test_a_durable_subscription_is_left_and_unsubscribed(

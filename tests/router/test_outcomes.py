@@ -80,14 +80,14 @@ def test_a_reason_for_rejection_reaches_the_sender(router: RouterProcess, addres
     connection.close()
 
 
-def test_a_receiver_that_settles_without_a_word(router: RouterProcess, address: str) -> None:
+def test_a_receiver_that_settles_without_an_outcome(router: RouterProcess, address: str) -> None:
     connection = router.connect()
     receiver = connection.create_receiver(address, credit=1)
     sender = connection.create_sender(address)
     delivery = post(sender, Message(body="x"))
     receiver.receive()
     receiver.fetcher.unsettled.popleft().settle()
-    assert not outcome_of(connection, delivery)
+    assert outcome_of(connection, delivery) == Delivery.RELEASED
     connection.close()
 
 
@@ -108,6 +108,21 @@ def test_a_state_before_settlement_is_relayed(router: RouterProcess, address: st
         else:
             got.settle()
             connection.wait(lambda: delivery.settled, msg="the receiver's settlement")
+    connection.close()
+
+
+def test_a_sender_that_settles_first_lets_the_receivers_state_be_settled_at_once(
+    router: RouterProcess, address: str
+) -> None:
+    connection = router.connect()
+    receiver = connection.create_receiver(address, credit=1, options=[Second()])
+    delivery = post(connection.create_sender(address), Message(body="x"))
+    receiver.receive()
+    got = receiver.fetcher.unsettled.popleft()
+    delivery.settle()
+    idle(connection)
+    got.update(Delivery.ACCEPTED)
+    connection.wait(lambda: got.settled, msg="the settlement")
     connection.close()
 
 

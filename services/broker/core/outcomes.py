@@ -107,12 +107,16 @@ class Outcomes(Generic[C]):
         self._broker.removed_some()
 
     # -- without a consumer --------------------------------------------------------------------------------------------
-    def give_back_unsettled(self, consumer: Consumer) -> None:
-        """Return the messages of a consumer that has left, counted as failed deliveries."""
+    def give_back_unsettled(self, consumer: Consumer, *, lost: bool) -> None:
+        """Return the messages of a consumer that has left, their delivery counts unchanged. If it was `lost`, the
+        oldest one, which it worked on if it takes them in order, counts as a failed delivery: so a message that kills
+        its consumers becomes a dead letter, and those behind it, which it may not have read, do not."""
         messages = list(consumer.unsettled.values())
         consumer.unsettled.clear()
         self._keep_handed(consumer, messages)
-        self._give_back(messages, failed=True, lost=True)
+        if lost:
+            messages = self._count_failed(messages[:1], at_once=True) + messages[1:]
+        self._give_back(messages, failed=False)
         self.rescue()
 
     def rescue(self) -> None:
@@ -144,34 +148,37 @@ class Outcomes(Generic[C]):
         if left:
             self._give_up(list(filter(None, map(queue.take_one, left))), failed=False)
 
-    def _give_back(self, messages: list[StoredMessage], *, failed: bool, lost: bool = False) -> None:
-        """Return messages to their places; with `failed` the attempt counts, and may be the last or delay the next.
-        `lost`: the consumer has left. Without a delay of its own the next attempt follows at once and in order: a
-        client that reconnects cannot keep the broker busy."""
-        queue, dispatcher = self._queue, self._dispatcher
-        if not messages:
-            dispatcher.dispatch()
-            return
-        kept: list[StoredMessage] = []
+    def _give_back(self, messages: list[StoredMessage], *, failed: bool) -> None:
+        """Return messages to their places; with `failed` the attempt counts, and may be the last or delay the next."""
+        if failed:
+            messages = self._count_failed(messages)
+        if messages:
+            self._dispatcher.reinsert(messages)
+            self._broker.removed_some()
+        self._dispatcher.dispatch()
+
+    def _count_failed(self, messages: list[StoredMessage], *, at_once: bool = False) -> list[StoredMessage]:
+        """Count a failed delivery of each; return those that neither become dead letters nor are delayed. `at_once`:
+        only a delay that the queue has been given counts, because a client that reconnects cannot keep the broker
+        busy."""
+        queue = self._queue
         settings = queue.address.settings
+        kept: list[StoredMessage] = []
         for message in messages:
-            if failed:
-                queue.attempts[message.id] = attempts = queue.attempts.get(message.id, 0) + 1
-                if 0 <= settings.max_delivery_attempts <= attempts:
-                    self._broker.dead_letters.kill(queue, message, Death(Reason.TOO_OFTEN))
-                    continue
-                queue.count_redelivered()
-                delay = 0 if lost and settings.redelivery_delay <= 0 else settings.redelivery_after(attempts)
-                due = self._broker.now + delay if delay else 0
-                self._record_attempts(message, attempts, due)
-                if due:
-                    dispatcher.delay(message, due)
-                    continue
-            kept.append(message)
-        if kept:
-            dispatcher.reinsert(kept)
+            queue.attempts[message.id] = attempts = queue.attempts.get(message.id, 0) + 1
+            if 0 <= settings.max_delivery_attempts <= attempts:
+                self._broker.dead_letters.kill(queue, message, Death(Reason.TOO_OFTEN))
+                continue
+            queue.count_redelivered()
+            delay = 0 if at_once and settings.redelivery_delay <= 0 else settings.redelivery_after(attempts)
+            due = self._broker.now + delay if delay else 0
+            self._record_attempts(message, attempts, due)
+            if due:
+                self._dispatcher.delay(message, due)
+            else:
+                kept.append(message)
         self._broker.removed_some()
-        dispatcher.dispatch()
+        return kept
 
     def _give_up(self, messages: list[StoredMessage], *, failed: bool) -> None:
         """Make messages that no attached consumer may get dead letters. Without an address for those they wait for

@@ -162,11 +162,11 @@ class Queue(Contents):
         if consumer.relay and self.exclusions:
             self.outcomes.rescue()  # perhaps it has no consumers left
 
-    def detach(self, consumer: Consumer) -> None:
-        """Remove a consumer whose link has ended: its unsettled messages return, counted as failed deliveries."""
+    def detach(self, consumer: Consumer, *, lost: bool = False) -> None:
+        """Remove a consumer whose link has ended: its unsettled messages return. `lost`: it may have died of one."""
         self.touch()
         if self.dispatcher.detach(consumer):
-            self.outcomes.give_back_unsettled(consumer)
+            self.outcomes.give_back_unsettled(consumer, lost=lost)
 
     def resume(self) -> None:
         """Continue after a stall (`Standing`)."""

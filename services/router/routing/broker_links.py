@@ -45,6 +45,7 @@ class BrokerFeed(InLink):
 
     __slots__ = ("_maker",)
     counted = faces_client = False
+    is_queue = True
 
     def __init__(
         self, maker: LiveAutoLink | Extra, connection: RouterConnection, link: Receiver, address: RoutedAddress

@@ -91,6 +91,9 @@ class LinkRecord:
     def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
         """Handle the receiver's outcome of these deliveries."""
 
+    def lost(self, tokens: list[Any]) -> None:
+        """Handle deliveries, the oldest first, of which the receiver has stated nothing when its link ended."""
+
     def sender_settled(self, delivery_ids: Sequence[int]) -> None:
         """Handle deliveries that the sender settled first."""
 

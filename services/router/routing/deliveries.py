@@ -26,7 +26,7 @@ def rejected(condition: str, description: str) -> Rejected:
 
 NOT_A_MESSAGE = rejected("amqp:decode-error", "the message cannot be decoded")
 FAILED = Modified(delivery_failed=True)
-"""State of deliveries that were on the wire when their receiver was lost."""
+"""State of deliveries that a receiver may have seen when its link ended."""
 
 
 class Source(Protocol):
@@ -35,6 +35,10 @@ class Source(Protocol):
     @property
     def sender(self) -> bytes:
         """Return the sender for brokers (enmasse/identity/senders.py)."""
+
+    @property
+    def is_queue(self) -> bool:
+        """True for a broker's queue, which redelivers: what its receivers leave is released."""
 
     @property
     def settle(self) -> Callable[..., None]:
@@ -60,6 +64,14 @@ Token = tuple[Source, int]
 
 Held = tuple[Any, Token | None, int]
 """A delivery that waits for credit: payload (bytes or a Stream), token (None: presettled), message format."""
+
+
+def settle_others(sender: Sender, tokens: Sequence[Token], stated: Sequence[int]) -> Sequence[Token]:
+    """Settle towards the receiver at `sender` those deliveries that their own sender has settled before the receiver
+    stated anything; return those in `stated`, for which it waits."""
+    waiting = set(stated)
+    sender.settle([token for token in tokens if token[1] not in waiting])
+    return [token for token in tokens if token[1] in waiting]
 
 
 _WHOLE = (bytes, bytearray, memoryview)
@@ -105,6 +117,7 @@ class Copies:
     """The copies of one multicast delivery; the sender gets the highest of rejected, accepted, modified, released."""
 
     __slots__ = ("delivery_id", "left", "sender", "source", "state")
+    is_queue = False
 
     def __init__(self, source: Source, delivery_id: int, copies: int) -> None:
         self.sender = source.sender

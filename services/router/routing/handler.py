@@ -14,7 +14,6 @@ from enmasse.amqp.session import Session
 from enmasse.amqp.sole import refuse_second, wants_sole
 from services.router.routing.attaches import Attaches
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import FAILED
 from services.router.routing.router import Router
 from services.router.routing.size_limit import refuse_size
 from services.router.routing.streaming import Stream
@@ -117,9 +116,10 @@ class RouterHandler(Handler):
         record: LinkRecord | None = link.context
         if record is None:
             return
-        if state is None and (link.detached or record.identity not in record.connection.links):
-            state = FAILED  # it was on its way when the link was lost
-        record.outcomes(tokens, state, settled)
+        if state is None and settled:
+            record.lost(tokens)
+        else:
+            record.outcomes(tokens, state, settled)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         record: LinkRecord | None = link.context

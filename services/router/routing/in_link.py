@@ -16,7 +16,7 @@ from services.router.routing.annotations import Stripper
 from services.router.routing.choice import Choice
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import NOT_A_MESSAGE, SHORTEST, Copies, Token
+from services.router.routing.deliveries import NOT_A_MESSAGE, SHORTEST, Copies, Token, settle_others
 from services.router.routing.destination import Destination, StreamDestination
 from services.router.routing.size_limit import limited
 from services.router.routing.streaming import AddressStream, begin_or_gather
@@ -59,6 +59,7 @@ class InLink(LinkRecord):
         "zero_since",
     )
     direction = "in"
+    is_queue = False
     link: Receiver
     presettled: int
     dropped: int
@@ -266,9 +267,10 @@ class InLink(LinkRecord):
             return
         if self.second is None:
             self.second = {}
-        ids = [delivery_id for _, delivery_id in tokens]
-        self.second.update(zip(ids, zip(repeat(sender), tokens), strict=False))
-        self.link.session.update_all(ids, state)
+        stated = self.link.session.update_all([delivery_id for _, delivery_id in tokens], state)
+        if len(stated) < len(tokens):
+            tokens = settle_others(sender, tokens, stated)
+        self.second.update(zip(stated, zip(repeat(sender), tokens), strict=False))
 
     def sender_settled(self, delivery_ids: Sequence[int]) -> None:
         """Pass on the sender's settlement to receivers that wait for it."""

@@ -16,7 +16,15 @@ from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import CONSUMER
 from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Held, Source, Token, count_outcomes, for_another, is_whole
+from services.router.routing.deliveries import (
+    FAILED,
+    Held,
+    Source,
+    Token,
+    count_outcomes,
+    for_another,
+    is_whole,
+)
 from services.router.routing.destination import Destination, StreamDestination
 from services.router.routing.streaming import AddressStream
 
@@ -350,6 +358,18 @@ class OutLink(LinkRecord):
             state = self._passed_on(state)
             for source, its in groupby(tokens, _SOURCE):
                 source.pass_state(self.sender, list(its), state)
+
+    def lost(self, tokens: list[Any]) -> None:
+        """Release messages of a queue. If the receiver was lost, its oldest one may be the reason and counts as a
+        failed delivery. Other senders learn that the receiver may have seen them."""
+        queued = [token for token in tokens if token[0].is_queue]
+        failed = [token for token in tokens if not token[0].is_queue]
+        if queued and self.sender.blames:
+            failed.append(queued.pop(0))
+        if queued:
+            self.outcomes(queued, RELEASED, True)
+        if failed:
+            self.outcomes(failed, FAILED, True)
 
     def _passed_on(self, state: Any) -> Any:
         """Return the state for the sender: a message undeliverable here may go to another consumer of a broker's

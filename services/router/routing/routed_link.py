@@ -17,7 +17,7 @@ from enmasse.amqp.receiver import Partial
 from enmasse.amqp.types import Symbol
 from services.router.routing.annotations import Stripper, complete
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Token, count_outcomes, is_whole
+from services.router.routing.deliveries import FAILED, Token, count_outcomes, is_whole, settle_others
 from services.router.routing.names import strip
 from services.router.routing.size_limit import limited
 from services.router.routing.streaming import MAX_HEAD, TOO_MANY, Head, Stream, discard
@@ -68,6 +68,10 @@ class RoutedHalf(LinkRecord):
 
     def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
         self.pair.outcomes(tokens, state, settled)
+
+    def lost(self, tokens: list[Any]) -> None:
+        if not self.faces_client:
+            self.pair.outcomes(tokens, FAILED, True)
 
     def sender_settled(self, delivery_ids: Sequence[int]) -> None:
         self.pair.sender_settled(delivery_ids)
@@ -447,8 +451,8 @@ class RoutedLink:
         return terminus
 
     def detached(self, half: RoutedHalf, error: Any, closed: bool, lost: bool) -> None:
-        """End the other half, with the error of the one that has ended. `lost`: that one was lost with its
-        connection, so a durable terminus is kept."""
+        """End the other half, with the error of the one that has ended. `lost`: that one ended with its session or
+        connection, so a durable terminus is kept. A container learns from an error that the client was lost."""
         half.open = False
         self._drop_waiting()
         other = self.client if half is self.container else self.container
@@ -467,8 +471,9 @@ class RoutedLink:
                 return
         other.open = False
         if lost:
-            error = AmqpError(ROUTED_LINK_LOST, "Connectivity to the peer container was lost")
             closed = not self.survives
+            if other is self.client or half.link.broken:
+                error = AmqpError(ROUTED_LINK_LOST, "Connectivity to the peer container was lost")
         link = other.link
         if other is self.client and not link.attached:
             link.refuse(error or AmqpError("amqp:not-found", "Node not found"))
@@ -500,8 +505,12 @@ class RoutedLink:
         """Pass on the receiver's state; it waits for the sender's settlement."""
         if self.second is None:
             self.second = {}
-        self.second.update((token[1], token) for token in tokens)
-        self.update_all([delivery_id for _, delivery_id in tokens], state)
+        stated = self.update_all([delivery_id for _, delivery_id in tokens], state)
+        if len(stated) < len(tokens):
+            if self.ingress.over:  # that settles nothing: the receiver's link ends too
+                return
+            tokens = settle_others(self.egress, tokens, stated)
+        self.second.update(zip(stated, tokens, strict=True))
 
     def forget(self, delivery_id: int) -> None:
         """Record that the receiver has settled."""

@@ -216,7 +216,8 @@ class Stream:
         """Stop one receiver's copy. The engine reports its outcome, unless it was presettled."""
         self.copies.remove(copy)
         if copy.outgoing is not None and copy.outgoing.settled and copy.token is not None:
-            copy.token[0].settle(copy.token[1], FAILED)
+            source, delivery_id = copy.token
+            source.settle(delivery_id, RELEASED if source.is_queue else FAILED)
         if not self.copies:
             self._forget()
 

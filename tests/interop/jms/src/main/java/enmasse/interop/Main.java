@@ -121,6 +121,7 @@ public final class Main {
         scenarios.put("pull", Queues::pull);
         scenarios.put("recover", Queues::recover);
         scenarios.put("max-redeliveries", Queues::maxRedeliveries);
+        scenarios.put("one-consumer-each", Queues::oneConsumerEach);
         if (arguments.length > 0 && arguments[0].equals("router")) {
             scenarios.put("anycast", Direct::anycast);
             scenarios.put("multicast", Direct::multicast);

@@ -269,5 +269,28 @@ final class Queues {
         }
     }
 
+    /** A consumer for each message, as Spring's JmsTemplate makes them: what each has prefetched comes at once. */
+    static void oneConsumerEach(Peer peer) throws Exception {
+        try (Connection connection = peer.connect()) {
+            Session session = connection.createSession(Session.AUTO_ACKNOWLEDGE);
+            Queue queue = session.createQueue(peer.address("redelivered"));
+            MessageProducer producer = session.createProducer(queue);
+            for (int i = 0; i < 30; i++) {
+                producer.send(session.createTextMessage("message " + i));
+            }
+        }
+        for (int i = 0; i < 30; i++) {
+            try (Connection connection = peer.connect()) {
+                Session session = connection.createSession(Session.AUTO_ACKNOWLEDGE);
+                Queue queue = session.createQueue(peer.address("redelivered"));
+                try (MessageConsumer consumer = session.createConsumer(queue)) {
+                    Message message = consumer.receive(LIMIT);
+                    check("in order", "message " + i, text(message));
+                    check("deliveries", 1, message.getIntProperty("JMSXDeliveryCount"));
+                }
+            }
+        }
+    }
+
     private Queues() {}
 }
