@@ -114,7 +114,7 @@ class RouterAgent:
             router_secrets=config.router_secrets,
         )
         self.routers: dict[str, ManagedRouter] = {}
-        self.by_hand = ByHand(config.name, self._contents_changed)
+        self.by_hand = ByHand(config.name, self._contents_changed, self._restarted)
         self.book = ReadinessBook("what was missing on a router has been made again")
         self.readiness = ReadinessReporter(
             ROLE,
@@ -182,6 +182,12 @@ class RouterAgent:
     def _contents_changed(self, names: Iterable[AddressName] | None) -> None:
         """Handle changed contents of brokers managed by hand for these addresses (None: for all)."""
         self.evaluate(self.desired.addresses if names is None else names)
+
+    def _restarted(self, broker: str) -> None:
+        """Have every router show whether it is connected to this broker: placements do not state its restarts."""
+        for router in self.routers.values():
+            router.touch_brokers((broker,))
+        self.evaluate(self.desired.placed_on((broker,)))
 
     # routers
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from enmasse import log, process
@@ -57,11 +58,18 @@ def missing(broker: str, name: AddressName, kind: str, seen: Offer) -> str:
 
 
 class ByHand:
-    """Conversations with these brokers. `changed(names)`: contents under these names changed; None: all names."""
+    """Conversations with these brokers. `changed(names)`: contents under these names changed; None: all names.
+    `restarted(broker)`: the connection with it was lost, or made again; those of the routers may be lost, too."""
 
-    def __init__(self, container: str, changed: Callable[[Iterable[AddressName] | None], None]) -> None:
+    def __init__(
+        self,
+        container: str,
+        changed: Callable[[Iterable[AddressName] | None], None],
+        restarted: Callable[[str], None],
+    ) -> None:
         self._container = container
         self._changed = changed
+        self._restarted = restarted
         self._brokers: dict[str, HandMadeBroker] = {}
 
     def follow(self, brokers: Mapping[str, Where]) -> None:
@@ -74,7 +82,9 @@ class ByHand:
                 self._brokers.pop(name).close()
         for name, where in brokers.items():
             if name not in self._brokers:
-                self._brokers[name] = HandMadeBroker(name, where, self._container, self._changed)
+                self._brokers[name] = HandMadeBroker(
+                    name, where, self._container, self._changed, partial(self._restarted, name)
+                )
         self._changed(None)
 
     def problem(self, broker: str, name: AddressName, kind: str) -> str:
@@ -104,13 +114,19 @@ class HandMadeBroker:
     is of another product, whose contents cannot be read."""
 
     def __init__(
-        self, name: str, where: Where, container: str, changed: Callable[[Iterable[AddressName] | None], None]
+        self,
+        name: str,
+        where: Where,
+        container: str,
+        changed: Callable[[Iterable[AddressName] | None], None],
+        restarted: Callable[[], None],
     ) -> None:
         self.where = where
         self.offer: Offer | None = None
         self.is_unasked = False
         self.detail = f"cannot be reached at {where[0]}:{where[1]}"
         self._changed = changed
+        self._restarted = restarted
         self._log = log.get(broker=name)
         self._seen: tuple[int, int] | None = None
         # Anonymous: only brokers of other suites and products are managed by hand, and none has our peers.
@@ -121,6 +137,7 @@ class HandMadeBroker:
         self._work.cancel()
 
     async def _session(self, connection: ControlConnection) -> None:
+        self._restarted()
         try:
             if not Artemis.is_at(connection):
                 self._meet_another(str(connection.remote_properties.get("product")))
@@ -135,6 +152,7 @@ class HandMadeBroker:
                 self._lost(f"does not list what it holds: {str(error)[:200]}")
                 await asyncio.sleep(RETRY)
         finally:
+            self._restarted()
             self._lost(f"cannot be reached at {self.where[0]}:{self.where[1]}")
 
     def _meet_another(self, product: str) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from enmasse.control import ControlConnection, listen
+from enmasse.control import ControlConnection, Listener, listen
 from enmasse.control.listings import address_rows, queue_rows
 from enmasse.model.names import AddressName
 from enmasse.testing import free_port
+from services.ragent import sweep
 from services.ragent.byhand import Offer, missing, offer
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
@@ -114,6 +115,37 @@ def test_a_broker_of_another_product_is_not_asked(play: Play) -> None:
         finally:
             await other.close()
         await world.reported("t", f"broker mine cannot be reached at 127.0.0.1:{other.port}")
+
+    play(scenario)
+
+
+def test_a_broker_that_restarts_is_not_ready_before_the_routers_are_connected_again(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read of their links is of the process before."""
+    monkeypatch.setattr(sweep, "SWEEP_EVERY", 3600.0)
+
+    async def scenario(world: World) -> None:
+        port = free_port()
+
+        async def start() -> Listener:
+            return await listen("127.0.0.1", port, lambda _: None, container="other", properties={"product": "Other"})
+
+        other = await start()
+        try:
+            by_hand(world, port)
+            world.configserv.addresses(ALL)
+            await world.ready(*ALL)
+            await other.close()
+            await world.reported("t", f"broker mine cannot be reached at 127.0.0.1:{port}")
+            world.router.brokers_down.add("mine")
+            world.configserv.history.clear()
+            other = await start()
+            await world.reported("t", "is inactive: refused")
+            world.router.brokers_down.clear()
+            await world.ready(*ALL)
+        finally:
+            await other.close()
 
     play(scenario)
 
