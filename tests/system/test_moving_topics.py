@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from enmasse.testing import Suite, running, wait_for
-from tests.load import MADE, Producer
+from tests.load import MADE, Consumer, Producer
 from tests.system.mqtt_devices import INTERVAL, MOST, PATIENCE, Device
 from tests.system.seeing import carrier, component, find, wait_address, wait_message, wait_process
 
@@ -208,4 +208,22 @@ def test_a_topic_that_is_removed_and_comes_back(suite: Suite, load: Load) -> Non
     edit(suite, flavor)
     suite.wait_ready()
     load.go_on()
+    load.all_came()
+
+
+def test_a_topic_with_a_durable_subscription_of_amqp_stays_and_loses_nothing(suite: Suite, load: Load) -> None:
+    before, flavor = carrier(suite, TOPIC)["name"], other(suite)
+    consumer = Consumer(suite.url, f"{TOPIC}/amqp", container_id="durable-client", subscription="durable")
+    consumer.start()
+    consumer.wait_attached()
+    first = load.producer.sent
+    edit(suite, flavor)
+    wait_message(suite, TOPIC, f"stays on broker {before}, where it has 1 durable subscription")
+    load.go_on()
+    load.producer.enough()
+    load.producer.wait_end()
+    expected = set(range(first, load.producer.sent))
+    wait_for("everything", lambda: consumer.seen.keys() >= expected, PATIENCE)
+    consumer.stop()
+    wait_moved(suite, flavor)
     load.all_came()
