@@ -28,7 +28,7 @@ def test_what_the_router_agent_reads_of_a_broker_managed_by_hand(broker: Broker)
     async def scenario() -> None:
         host, _, port = broker.url.rpartition(":")
         changes = asyncio.Event()
-        by_hand = ByHand("ragent", lambda _: changes.set())
+        by_hand = ByHand("ragent", lambda _: changes.set(), lambda _: None)
         by_hand.follow({"b": (host, int(port))})
         q, t = AddressName("hand-q"), AddressName("hand-t")
 
