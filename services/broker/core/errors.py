@@ -122,6 +122,11 @@ def store_unusable() -> BrokerError:
     )
 
 
+def too_general(name: str, most: int) -> BrokerError:
+    """Return the error for a pattern that takes long to compare with names."""
+    return BrokerError(f"the pattern {name[:80]} has more than {most} levels `#`", "amqp:invalid-field")
+
+
 def bad_name(name: str) -> BrokerError:
     """Refusal: not a legal name of an address or queue."""
     return BrokerError(f"AMQ229218: Illegal address or queue name: {name!r}", "amqp:invalid-field")

@@ -1,0 +1,180 @@
+"""Peers that send as much as they can and do not log in, at every port on which a running suite listens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import psutil
+import pytest
+
+from enmasse.amqp.frames import HEADER
+from enmasse.testing import Suite, running
+from tests.identity.kit import AMQP_HEADER, SASL_HEADER
+from tests.identity.test_running_suite import ADDRESSES, USERS, inner_ports, other_ports, port_of, processes, settings
+from tests.kit.waiting import wait_for
+
+FEW, PEERS = 16, 64
+MOST, MOST_TLS = 64 << 10, 256 << 10
+"""Bytes that a peer may cost, and one with TLS: its buffers keep as much as one read brings."""
+SENT = 4 << 20
+"""Bytes that each peer tries to send."""
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running(tmp_path_factory.mktemp("suite"), ADDRESSES, options=("--tls", "auto")) as started:
+        (started.config / "users.json").write_text(json.dumps(USERS))
+        started.up()
+        started.wait_ready()
+        yield started
+
+
+def masked(size: int) -> bytes:
+    """Return the head of a WebSocket frame with `size` bytes."""
+    return b"\x82\xff" + size.to_bytes(8, "big") + b"\0\0\0\0"
+
+
+UPGRADE = (
+    b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
+)
+LENGTH = b"%b %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n"
+CHUNKED = LENGTH.replace(b"Content-Length: 4000000\r\n", b"Transfer-Encoding: chunked\r\n") + b"400000\r\n"
+CONNECT = b"\x10\xc4\xbf\x02\x00\x04MQTT\x05\x06\x00\x3c"
+"""Of a CONNECT with 40 KiB, the first bytes: a will with a topic and a long payload is to follow."""
+
+PARTS: dict[str, tuple[tuple[bytes, ...], ...]] = {
+    "amqp": (
+        (SASL_HEADER + HEADER(8192, 2, 1, 0),),
+        (SASL_HEADER + HEADER(16384, 2, 1, 0),),
+        (AMQP_HEADER + HEADER(65536, 2, 0, 0),),
+        (AMQP_HEADER + HEADER(1 << 30, 2, 0, 0),),
+    ),
+    "mqtt": ((CONNECT + b"\0\0\0\1a\0\0\1t\xbf\x00",), (b"\x10\xff\xff\xff\x7f",)),
+    "ws": ((UPGRADE, masked(4 << 20) + CONNECT), (UPGRADE, masked(40 << 10)), (b"GET /mqtt HTTP/1.1\r\nX: ",)),
+    "console": (
+        (LENGTH % (b"POST", b"/api/v1/login"),),
+        (CHUNKED % (b"POST", b"/api/v1/login"),),
+        (LENGTH % (b"PUT", b"/api/v1/addresses/a"),),
+        (LENGTH % (b"POST", b"/api/force"),),
+        (LENGTH % (b"GET", b"/"),),
+        (b"GET / HTTP/1.1\r\nX: ",),
+    ),
+    "http": (
+        (LENGTH % (b"POST", b"/api/force"),),
+        (b"POST /api/suite HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n",),
+        (b"GET /metrics HTTP/1.1\r\nX: ",),
+    ),
+}
+"""By protocol: kinds of beginnings, which any bytes follow. Of several parts each but the first is sent once something
+has come back."""
+ALMOST = 40
+"""Kilobytes of what COMPLETE begins: less than a whole packet."""
+COMPLETE = (PARTS["mqtt"][0][-1], PARTS["ws"][1][-1])
+
+
+@dataclass
+class Door:
+    """A port: protocol, and whether it has TLS."""
+
+    protocol: str
+    tls: bool = False
+
+
+OF_GATEWAYS = {"mqtt": Door("mqtt"), "mqtts": Door("mqtt", True), "ws": Door("ws"), "wss": Door("ws", True)}
+
+
+def doors(suite: Suite) -> dict[int, Door]:
+    """Return the table of all ports."""
+    of_clients = {5672: "amqp", 1883: "mqtt", 8083: "ws"}
+    found = {port + suite.offset: Door(protocol) for port, protocol in of_clients.items()}
+    with_tls = {5671: "amqp", 8883: "mqtt", 8084: "ws"}
+    found |= {port + suite.offset: Door(protocol, tls=True) for port, protocol in with_tls.items()}
+    found |= {port: Door("amqp") for port in inner_ports(suite)}
+    for port in other_ports(suite) - found.keys():
+        found[port] = Door("http")
+    found[8080 + suite.offset] = Door("console", tls=True)
+    for kind, given in settings(suite).values():
+        if kind == "authserv":
+            found[port_of(given["listen"])] = Door("amqp")
+        for each in given.get("listeners", ()):
+            if each.get("kind") in OF_GATEWAYS:
+                found[each["port"]] = OF_GATEWAYS[each["kind"]]
+    return found
+
+
+def listeners(suite: Suite) -> dict[int, psutil.Process]:
+    """Return the ports on which processes of the suite listen."""
+    return {
+        c.laddr.port: process
+        for process in processes(suite)
+        for c in process.net_connections("tcp")
+        if c.status == psutil.CONN_LISTEN
+    }
+
+
+def test_every_port_is_in_the_table(suite: Suite) -> None:
+    assert listeners(suite).keys() <= doors(suite).keys()
+
+
+def stranger(port: int, parts: tuple[bytes, ...], context: ssl.SSLContext | None) -> socket.socket | None:
+    """Return a connection that has sent what the port takes; None if that was refused."""
+    peer = socket.create_connection(("127.0.0.1", port), 60)
+    try:
+        if context is not None:
+            peer = context.wrap_socket(peer, server_hostname="localhost")
+        for at, part in enumerate(parts):
+            if at:
+                peer.recv(65536)
+            peer.sendall(part)
+        peer.settimeout(0)
+        with contextlib.suppress(BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            for _ in range(ALMOST if parts[-1] in COMPLETE else SENT // 1000):
+                peer.send(b"x" * 1000)
+    except OSError:
+        peer.close()
+        return None
+    return peer
+
+
+def unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def cost(process: psutil.Process, make: Callable[[], socket.socket | None]) -> float:
+    """Return by how many bytes each of PEERS peers makes the process grow, beside a few others."""
+
+    def steady() -> int | None:
+        sizes = {process.memory_info().rss for _ in range(3) if process.cpu_percent(0.1) < 5}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    with contextlib.ExitStack() as connected:
+        sizes = []
+        for count in (FEW, PEERS):
+            for _ in range(count):
+                if (peer := make()) is not None:
+                    connected.enter_context(peer)
+            sizes.append(wait_for(steady))
+    return (sizes[1] - sizes[0]) / PEERS
+
+
+KINDS = [(protocol, tls, at) for protocol, parts in PARTS.items() for tls in (False, True) for at in range(len(parts))]
+
+
+@pytest.mark.slow  # the bounds of each protocol have tests of their own; this one weighs the processes
+@pytest.mark.parametrize(("protocol", "tls", "at"), KINDS)
+def test_a_stranger_costs_little(protocol: str, tls: bool, at: int, suite: Suite) -> None:
+    known = doors(suite)
+    parts, context = PARTS[protocol][at], unverified() if tls else None
+    for port, process in listeners(suite).items():
+        if known[port] == Door(protocol, tls):
+            found = cost(process, partial(stranger, port, parts, context))
+            assert found <= (MOST_TLS if tls else MOST), f"port {port} of {process.cmdline()}"
