@@ -91,11 +91,12 @@ class GrantedUser(Granted, frozen=True, kw_only=True, omit_defaults=True):
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True):
     """Feed `permissions`: the feed `users` without hashes and issuers. `anonymous`: there are neither, everything is
-    allowed."""
+    allowed. `tokens`: there are issuers, whose tokens may name users without an entry."""
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
     anonymous: bool = False
+    tokens: bool = True
     users: dict[str, GrantedUser] = {}
 
 

@@ -315,6 +315,7 @@ class ConfigService:
         body = feeds.Permissions(
             revision=self._revisions.of("permissions"),
             anonymous=applied.state.anonymous,
+            tokens=bool(applied.state.issuers),
             users={name: feeds.granted(user) for name, user in (applied.state.users or {}).items()},
         )
         return msgspec.json.encode(body)

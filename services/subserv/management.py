@@ -51,6 +51,12 @@ class Row(QueueRow):
     paused: str = "false"
     filter: str | None = None
 
+    @property
+    def is_durable_subscription(self) -> bool:
+        """Whether it is the durable subscription of an AMQP client, which the broker keeps by itself."""
+        lasts = self.durable == "true" and self.temporary != "true" and self.internalQueue != "true"
+        return lasts and self.routingType == "MULTICAST" and not self.address.startswith(("$", "activemq."))
+
 
 def retained_as(name: str) -> str:
     """Return the selector of messages that were published to a name as retained. `to` counts only in messages that

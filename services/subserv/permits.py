@@ -7,6 +7,7 @@ import asyncio
 from enmasse.identity import authors
 from enmasse.identity.authors import Author
 from enmasse.identity.permissions import Permissions, Rights
+from enmasse.identity.principal import ANONYMOUS
 from enmasse.model import feeds
 from services.subserv.retained import Retained
 
@@ -21,9 +22,11 @@ class Permits:
         self.known = asyncio.Event()
         """The permissions are known."""
         self._permissions = Permissions({})
+        self._tokens = True
 
     def replace(self, body: feeds.Permissions) -> None:
         """Put other users and permissions in force."""
+        self._tokens = body.tokens
         self._permissions = Permissions(body.users, anonymous=body.anonymous, earlier=self._permissions)
         self.known.set()
 
@@ -35,6 +38,13 @@ class Permits:
     def rights(self, author: Author) -> Rights | None:
         """Return what a user may do now; None: there is no such user."""
         return authors.rights(self._permissions, author)
+
+    def removed(self, user: str) -> bool:
+        """Return whether there is no such user any longer. The anonymous user may be of the time without users, and
+        one without an entry may have a token."""
+        return self.known.is_set() and not (
+            self.anonymous or self._tokens or user == ANONYMOUS or self._permissions.knows(user)
+        )
 
     def refusal(self, entry: Retained, now: int) -> str:
         """Return why a message is not given to subscribers; empty if it is. `now`: milliseconds since 1970."""

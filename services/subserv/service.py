@@ -15,7 +15,7 @@ from enmasse.decoding import unpack
 from enmasse.identity.authors import Author
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.filters import may_keep
-from enmasse.identity.owned import owner
+from enmasse.identity.owned import owner, owner_of_subscription
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
@@ -54,6 +54,8 @@ TICK = 0.5
 """Seconds between two looks at what has expired."""
 REVIEW = 2.0
 """Seconds from a change of permissions or addresses to a look at all subscriptions."""
+AGAIN = 30.0
+"""Seconds until another look, while a broker is away."""
 FORGET = 5.0
 """Seconds between two looks at what brokers have settled."""
 SETTLE = 0.5
@@ -290,9 +292,25 @@ class SubscriptionService:
                         if self._forbidden(self.sessions.by_client.get(client)):
                             await self.clients.end_forbidden(client, self._forbidden)
                 await self.amqp.end_forbidden(self.permits.rights)
+                await self._end_of_removed_users()
             except Exception as error:
                 self._went_wrong("end subscriptions that are no longer allowed", error)
                 self._to_review.set()
+
+    async def _end_of_removed_users(self) -> None:
+        """End the durable subscriptions of AMQP clients whose user is gone; those on a broker that is away later.
+        Raises ControlError, ValueError."""
+        for broker in self.brokers:
+            if broker.by_hand or broker.is_unasked:
+                continue
+            if not broker.conversation.connected:
+                asyncio.get_running_loop().call_later(AGAIN, self._to_review.set)
+                continue
+            for row in await broker.conversation.rows():
+                user = owner_of_subscription(row.name).user
+                if row.is_durable_subscription and self.permits.removed(user):
+                    log.get(client=row.name).info("subserv.subscriptions.forbidden", filters=[row.address[:200]])
+                    await broker.conversation.delete_queue(row.name)
 
     def _forbidden(self, session: Session | None) -> list[str]:
         """Return the filters that the session's user may not receive. Sessions of the anonymous user wait for its

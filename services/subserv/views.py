@@ -83,7 +83,7 @@ class Views:
                     depths.setdefault(id, {})[broker.name] = int(row.messageCount)
                     if row.name in broker.conversation.unknown:
                         durable.append(_unknown_row(broker.name, id, row))
-                elif _is_durable(row):
+                elif row.is_durable_subscription:
                     durable.append(_durable_row(broker.name, row))
         return depths, durable
 
@@ -185,11 +185,6 @@ def _session_row(session: Session) -> wire.SessionRow:
         subscriptions=len(session.subscriptions),
         in_flight=len(session.packets),
     )
-
-
-def _is_durable(row: Row) -> bool:
-    lasts = row.durable == "true" and row.temporary != "true" and row.internalQueue != "true"
-    return lasts and row.routingType == "MULTICAST" and not row.address.startswith(("$", "activemq."))
 
 
 def _durable_row(broker: str, row: Row) -> wire.SubscriptionRow:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from enmasse.model.feeds import GrantedUser
+import msgspec
+
+from enmasse.model.feeds import GrantedUser, Permissions
 from enmasse.model.users import Permission
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
-from tests.subserv.harness import world
+from tests.subserv.harness import World, world
 from tests.subserv.test_retained_users import put_in_force
 
 
@@ -80,3 +83,42 @@ async def test_a_session_gets_nothing_of_a_time_without_user_or_right(tmp_path: 
             assert [each["filter"] for each in reply["subscriptions"]] == kept, client
             for source in reply["sources"]:
                 assert (await w.depth(source["address"]) or 0) == len(kept), client
+
+
+@asyncio_test
+async def test_durable_subscriptions_of_amqp_clients_go_with_their_user(tmp_path: Path) -> None:
+    """Not those of others, nor while there are no users, or users by tokens, of whom nothing is known."""
+    kept = ["c.sub", "~here/c.sub", "~/~gone/c.sub"]
+    gone = ["~gone/c.sub", "~gone/x:global", "%1.~gone/c.other"]
+    everyone = {"gone": may_receive("news"), "here": may_receive()}
+    async with world(tmp_path) as w:
+        broker = await w.manage()
+        for name in (*kept, *gone):
+            await broker.invoke("broker", "createQueue", "news", "MULTICAST", name, None, True, -1, False, True)
+
+        async def names() -> set[str]:
+            return set(await broker.invoke("broker", "getQueueNames"))
+
+        gateway = await w.gateway()
+        reviews = (
+            (everyone, False, {*kept, *gone}),
+            ({"here": may_receive()}, True, {*kept, *gone}),
+            ({"here": may_receive()}, False, set(kept)),
+        )
+        for number, (users, tokens, left) in enumerate(reviews):
+            await gateway.open(f"~marker{number}/c")
+            await gateway.subscribe(f"~marker{number}/c", "news/a")  # of a user that there is not
+            body = Permissions(users=users, tokens=tokens)
+            w.configserv.publish("permissions", msgspec.to_builtins(body))
+            await until(lambda: no_diverts(w))
+            if not set(gone) <= left:
+                await until(lambda: has_gone(names, gone))
+            assert {*kept, *gone} & await names() == left
+
+
+async def no_diverts(w: World) -> bool:
+    return not [each for each in await w.diverts() if "marker" in each]
+
+
+async def has_gone(names: Callable[[], Awaitable[set[str]]], gone: list[str]) -> bool:
+    return not set(gone) & await names()
