@@ -138,6 +138,10 @@ class Crew:
                 takers.pop(post.taker.name, None)
         return [*takers.values(), *(self.mqtt.takers if self.mqtt is not None else ())]
 
+    def receivers(self) -> str:
+        """How all that are there are doing."""
+        return "; ".join(post.receiver.describe() for post in self.posts if post.receiver is not None)
+
     def close(self) -> None:
         """End every client, however it is doing."""
         if self.mqtt is not None:

@@ -16,6 +16,7 @@ OTHER = {
     "soak-queue": "soak-queue-2", "soak-queue-2": "soak-queue",
     "soak-topic": "soak-topic-2", "soak-topic-2": "soak-topic",
 }  # fmt: skip
+PLACEMENTS: tuple[dict[str, Any], ...] = ({"BROKERS": 1}, {"BROKERS": 2}, {"BROKERS": 3}, {"DEDICATED": True})
 TOGETHER = {"jobs": ("jobs", "jobs-dead")}
 """A dead letter has the flavor of its queue."""
 

@@ -217,7 +217,8 @@ def flooded(kind: str) -> Fault:
     """A hostile client does one thing as fast as it can."""
 
     def fault(field: Field, rng: random.Random) -> str:
-        seconds, address = rng.choice((2.0, 5.0)), rng.choice(("orders", "news", "direct", "all"))
+        seconds = rng.choice((2.0, 5.0))
+        address = rng.choice(("orders", "jobs", "news") if kind == "leavers" else ("orders", "news", "direct", "all"))
         port = field.suite.mqtt_port if kind in flood.OVER_MQTT else 5672 + field.suite.offset
         command = [sys.executable, "-m", "tests.soak.flood", kind, str(port), address]
         process = subprocess.Popen(command)

@@ -171,7 +171,9 @@ class Soak:
         since = time.monotonic()
         while waiting := [sender for sender, accepted in before.items() if sender.flow.accepted == accepted]:
             if time.monotonic() > since + STILL:
-                self.problems += [f"nothing accepted for {STILL:g} s: {sender.describe()}" for sender in waiting]
+                self.problems += [
+                    f"nothing accepted for {STILL:g} s: {sender.describe()}; {crew.receivers()}" for sender in waiting
+                ]
                 return
             time.sleep(0.05)
 
@@ -238,8 +240,9 @@ class Soak:
             if (now := self.ledger.accepted()) != before:
                 before, since = now, time.monotonic()
             if time.monotonic() > since + STILL:
-                receivers = "; ".join(post.receiver.describe() for post in crew.posts if post.receiver is not None)
-                self.problems += [f"not everything was accepted: {one.describe()}; {receivers}" for one in waiting]
+                self.problems += [
+                    f"not everything was accepted: {sender.describe()}; {crew.receivers()}" for sender in waiting
+                ]
                 break
             time.sleep(0.1)
         crew.hurry()
