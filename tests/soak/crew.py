@@ -17,10 +17,12 @@ FLAVORS = {
         "type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": 2, "MEMORY": "2Mi"},
     },
     "soak-queue-2": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"MEMORY": "2Mi"}},
+    "soak-tight": {"type": "queue", "templateName": "queue-persisted"},
     "soak-topic": {"type": "topic", "templateName": "topic-persisted", "templateParameters": {"MEMORY": "2Mi"}},
     "soak-topic-2": {"type": "topic", "templateName": "topic-persisted", "templateParameters": {"MEMORY": "2Mi"}},
 }  # fmt: skip
-"""With little memory: most of what waits has to be read from disk again."""
+"""With little memory: most of what waits has to be read from disk again. With enough of it: an address that refuses
+what is beyond its size would refuse all while others fill the memory of its broker."""
 ADDRESSES: dict[str, Any] = {
     "orders": {"type": "queue", "flavor": "soak-queue"},
     "jobs": {"type": "queue", "flavor": "soak-queue", "deadletter": "jobs-dead"},
@@ -31,7 +33,7 @@ ADDRESSES: dict[str, Any] = {
     "once": {"type": "queue", "flavor": "soak-queue"},
     "feed": {"type": "topic", "flavor": "soak-topic"},
     "shape": {"type": "queue", "flavor": "soak-queue"},
-    "tight": {"type": "queue", "flavor": "soak-queue", "maxSize": "100Ki", "fullPolicy": "FAIL"},
+    "tight": {"type": "queue", "flavor": "soak-tight", "maxSize": "100Ki", "fullPolicy": "FAIL"},
     "direct": {"type": "anycast"},
     "all": {"type": "multicast"},
 }
