@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
+from enmasse.files import read_json, write_changed_json
 from enmasse.spark import outputs, pipeline_file, stages
 from enmasse.spark.delta_table import DeltaTable
+from enmasse.spark.errors import QueryError
 from enmasse.spark.last_values import LastValues
 from enmasse.spark.options import LOGIN
 from enmasse.spark.parquet_table import ParquetTable
@@ -68,6 +72,7 @@ def windows(data: DataFrame, window: str, watermark: str) -> DataFrame:
 def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     """Start the query: address → spool → windows → results address."""
     work = Path(args.work).absolute()
+    claim(work, {"address": args.address, "subscription": args.subscription}, {"windows": {"window": args.window}})
     login = {"url": args.url, "user": args.user, "passwordFile": args.password_file}
     source: Any = (
         spark.readStream.format("amqp")
@@ -88,6 +93,37 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     )
 
 
+class WorkError(QueryError):
+    """The work folder of a pipeline holds the checkpoint of another one: the text gives the difference."""
+
+
+def claim(work: Path, source: Mapping[str, str], plan: Mapping[str, object]) -> None:
+    """Note in a work folder which messages its spool has and of which stages its checkpoint holds the state. Raises
+    WorkError if it has those of others, which Spark would take for this query's own."""
+    file = work / "pipeline.json"
+    now = {"source": {name: source[name] for name in ("address", "subscription")}, "stages": plan}
+    before = read_json(file)
+    began = work / "checkpoint" / "offsets"
+    if isinstance(before, dict) and before != json.loads(json.dumps(now)) and began.is_dir() and any(began.iterdir()):
+        raise WorkError(
+            f"pipeline: the work folder {work} has the spool and checkpoint of {_described(before)}; this one has "
+            f"{_described(now)}: choose a new folder"
+        )
+    write_changed_json(file, now)
+
+
+def _described(plan: Mapping[str, Any]) -> str:
+    return f"the source {json.dumps(plan.get('source'))} and the stages {json.dumps(plan.get('stages'))}"
+
+
+def stateful(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
+    """Return the stages of a file, with the fields on which the form of their state depends."""
+    found: dict[str, object] = {name: {} for name in pipeline_file.STAGES if name in sections}
+    if windows := sections.get("windows"):
+        found["windows"] = {"window": windows["window"], "quantiles": windows["quantiles"]}
+    return found
+
+
 def flight(spark: SparkSession, port: str = "") -> dict[str, str]:
     """Return the source's options with which executors on other machines read the spool; none on this machine."""
     if spark.sparkContext.master.startswith("local"):
@@ -101,10 +137,12 @@ def start_file(
     """Start the query of a file (`pipeline_file.load`): address → spool → stages → addresses and tables. `name`: of
     the query; empty: Spark's id. `recent`: file for the newest windows, which the console draws.
 
-    One query, so that the stages share a spool and a checkpoint; `outputs` divides its batches. Raises ModelError.
+    One query, so that the stages share a spool and a checkpoint; `outputs` divides its batches. Raises ModelError,
+    WorkError.
     """
     source = sections["source"]
     work = Path(source["work"]).absolute()
+    claim(work, source, stateful(sections))
     login = {name: source[name] for name in ("url", *LOGIN) if source[name]}
     messages: Any = (
         spark.readStream.format("amqp")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from enmasse.spark import pipeline
 from enmasse.spark.pipeline import arguments
 from enmasse.spark.pipeline_file import PipelineFileError, load
 
@@ -88,3 +89,36 @@ def test_a_file_or_a_folder_is_given_not_both(capsys: pytest.CaptureFixture[str]
         with pytest.raises(SystemExit):
             arguments(wrong)
         assert "either FILE or --work" in capsys.readouterr().err
+
+
+SECTIONS: dict[str, dict[str, Any]] = {
+    "source": {"address": "telemetry", "subscription": "s"},
+    "windows": {"window": "1 day", "quantiles": None, "address": "results"},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"alerts": {"threshold": 4.0}},
+        {"windows": {"window": "1 hour", "quantiles": None}},
+        {"windows": {"window": "1 day", "quantiles": [0.5]}},
+        {"source": {"address": "other", "subscription": "s"}},
+    ],
+)
+def test_a_checkpoint_of_other_stages_is_not_taken(tmp_path: Path, change: dict[str, dict[str, Any]]) -> None:
+    changed = {**SECTIONS, **change}
+
+    def claim(sections: dict[str, dict[str, Any]]) -> None:
+        pipeline.claim(tmp_path, sections["source"], pipeline.stateful(sections))
+
+    claim(changed)
+    claim(SECTIONS)  # there was no checkpoint yet
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / "0").touch()
+    claim({**SECTIONS, "windows": {**SECTIONS["windows"], "address": "elsewhere"}})
+    with pytest.raises(pipeline.WorkError, match="choose a new folder"):
+        claim(changed)
+    claim(SECTIONS)
+    (tmp_path / "pipeline.json").unlink()  # of an earlier version
+    claim(changed)
