@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from proton import Message
 
 from services.broker.storage.records import DEFINE
 from services.broker.storage.segment import FIRST, HEAD_SIZE
+from services.broker.storage.store import Store
 
 from .harness import BrokerProcess, attach, bodies, until
 from .test_store_damage import flip, records
@@ -86,3 +88,30 @@ def test_messages_of_a_queue_that_is_not_known_can_be_had(tmp_path: Path) -> Non
     with broker.manage() as m:
         assert f"unknown-queue-{id}" not in m.rows() and m.count("q") == 0
     broker.stop()
+
+
+def test_segments_that_were_exchanged_are_damaged_places_also_the_newest(tmp_path: Path) -> None:
+    """Messages of closed segments are counted by their summaries, those of the newest are not known."""
+    data = tmp_path / "d"
+    store = Store.open(data, segment_size=20_000)
+    queue = store.new_id()
+    store.define(queue, b'{"name": "q"}')
+    for n in range(1000):
+        store.add(b"%d" % n * 20, [queue])
+        if n % 50 == 0:
+            store.flush()
+            store.tick()
+    store.flush()
+    store.tick()
+    copy = shutil.copytree(data, tmp_path / "copy")  # as a kill leaves it
+    store.close()
+    *_, one, newest = sorted(copy.glob("*.journal"))
+    content = one.read_bytes(), newest.read_bytes()
+    one.write_bytes(content[1])
+    newest.write_bytes(content[0])
+    for _ in range(2):
+        again = Store.open(copy, segment_size=20_000)
+        places = (copy / "damaged" / "report.jsonl").read_text()
+        assert one.name in places and f"{newest.name}: offset 0: the file is not this segment" in places
+        assert again.losses.queues
+        again.close()

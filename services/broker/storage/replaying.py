@@ -42,6 +42,8 @@ OnDamage = Callable[[int, Sequence[Range], Summary | None, bytes], None]
 
 SHORTENED = "the file was shortened; what was behind it is not known"
 
+FOREIGN = "the file is not this segment; what was in that is not known"
+
 NAME = re.compile(r"(\d{10})\.journal")
 
 
@@ -130,7 +132,10 @@ class Replaying:
             ranges: list[Range] = []
             if bad:
                 at, ranges = _torn(data, number, at)
-            if len(data) < allocated:
+            if decode_head(data, number) is None and data[:FIRST].strip(b"\0"):  # a torn one has zeros there
+                self._damage(segment, data, [(0, FIRST)], FOREIGN)
+                self._on_damage(number, (), None, data)
+            elif len(data) < allocated:
                 self._damage(segment, data, [(at, allocated)], SHORTENED)
                 self._on_damage(number, (), None, data)
             elif bad and not ranges:
