@@ -413,15 +413,14 @@ class Receiver(Link):
                 self.incoming.receivers.pop(self.remote_handle, None)
 
     def _first_frame(self, transfer: Transfer) -> Partial:
-        if transfer.delivery_id is None:
+        if transfer.delivery_id is None or transfer.delivery_tag is None:
+            missing = "delivery-id" if transfer.delivery_id is None else "delivery-tag"
             raise SessionFault(
-                errors.INVALID_FIELD, f"the first transfer of a delivery on {self.name!r} has no delivery-id"
+                errors.INVALID_FIELD, f"the first transfer of a delivery on {self.name!r} has no {missing}"
             )
         delivery_id, settled = int(transfer.delivery_id), bool(transfer.settled)
         self.incoming.first_frame(delivery_id)
-        partial = Partial(
-            self, delivery_id, bytes(transfer.delivery_tag or b""), int(transfer.message_format or 0), settled
-        )
+        partial = Partial(self, delivery_id, bytes(transfer.delivery_tag), int(transfer.message_format or 0), settled)
         if self.limit < 0 or not self.attach_sent:  # detached here, the peer did not know yet
             partial._discard = True
             self._partial = partial
@@ -449,6 +448,14 @@ class Receiver(Link):
             raise SessionFault(
                 errors.INVALID_FIELD,
                 f"delivery {transfer.delivery_id} begins within {partial.delivery_id} on link {self.name!r}",
+            )
+        tag, message_format = transfer.delivery_tag, transfer.message_format
+        other_tag = tag is not None and bytes(tag) != partial.tag
+        if other_tag or (message_format is not None and int(message_format) != partial.message_format):
+            what = "delivery-tag" if other_tag else "message-format"
+            raise SessionFault(
+                errors.INVALID_FIELD,
+                f"a further transfer of delivery {partial.delivery_id} on link {self.name!r} has another {what}",
             )
         if transfer.settled and not partial.settled:
             partial.settled = True

@@ -49,10 +49,14 @@ class Nodes:
             self._admission.check_receive(_owner(address))
 
     # -- to send to ----------------------------------------------------------------------------------------------------
-    def check_target(self, address: str, kind: str | None) -> None:
-        """Check that messages may be sent to `address`, and make the address if that is allowed. Raises BrokerError."""
+    def check_name(self, address: str) -> None:
+        """Check that `address` names one level of a topic, not several. Raises BrokerError."""
         if is_pattern(address.partition("::")[0]):
             raise BrokerError(f"a sender needs an address without wildcards, not {address}", "amqp:invalid-field")
+
+    def check_target(self, address: str, kind: str | None) -> None:
+        """Check that messages may be sent to `address`, and make the address if that is allowed. Raises BrokerError."""
+        self.check_name(address)
         if "::" in address:
             name, _, queue = address.partition("::")
             known = self.catalogue.queues.get(queue)

@@ -270,6 +270,7 @@ class RelayProducer(AddressProducer):
             return None
         if to is not None and to != self.name:
             self._nodes.check_send(to)
+            self._nodes.check_name(to)
         if to is None or (self.broker.catalogue.route(to, None) is None and not self._nodes.auto_create(to, kind)):
             raise errors.BrokerError(f"AMQ119002: target address {to} does not exist", "amqp:not-found")
         self.name, self.routing_type = to, kind

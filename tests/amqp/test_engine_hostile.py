@@ -37,7 +37,8 @@ def flow(**fields: Any) -> Flow:
 
 
 def transfer(handle: int = 0, delivery_id: int | None = 0, **fields: Any) -> Transfer:
-    return Transfer(handle=handle, delivery_id=delivery_id, delivery_tag=b"t", message_format=0, **fields)
+    fields = {"delivery_tag": b"t", "message_format": 0, **fields}
+    return Transfer(handle=handle, delivery_id=delivery_id, **fields)
 
 
 TRANSFER = frame(0, transfer(), b"x")
@@ -102,6 +103,21 @@ CASES: list[tuple[str, str, bytes, type[Any], str]] = [
     ("transfer on no link", "attached", frame(0, transfer(9), b"x"), End, "amqp:session:unattached-handle"),
     ("transfer to our sender", "attached", frame(0, transfer(1), b"x"), End, "amqp:not-allowed"),
     ("delivery without id", "attached", frame(0, transfer(delivery_id=None), b"x"), End, "amqp:invalid-field"),
+    ("delivery without tag", "attached", frame(0, transfer(delivery_tag=None), b"x"), End, "amqp:invalid-field"),
+    (
+        "another tag within a delivery",
+        "attached",
+        frame(0, transfer(more=True), b"x") + frame(0, transfer(delivery_tag=b"other"), b"x"),
+        End,
+        "amqp:invalid-field",
+    ),
+    (
+        "another message-format within a delivery",
+        "attached",
+        frame(0, transfer(more=True), b"x") + frame(0, transfer(message_format=7), b"x"),
+        End,
+        "amqp:invalid-field",
+    ),
     ("delivery-id repeated", "attached", TRANSFER + TRANSFER, End, "amqp:invalid-field"),
     ("delivery-id skipped", "attached", TRANSFER + frame(0, transfer(delivery_id=2), b"x"), End, "amqp:invalid-field"),
     (

@@ -375,8 +375,9 @@ def test_the_relay_reaches_topics(
     relay.send(Message(address="topic0/below", body="x" * 3_000_000))
     assert subscribers[0].receive().body == "x" * 3_000_000
     subscribers[0].accept()
-    with pytest.raises(SendException):
-        relay.send(Message(address="nowhere", body="?"))
+    for wrong in ("nowhere", "topic1/#", "topic1/+/x"):
+        with pytest.raises(SendException):
+            relay.send(Message(address=wrong, body="?"))
     relay.send(Message(address="topic1/below", body="after a refusal"))
     assert taken(subscribers[1], 1) == ["after a refusal"]
     assert held(brokers[0], queue) == 20
