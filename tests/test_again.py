@@ -38,7 +38,7 @@ HANGS_ALONE = "def test_hangs_alone():\n    import time\n    assert not beside_o
 class Toy:
     """A folder of tests, and what became of them."""
 
-    def __init__(self, folder: Path, *tests: str, options: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, *tests: str, options: Sequence[str] = ("--numprocesses", "1")) -> None:
         (folder / "conftest.py").write_text(SCHEDULER)
         (folder / "pytest.ini").write_text(
             "[pytest]\ntimeout = 5\ntimeout_method = thread\naddopts = -p no:schemathesis -p no:hypothesispytest\n"
@@ -51,8 +51,8 @@ class Toy:
             environment.pop(name, None)
         pytest_ = str(Path(sys.executable).with_name("pytest"))
         done = subprocess.run(
-            [sys.executable, "-m", "tests.again", pytest_, "-q", "--numprocesses", "2", *options],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
+            [sys.executable, "-m", "tests.again", pytest_, "-q", *options],
+            cwd=folder, env=environment, capture_output=True, text=True, timeout=500,
         )  # fmt: skip
         self.status, self.said = done.returncode, done.stdout + done.stderr
 
@@ -71,7 +71,7 @@ def test_nothing_runs_again_if_all_pass(tmp_path: Path) -> None:
 
 
 def test_what_passes_alone_is_listed_and_the_run_is_green(tmp_path: Path) -> None:
-    toy = Toy(tmp_path, FLAKY, DIES, PASSES, IN_A_FIXTURE, HANGS)
+    toy = Toy(tmp_path, FLAKY, DIES, PASSES, IN_A_FIXTURE, HANGS, options=("--numprocesses", "2"))
     names = [f"test_toy.py::{name}" for name in ("test_dies", "test_flaky", "test_flaky_in_its_fixture", "test_hangs")]
     assert (toy.status, sorted(toy.flaky)) == (0, names), toy.said
     assert all(f"failed, then passed alone: {name}" in toy.said for name in names)
