@@ -452,7 +452,8 @@ class RoutedLink:
 
     def detached(self, half: RoutedHalf, error: Any, closed: bool, lost: bool) -> None:
         """End the other half, with the error of the one that has ended. `lost`: that one ended with its session or
-        connection, so a durable terminus is kept. A container learns from an error that the client was lost."""
+        connection, so a durable terminus is kept. A container learns from an error that the client was lost. A receiver
+        that has left in order is not; services treat senders that close their connection as lost."""
         half.open = False
         self._drop_waiting()
         other = self.client if half is self.container else self.container
@@ -472,7 +473,8 @@ class RoutedLink:
         other.open = False
         if lost:
             closed = not self.survives
-            if other is self.client or half.link.broken:
+            in_order = half is self.client and self.egress is half.link and not half.link.broken
+            if not in_order:
                 error = AmqpError(ROUTED_LINK_LOST, "Connectivity to the peer container was lost")
         link = other.link
         if other is self.client and not link.attached:
