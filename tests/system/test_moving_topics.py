@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,8 +56,7 @@ class Sensor:
         self.acknowledged: set[str] = set()
         self.refused: list[str] = []
         self._texts: dict[int, str] = {}
-        self._answers: list[tuple[int, Any]] = []
-        self._lock = threading.Lock()
+        self._answers: deque[tuple[int, Any]] = deque()
         self.sent = 0
         self.device.client.on_publish = self._on_publish
         self.device.connect()
@@ -67,30 +67,28 @@ class Sensor:
         self._thread.start()
 
     def _on_publish(self, client: Any, data: Any, packet_id: int, reason: Any, properties: Any) -> None:
-        with self._lock:
-            self._answers.append((packet_id, reason))
+        self._answers.append((packet_id, reason))
 
     def settle(self) -> int:
         """Take the answers that have come; return how many are missing."""
-        with self._lock:
-            answers, self._answers = self._answers, []
-            for packet_id, reason in answers:
-                text = self._texts.pop(packet_id)
-                if reason.is_failure:
-                    self.refused.append(f"{text}: {reason}")
-                else:
-                    self.acknowledged.add(text)
-            return len(self._texts)
+        for _ in range(len(self._answers)):
+            packet_id, reason = self._answers.popleft()
+            text = self._texts.pop(packet_id)
+            if reason.is_failure:
+                self.refused.append(f"{text}: {reason}")
+            else:
+                self.acknowledged.add(text)
+        return len(self._texts)
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL):
             if self.settle() >= MOST:
                 continue
-            with self._lock:
-                text = f"{self.name} {self.sent}"
-                info = self.device.client.publish(f"{self._topic}/{self.name}", text, qos=self._qos)
-                self._texts[info.mid] = text
-                self.sent += 1
+            text = f"{self.name} {self.sent}"
+            # No lock is held here: paho calls `_on_publish` with its own.
+            info = self.device.client.publish(f"{self._topic}/{self.name}", text, qos=self._qos)
+            self._texts[info.mid] = text
+            self.sent += 1
 
     def stop(self) -> None:
         self._stop.set()
