@@ -93,14 +93,19 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     )
 
 
+PLAN = "enmasse-plan.json"
+"""In a checkpoint: what it is of."""
+
+
 class WorkError(QueryError):
     """The work folder of a pipeline holds the checkpoint of another one: the text gives the difference."""
 
 
 def claim(work: Path, source: Mapping[str, str], plan: Mapping[str, object]) -> None:
-    """Note in a work folder which messages its spool has and of which stages its checkpoint holds the state. Raises
-    WorkError if it has those of others, which Spark would take for this query's own."""
-    file = work / "pipeline.json"
+    """Note in the checkpoint of a work folder which messages the spool has and of which stages it holds the state.
+    Raises WorkError if it has those of others, which Spark would take for this query's own."""
+    file = work / "checkpoint" / PLAN
+    file.parent.mkdir(parents=True, exist_ok=True)  # with the mode that Spark gives it
     now = {"source": {name: source[name] for name in ("address", "subscription")}, "stages": plan}
     before = read_json(file)
     began = work / "checkpoint" / "offsets"

@@ -112,13 +112,15 @@ def test_a_checkpoint_of_other_stages_is_not_taken(tmp_path: Path, change: dict[
     def claim(sections: dict[str, dict[str, Any]]) -> None:
         pipeline.claim(tmp_path, sections["source"], pipeline.stateful(sections))
 
+    (tmp_path / "pipeline.json").write_text("a file of the user")
     claim(changed)
     claim(SECTIONS)  # there was no checkpoint yet
-    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets").mkdir()
     (tmp_path / "checkpoint" / "offsets" / "0").touch()
     claim({**SECTIONS, "windows": {**SECTIONS["windows"], "address": "elsewhere"}})
     with pytest.raises(pipeline.WorkError, match="choose a new folder"):
         claim(changed)
     claim(SECTIONS)
-    (tmp_path / "pipeline.json").unlink()  # of an earlier version
+    (tmp_path / "checkpoint" / pipeline.PLAN).unlink()  # of an earlier version
     claim(changed)
+    assert (tmp_path / "pipeline.json").read_text() == "a file of the user"
