@@ -157,6 +157,8 @@ class Keeper(_Thread):
         super().__init__(ledger, self._sender)
         self._port = port
         self._value = 0
+        self.trouble = ""
+        """Why the last subscriber got nothing, if it could not subscribe."""
         self.acknowledged: dict[str, int] = {}
         """The newest value of each topic that is acknowledged."""
 
@@ -172,11 +174,13 @@ class Keeper(_Thread):
         acknowledged."""
         wanted = dict(self.acknowledged)
         got = dict.fromkeys(wanted, 0)
-        with contextlib.suppress(OSError, AssertionError):
+        self.trouble = ""
+        try:
             raw = Raw("127.0.0.1", self._port, VERSION)
             try:
                 raw.open(f"soak-look-{time.time_ns()}")
-                raw.subscribe((f"{STATE}/#", 1))
+                granted = raw.subscribe((f"{STATE}/#", 1))
+                assert granted.codes == (1,), granted
                 end = time.monotonic() + LOOK
                 while time.monotonic() < end and any(got[topic] < value for topic, value in wanted.items()):
                     found = raw.next(LOOK)
@@ -186,6 +190,8 @@ class Keeper(_Thread):
                         got[found.topic] = max(got.get(found.topic, 0), int(found.payload))
             finally:
                 raw.cut()
+        except (OSError, AssertionError) as error:
+            self.trouble = f"{type(error).__name__}: {error}"
         return {topic: (got[topic], value) for topic, value in wanted.items() if got[topic] < value}
 
 

@@ -200,7 +200,7 @@ class Soak:
         while stale := crew.mqtt.keeper.stale():
             if time.monotonic() > since + GONE:
                 said = ", ".join(f"{topic} has {got} for {value}" for topic, (got, value) in stale.items())
-                self.problems.append(f"STALE retained values: {said}")
+                self.problems.append(f"STALE retained values: {said} {crew.mqtt.keeper.trouble}".rstrip())
                 return
             time.sleep(0.2)
 
