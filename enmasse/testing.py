@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from enmasse.cli.http import NotRunning, get_status
-from enmasse.cli.init import write
-from enmasse.cli.status import EMPTY, fetch
+from enmasse.cli.commands.suite.init import write
+from enmasse.cli.commands.suite.status import EMPTY, fetch
+from enmasse.cli.contexts.http import NotRunning, get_status
 from enmasse.identity.credentials import Credential
 from enmasse.identity.operator import BEARER, OPERATOR, credential, read_secret
 from enmasse.supervisor.ports import INTERNAL

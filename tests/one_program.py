@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from enmasse.cli.init import ADDRESSES, FLAVORS
+from enmasse.cli.commands.suite.init import ADDRESSES, FLAVORS
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {"addresses.json": ADDRESSES, "flavors.json": FLAVORS}

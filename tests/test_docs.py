@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from enmasse.cli.commands import group
+from enmasse.cli.registry import group
 
 ROOT = Path(__file__).parent.parent
 WIDTH = 120

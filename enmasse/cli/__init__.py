@@ -21,7 +21,7 @@ def main() -> None:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, _stop_early)
     try:
-        from enmasse.cli.commands import run
+        from enmasse.cli.registry import run
 
         status = run()
     except KeyboardInterrupt:

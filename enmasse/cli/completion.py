@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from enmasse.cli.contexts import in_force
+from enmasse.cli.contexts.contexts import in_force
 
 PATIENCE = 1.0
 """Seconds for an answer of the suite."""
@@ -46,7 +46,7 @@ def users(context: click.Context, _: click.Parameter, incomplete: str) -> list[C
 
 def subscriptions(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return ids of subscriptions of the running suite, each with its kind."""
-    from enmasse.cli.subctrl import NoAnswer, Refused, request
+    from enmasse.cli.messages.subctrl import NoAnswer, Refused, request
     from enmasse.model.sessions import SubscriptionsReply
 
     if in_force(context) is not None:
@@ -60,7 +60,7 @@ def subscriptions(context: click.Context, _: click.Parameter, incomplete: str) -
 
 def mqtt_clients(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """MQTT clients that are connected to the running suite, each with its gateway."""
-    from enmasse.cli.subctrl import NoAnswer, Refused, request
+    from enmasse.cli.messages.subctrl import NoAnswer, Refused, request
     from enmasse.model.sessions import SessionsReply
 
     if in_force(context) is not None:
@@ -73,7 +73,7 @@ def mqtt_clients(context: click.Context, _: click.Parameter, incomplete: str) ->
 
 
 def _addresses(context: click.Context) -> dict[str, dict[str, Any]]:
-    from enmasse.cli.http import NotRunning, get_status
+    from enmasse.cli.contexts.http import NotRunning, get_status
 
     if context.params.get("config") is None:
         try:
@@ -84,7 +84,7 @@ def _addresses(context: click.Context) -> dict[str, dict[str, Any]]:
 
 
 def _folder(context: click.Context) -> Path:
-    from enmasse.cli.folders import edited_folder
+    from enmasse.cli.contexts.folders import edited_folder
 
     return edited_folder(context.params.get("config"), _offset(context), PATIENCE)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.cli import copies
+from enmasse.cli.commands.suite import manifest
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset, wait_for
 
 COUNT = 300
@@ -225,8 +225,8 @@ def test_a_file_that_is_replaced_while_its_folder_is_copied_is_no_failure(
 ) -> None:
     (tmp_path / "from").mkdir()
     (tmp_path / "from" / "stays").write_text("x")
-    monkeypatch.setattr(copies, "files_below", lambda folder: iter([Path(".stays.new"), Path("stays")]))
-    copies.copy_folder(tmp_path / "from", tmp_path / "to", live=True)
+    monkeypatch.setattr(manifest, "files_below", lambda folder: iter([Path(".stays.new"), Path("stays")]))
+    manifest.copy_folder(tmp_path / "from", tmp_path / "to", live=True)
     assert os.listdir(tmp_path / "to") == ["stays"]
     with pytest.raises(FileNotFoundError):
-        copies.copy_folder(tmp_path / "from", tmp_path / "other")
+        manifest.copy_folder(tmp_path / "from", tmp_path / "other")

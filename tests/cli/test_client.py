@@ -22,11 +22,11 @@ import pytest
 from enmasse.amqp.errors import NOT_FOUND, AmqpError, LoginError
 from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
 from enmasse.amqp.types import Array, Described, Symbol, UInt
-from enmasse.cli.amqp import run
-from enmasse.cli.bench import percentiles
+from enmasse.cli.commands.messaging.bench import percentiles
 from enmasse.cli.common import UNREACHABLE
-from enmasse.cli.remote import RemoteAddress, at_suite, parse
-from enmasse.cli.show import as_json, as_text, properties_from
+from enmasse.cli.contexts.remote import RemoteAddress, at_suite, parse
+from enmasse.cli.messages.amqp import run
+from enmasse.cli.output.show import as_json, as_text, properties_from
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, Delivery, listen
 from tests.cli.mqtt_peer import Broker, mqtt_peer
 from tests.cli.running import ENMASSE, enmasse, free_offset, wait_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from enmasse.cli.deploy import waits_for
+from enmasse.cli.commands.suite.deploy import waits_for
 
 
 def workload(name: str, wanted: int, ready: int, updated: int, *, seen: int = 2) -> dict[str, Any]:

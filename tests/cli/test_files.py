@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.cli.status import file_hashes
+from enmasse.cli.commands.suite.status import file_hashes
 from enmasse.model import edits
 from enmasse.model.configuration import Applied, apply
 from enmasse.model.flavors import IN_MEMORY
@@ -248,8 +248,8 @@ def test_parse_accepts_what_json_accepts(text: str) -> None:
 def test_commands_start_quickly() -> None:
     """Not a duration: what would make them slow is not imported."""
     code = (
-        "import sys, enmasse.cli.commands, click.testing as t\n"
-        f"t.CliRunner().invoke(enmasse.cli.commands.group, ['status', '--json', '--port-offset', '{free_offset()}'])\n"
+        "import sys, enmasse.cli.registry, click.testing as t\n"
+        f"t.CliRunner().invoke(enmasse.cli.registry.group, ['status', '--json', '--port-offset', '{free_offset()}'])\n"
         "print([m for m in ('rich', 'aiohttp', 'proton', 'asyncio', 'structlog', 'uvloop') if m in sys.modules])"
     )
     import sys

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import pytest
 
-from enmasse.cli.commands import COMMANDS, WITHOUT_VARIABLE, group
+from enmasse.cli.registry import COMMANDS, WITHOUT_VARIABLE, group
 from tests.cli.running import Up, enmasse, free_offset, wait_for
 
 NAMES = {"myqueue", "mytopic", "mqtt", "anycast", "broadcast"}

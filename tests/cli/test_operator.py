@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.cli.http import NotRunning, get_status
+from enmasse.cli.contexts.http import NotRunning, get_status
 from tests.cli.running import ENMASSE, enmasse, free_offset, wait_for
 
 

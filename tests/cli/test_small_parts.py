@@ -15,11 +15,12 @@ import msgspec
 import pytest
 
 from enmasse import health
-from enmasse.cli import cluster, tables
-from enmasse.cli.address import show
+from enmasse.cli.commands.configuration.address import show
+from enmasse.cli.commands.suite.status import command
 from enmasse.cli.common import report
-from enmasse.cli.status import command
-from enmasse.cli.tables import age
+from enmasse.cli.configuration import cluster
+from enmasse.cli.output import tables
+from enmasse.cli.output.tables import age
 from enmasse.files import read_json, write_json, write_text
 from enmasse.metrics import OTHERS, counter, gauge, parse
 from enmasse.metrics import text as exposition

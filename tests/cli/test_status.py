@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.cli.status import file_hashes
+from enmasse.cli.commands.suite.status import file_hashes
 from enmasse.identity.operator import secret_file
 from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, on_a_terminal, wait_for
 

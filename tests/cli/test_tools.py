@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from enmasse.aio.client import connect
 from enmasse.amqp.message import Message, Sections
 from enmasse.amqp.performatives import ACCEPTED
-from enmasse.cli.commands import COMMANDS, group
-from enmasse.cli.examples import EXAMPLES
+from enmasse.cli.commands.examples import EXAMPLES
+from enmasse.cli.registry import COMMANDS, group
 from tests.amqp.codec_values import same
 from tests.amqp.messages import identical, messages
 from tests.cli.running import ENMASSE, Up, enmasse, on_a_terminal, wait_for

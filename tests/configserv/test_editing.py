@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from enmasse import files as files_module
 from enmasse.api.types import Change
-from enmasse.cli import configfile
+from enmasse.cli.configuration import configfile
 from enmasse.files import edit_file, locked
 from enmasse.model import edits
 from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, Content, Unreadable, apply

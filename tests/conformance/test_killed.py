@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.cli.subctrl import request
+from enmasse.cli.messages.subctrl import request
 from enmasse.model.sessions import SessionsReply
 from enmasse.testing import Suite, running, wait_for
 from tests.conformance.conftest import ADDRESSES

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
-from enmasse.cli.remoteconsole import events_in
+from enmasse.cli.contexts.remoteconsole import events_in
 from enmasse.testing import Suite
 from tests.kit.waiting import wait_for
 

@@ -19,9 +19,9 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
-from enmasse.cli.contexts import Context
-from enmasse.cli.problems import Lost
-from enmasse.cli.remoteconsole import RemoteConsole
+from enmasse.cli.contexts.contexts import Context
+from enmasse.cli.contexts.problems import Lost
+from enmasse.cli.contexts.remoteconsole import RemoteConsole
 from enmasse.identity.passwords import hashed
 from enmasse.testing import Suite, running
 from tests.authserv.published import AUDIENCE, CLIENT, Published

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from enmasse.cli.http import get_status
+from enmasse.cli.contexts.http import get_status
 from enmasse.testing import Suite
 from tests.console.client import Client
 from tests.kit.waiting import wait_for

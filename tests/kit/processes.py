@@ -40,7 +40,7 @@ class Program:
 COMMANDS = ("up", "status", "scale", "address", "subscription", "retained", "mqtt", "send", "receive", "bench")
 COMMAND = Program(
     (str(Path(sys.executable).with_name("enmasse")),),
-    ("enmasse.cli.commands", *(f"enmasse.cli.{name}" for name in (*COMMANDS, "publish", "subscribe"))),
+    ("enmasse.cli.registry", *(f"enmasse.cli.{name}" for name in (*COMMANDS, "publish", "subscribe"))),
 )
 """The command line."""
 

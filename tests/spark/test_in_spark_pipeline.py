@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 from proton import Message
 
-from enmasse.cli.spark import command
+from enmasse.cli.commands.spark import command
 from enmasse.spark import chart, pipeline, pipeline_file, progress, stages
 from enmasse.spark.delta_table import DeltaTable
 from enmasse.spark.scoring import scored

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from enmasse.cli.status import fetch, file_hashes, missing_files
+from enmasse.cli.commands.suite.status import fetch, file_hashes, missing_files
 from enmasse.control import Artemis, ControlConnection, Dispatch
 from enmasse.testing import Suite, wait_for
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR

@@ -1,0 +1,1 @@
+"""Subcommands that read and change addresses, flavors, users and contexts."""

@@ -1,0 +1,200 @@
+"""`enmasse address list|show|add|set|remove`: the addresses in a configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from enmasse.cli.commands.configuration import address_messages
+from enmasse.cli.common import end, port_offset
+from enmasse.cli.completion import addresses, flavors
+from enmasse.cli.configuration import cluster, entries
+from enmasse.cli.configuration.configured import Entries, OfContext, opened, running_on
+from enmasse.cli.configuration.kinds import ADDRESSES
+from enmasse.cli.contexts.folders import edited_folder
+
+TYPES = ("queue", "topic", "anycast", "multicast")
+
+
+@click.group(name="address", short_help="List, show, add, change and remove addresses.")
+def command() -> None:
+    """List, show, add, change and remove addresses.
+
+    Works on the files in --config. Without it: on those of the running suite (at --port-offset), which changes them
+    itself, else on those in this directory, else on those in the default folder of `enmasse up`. With --namespace on
+    the ConfigMaps of an installation in a Kubernetes cluster, in a context on the suite there.
+    """
+
+
+address_messages.add_to(command)
+
+
+def _options(function: Any) -> Any:
+    function = click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
+                            help="Folder of addresses.json.")(function)  # fmt: skip
+    return cluster.options(port_offset(function))
+
+
+def _looked_up(
+    config: Path | None, offset: int, place: cluster.Place | None
+) -> tuple[str, dict[str, Any], dict[str, dict[str, Any]], str, set[str]]:
+    """Return the place of the entries, the entries, the addresses in the status of the suite that runs there, the phase
+    of those that are not in it, and the flavors that keep messages in memory."""
+    from enmasse.cli.configuration import validate
+
+    there = opened(ADDRESSES, config, offset, place)
+    if isinstance(there, cluster.Entries):
+        running, phase = there.rows()
+        return there.where, there.all(), running, phase, set()
+    if isinstance(there, OfContext):
+        return there.where, there.all(), there.rows(), "not shown", set()
+    folder = edited_folder(config, offset)
+    running = running_on(folder, offset)
+    return there.where, there.all(), running, "not running", validate.in_memory(folder)
+
+
+def _described(name: str, entry: Any, in_memory: set[str], phase: str = "not running") -> dict[str, Any]:
+    """Return an entry of the file in the shape of an entry of the status JSON, for an address that is not there.
+
+    `in_memory`: the flavors that keep messages there.
+    """
+    from enmasse.cli.configuration.validate import type_of
+    from enmasse.model.flavors import IN_MEMORY
+
+    flavor = entry.get("flavor") if isinstance(entry, dict) else None
+    message = IN_MEMORY if isinstance(flavor, str) and flavor in in_memory else ""
+    return {
+        "name": name, "type": type_of(entry), "flavor": flavor, "ready": False, "phase": phase,
+        "message": message, "components": [], "messages": None, "consumers": None,
+    }  # fmt: skip
+
+
+@command.command("list")
+@click.argument("patterns", metavar="[PATTERN]...", nargs=-1, shell_complete=addresses)
+@click.option("--not-ready", is_flag=True, help="Only addresses that are not ready.")
+@click.option("--sort", type=click.Choice(("name", "depth")),
+              help="By name, or by the messages they hold, most first. Otherwise as in the file.")  # fmt: skip
+@_options
+@click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"addresses": [...]}.')
+def list_(
+    patterns: tuple[str, ...], not_ready: bool, sort: str | None, config: Path | None, offset: int,
+    place: cluster.Place | None, as_json: bool,
+) -> None:  # fmt: skip
+    """List the addresses in the file, with their state if the suite runs: all, or those whose names match a PATTERN
+    such as 'orders*' (with * and ?, as names of files in a shell)."""
+    _, wanted, running, phase, in_memory = _looked_up(config, offset, place)
+    rows = [running.get(name) or _described(name, entry, in_memory, phase) for name, entry in wanted.items()]
+    rows += [entry for name, entry in running.items() if name not in wanted]  # on their way out
+    rows = _chosen(rows, patterns, not_ready, sort)
+    if as_json:
+        click.echo(json.dumps({"addresses": rows}))
+        return
+    from enmasse.cli.output.tables import print_addresses
+
+    print_addresses(rows)
+
+
+def _chosen(rows: list[dict[str, Any]], patterns: tuple[str, ...], not_ready: bool, sort: str | None) -> Any:
+    from fnmatch import fnmatchcase
+
+    found = [
+        row
+        for row in rows
+        if (not patterns or any(fnmatchcase(row["name"], pattern) for pattern in patterns))
+        and not (not_ready and row["ready"])
+    ]
+    if sort is not None:
+        found.sort(key=lambda row: row["name"])
+    if sort == "depth":
+        found.sort(key=lambda row: -(row["messages"] or 0))
+    return found
+
+
+@command.command("show")
+@click.argument("name", shell_complete=addresses)
+@_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def show(name: str, config: Path | None, offset: int, place: cluster.Place | None, as_json: bool) -> None:
+    """Show the entry of one address in the file, and its state if the suite runs."""
+    from enmasse.text import printable
+
+    where, wanted, found, phase, in_memory = _looked_up(config, offset, place)
+    running = found.get(name)
+    if name not in wanted and running is None:
+        ADDRESSES.unknown(where, name, {**wanted, **found})
+    shown = {"name": name, "configured": wanted.get(name), "status": running}
+    if as_json:
+        click.echo(json.dumps(shown))
+        return
+    click.echo(f"{printable(name)}: {json.dumps(wanted[name]) if name in wanted else 'removed from the file'}")
+    if running is None:
+        entry = _described(name, wanted[name], in_memory, phase)
+        running = {key: entry[key] for key in ("phase", "message")}
+    for key, value in running.items():
+        if key != "name" and value not in (None, "", []):
+            click.echo(f"  {key}: {printable(value) if isinstance(value, str) else json.dumps(value)}")
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--type", "type_", type=click.Choice(TYPES), required=True, help="Semantics of the address.")
+@click.option("--flavor", shell_complete=flavors, help="Flavor of flavors.json; needed by queue and topic.")
+@click.option("--set", "properties", multiple=True, metavar="KEY=VALUE",
+              help="Another property of the entry; VALUE is JSON or a string. May be repeated.")  # fmt: skip
+@click.option("--configmap", "config_map", metavar="NAME",
+              help="With --namespace: the ConfigMap that it is added to, if not that of the release.")  # fmt: skip
+@_options
+def add(
+    name: str,
+    type_: str,
+    flavor: str | None,
+    properties: tuple[str, ...],
+    config_map: str | None,
+    config: Path | None,
+    offset: int,
+    place: cluster.Place | None,
+) -> None:
+    """Add an address to the file."""
+    entry = entries.with_keys({"type": type_, **({"flavor": flavor} if flavor is not None else {})}, properties)
+    if place is not None:
+        there: Entries = cluster.Entries(place, ADDRESSES, config_map)
+    else:
+        there = opened(ADDRESSES, config, offset, place)
+    click.echo(f"added {name} to {there.add(name, entry)}")
+
+
+@command.command("set")
+@click.argument("name", shell_complete=addresses)
+@click.argument("properties", metavar="KEY=VALUE...", nargs=-1, required=True)
+@_options
+def set_(name: str, properties: tuple[str, ...], config: Path | None, offset: int, place: cluster.Place | None) -> None:
+    """Change keys of an address in the file: VALUE is JSON or a string; KEY= removes the key."""
+
+    def changed(entry: Any, where: str) -> dict[str, Any]:
+        if not isinstance(entry, dict):
+            end("configuration.entry.invalid", f"{where}: {name}: is not an object; correct it first.")
+        return entries.with_keys(entry, properties)
+
+    click.echo(f"changed {name} in {opened(ADDRESSES, config, offset, place).change(name, changed)}")
+
+
+@command.command("remove")
+@click.argument("name", shell_complete=addresses)
+@click.option("--force", is_flag=True, help="Delete the messages it holds (needs the running suite, or --namespace).")
+@_options
+def remove(name: str, force: bool, config: Path | None, offset: int, place: cluster.Place | None) -> None:
+    """Remove an address from the file.
+
+    An address that holds messages is kept by the running suite until it is empty, or until it is removed with
+    --force; that works also after it was removed from the file.
+    """
+    there = opened(ADDRESSES, config, offset, place)
+    where = there.remove(name, force=force)
+    if where:
+        click.echo(f"removed {name} from {where}")
+    if force:
+        there.force(name)
+        click.echo(f"what {name} holds is thrown away")

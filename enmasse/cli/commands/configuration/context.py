@@ -1,0 +1,122 @@
+"""`enmasse context add|use|list|remove`: suites on other machines and in clusters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from enmasse.cli.common import end
+
+SCHEMES = {"url": ("https", "http"), "amqp": ("amqps", "amqp"), "mqtt": ("mqtts", "mqtt")}
+
+
+@click.group(name="context", short_help="Add, choose, list and remove contexts: suites elsewhere.")
+def command() -> None:
+    """Add, choose, list and remove contexts. A context is a suite on another machine or in a cluster; commands work on
+    the current one, or on that of --context, over the API of its console. `local` is the suite on this machine.
+
+    A context has no password: it is in a file of --password-file, or of ENMASSE_PASSWORD_FILE, or asked for.
+    """
+
+
+@command.command("add")
+@click.argument("name")
+@click.argument("url", required=False)
+@click.option("--user", metavar="NAME", help="User that commands log in as.")
+@click.option("--password-file", "new_password_file", metavar="FILE",
+              help="File with the password of the user, or a token, which only you can read.")  # fmt: skip
+@click.option("--ca", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+              help="Authorities (PEM) that TLS trusts, instead of the system's.")  # fmt: skip
+@click.option("--amqp", metavar="URL", help="AMQP listener for send, receive, request, reply and bench.")
+@click.option("--mqtt", metavar="URL", help="MQTT listener for publish and subscribe.")
+@click.option("--namespace", metavar="NAME",
+              help="Instead of URL: namespace of a Kubernetes cluster, for status, address and flavor.")  # fmt: skip
+@click.option("--kube-context", metavar="NAME", help="With --namespace: context of the kubeconfig.")
+def add(
+    name: str, url: str | None, user: str | None, new_password_file: str | None, ca: str | None, amqp: str | None,
+    mqtt: str | None, namespace: str | None, kube_context: str | None,
+) -> None:  # fmt: skip
+    """Add a context: the suite whose console is at URL, such as https://messaging.example.com."""
+    from enmasse.cli.contexts.contexts import LOCAL, Context, Contexts, fault_of_url, readable_by_others
+
+    if name == LOCAL or not name.isprintable() or not name.strip():
+        raise click.BadParameter(f"{name!r} cannot be the name of a context", param_hint="NAME")
+    if (url is None) == (namespace is None):
+        raise click.UsageError("give the URL of a console, or --namespace")
+    if kube_context is not None and namespace is None:
+        raise click.UsageError("--kube-context needs --namespace")
+    urls = {"url": url, "amqp": amqp, "mqtt": mqtt}
+    for kind, text in urls.items():
+        if text is not None and (fault := fault_of_url(text, kind, SCHEMES[kind])):
+            raise click.BadParameter(f"{text}: {fault}", param_hint="URL" if kind == "url" else f"--{kind}")
+    if new_password_file is not None and (fault := readable_by_others(new_password_file)):
+        raise click.BadParameter(f"{fault} and try again", param_hint="--password-file")
+    contexts = Contexts.read()
+    if name in contexts.by_name:
+        end("context.name.in-use", f"there is a context {name!r} already; `enmasse context remove {name}` removes it")
+    contexts.by_name[name] = Context(
+        name=name, user=user, password_file=_whole(new_password_file), ca=_whole(ca), namespace=namespace,
+        kube_context=kube_context, **urls,
+    )  # fmt: skip
+    contexts.write()
+    click.echo(f"added {name}; `enmasse context use {name}` makes it the current one")
+
+
+def _whole(file: str | None) -> str | None:
+    """Return the full path of a file: commands run in other folders."""
+    return None if file is None else str(Path(file).absolute())
+
+
+@command.command("use")
+@click.argument("name")
+def use(name: str) -> None:
+    """Make a context the current one; `local`: commands work on the suite on this machine again."""
+    from enmasse.cli.contexts.contexts import Contexts
+
+    contexts = Contexts.read()
+    contexts.get(name)
+    contexts.current = name
+    contexts.write()
+    click.echo(f"commands work on {name} now")
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def list_(as_json: bool) -> None:
+    """List the contexts."""
+    from enmasse.cli.contexts.contexts import LOCAL, Contexts
+    from enmasse.cli.output.tables import print_table
+
+    contexts = Contexts.read()
+    fields = ("url", "user", "amqp", "mqtt", "namespace", "ca")
+    rows = [(name, *(getattr(each, field) for field in fields)) for name, each in sorted(contexts.by_name.items())]
+    rows.insert(0, (LOCAL, *(None for _ in fields)))
+    if as_json:
+        found = [
+            {**dict(zip(("name", *fields), row, strict=True)), "current": row[0] == contexts.current} for row in rows
+        ]
+        click.echo(json.dumps({"contexts": found}))
+        return
+    print_table(
+        ("context", "current", *fields),
+        [(row[0], "yes" if row[0] == contexts.current else "", *row[1:]) for row in rows],
+    )
+
+
+@command.command("remove")
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove a context. If it was the current one, commands work on the suite on this machine again."""
+    from enmasse.cli.contexts.contexts import LOCAL, Contexts
+
+    contexts = Contexts.read()
+    if name == LOCAL:
+        raise click.BadParameter("`local` stands for this machine and cannot be removed", param_hint="NAME")
+    contexts.get(name)
+    del contexts.by_name[name]
+    if contexts.current == name:
+        contexts.current = LOCAL
+    contexts.write()
+    click.echo(f"removed {name}")

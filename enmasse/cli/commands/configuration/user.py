@@ -1,0 +1,483 @@
+"""`enmasse user add|list|show|remove|password|allow|deny|check`: users, groups and permissions in users.json."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from enmasse.cli.common import FAILED, end, port_offset, report
+from enmasse.cli.completion import addresses, users
+from enmasse.cli.configuration import configfile
+from enmasse.cli.configuration.kinds import USERS
+from enmasse.cli.contexts.contexts import in_force
+from enmasse.cli.contexts.folders import edited_folder
+
+if TYPE_CHECKING:
+    from enmasse.cli.configuration.configured import OfContext
+    from enmasse.model.jsonfile import Problem
+    from enmasse.model.users import User
+
+FILE = "users.json"
+OPERATIONS = ("send", "recv", "view", "manage")
+
+
+@click.group(name="user", short_help="Add, remove and check users and their permissions.")
+def command() -> None:
+    """Add, list, show, remove and check users, groups and their permissions.
+
+    Works on users.json in --config. Without it: on the users of the context in force, otherwise in the folder of the
+    running suite (at --port-offset), else in this directory, else in the default folder of `enmasse up`. The file is
+    made if it is missing, readable for its owner only. It holds hashes of passwords. A name that begins with @ is a
+    group.
+    """
+
+
+def _options(function: Any) -> Any:
+    function = click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
+                            help="Folder of users.json.")(function)  # fmt: skip
+    return port_offset(function)
+
+
+def _password_options(function: Any) -> Any:
+    function = click.option("--scram-sha-1", "sha1", is_flag=True,
+                            help="Store a verifier for SCRAM-SHA-1 too, for old clients.")(function)  # fmt: skip
+    function = click.option("--generate", is_flag=True,
+                            help="Make a random password and print it, once, on stdout.")(function)  # fmt: skip
+    return click.option("--password-file", "new_password_file", metavar="FILE",
+                        help="Read the password from the first line of FILE; - is stdin.")(function)  # fmt: skip
+
+
+@command.command("add")
+@click.argument("name")
+@_password_options
+@click.option("--no-password", is_flag=True, help="Add a user who proves the identity by other means.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Group of the user. May be repeated.")
+@_options
+def add(
+    name: str,
+    new_password_file: str | None,
+    generate: bool,
+    sha1: bool,
+    no_password: bool,
+    groups: tuple[str, ...],
+    config: Path | None,
+    offset: int,
+) -> None:
+    """Add a user, with a password that is asked for twice, or a group (@NAME).
+
+    `anonymous` stands for all clients without credentials.
+    """
+    from enmasse.model import edits
+    from enmasse.model.users import ANONYMOUS, GROUP
+
+    without = no_password or name.startswith(GROUP) or name == ANONYMOUS
+    if without and (new_password_file is not None or generate):
+        what = "a group has no password" if name.startswith(GROUP) else "these clients have no password"
+        raise click.UsageError(f"{name}: {what}; leave out --generate and --password-file.")
+    entry: dict[str, Any] = {"groups": list(groups)} if groups else {}
+    shown = None
+    if (there := _of_context(config, offset)) is not None:
+        if there.has(name):
+            USERS.in_use(there.where, name)
+        if not without:
+            entry["password"], shown = _password_text(new_password_file, generate, sha1=sha1)
+        _added(name, there.add(name, entry), shown, groups)
+        return
+    path = edited_folder(config, offset) / FILE
+    _absent(path, name)  # before a password is asked for
+    if not without:
+        hashes, shown = _new_password(new_password_file, generate, sha1=sha1)
+        entry |= hashes
+    with configfile.locked(path.parent):
+        text = configfile.read(path, "{}\n")
+        _absent(path, name, text)
+        is_first = not path.exists()
+        _write(path, text, edits.add(text, name, entry))
+    _added(name, str(path), shown, groups, is_first=is_first and name != ANONYMOUS)
+
+
+def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...], *, is_first: bool = False) -> None:
+    """Report a new user. `shown`: the password, if it was generated. `is_first`: there was no user before."""
+    from enmasse.model.users import GROUP
+
+    _done(f"added {name} to {where}", shown)
+    if is_first:
+        report("It is the first entry: clients without a user are refused from now on.")
+    if "/" in name and not name.startswith(GROUP):
+        report("warning: with / in its name the user cannot reach topics of ${user} over MQTT, only over AMQP.")
+    if not groups:
+        report(f"{name} may do nothing yet: `enmasse user allow {name} send,recv ADDRESS` adds a permission.")
+
+
+@command.command("password")
+@click.argument("name", shell_complete=users)
+@_password_options
+@_options
+def password(
+    name: str, new_password_file: str | None, generate: bool, sha1: bool, config: Path | None, offset: int
+) -> None:
+    """Set the password of a user, which is asked for twice. The old one is invalid at once."""
+    if (there := _of_context(config, offset)) is not None:
+        if not there.has(name):
+            _unknown(there.where, name)
+        text, shown = _password_text(new_password_file, generate, sha1=sha1)
+        there.change(name, lambda entry, _: {**entry, "password": text})
+        _done(f"set the password of {name} in {there.where}", shown)
+        return
+    path = edited_folder(config, offset) / FILE
+    _present(path, configfile.read(path, made_by="user add NAME"), name)
+    hashes, shown = _new_password(new_password_file, generate, sha1=sha1)
+    _change(path, name, lambda entry: {**entry, **hashes})
+    _done(f"set the password of {name} in {path}", shown)
+
+
+@command.command("remove")
+@click.argument("name", shell_complete=users)
+@_options
+def remove(name: str, config: Path | None, offset: int) -> None:
+    """Remove a user or group."""
+    from enmasse.model import edits
+
+    if (there := _of_context(config, offset)) is not None:
+        click.echo(f"removed {name} from {there.remove(name)}")
+        return
+    path = edited_folder(config, offset) / FILE
+    with configfile.locked(path.parent):
+        text = configfile.read(path, made_by="user add NAME")
+        _present(path, text, name)
+        changed = edits.remove(text, name)
+        for problem in _new_problems(text, changed):  # users who belong to a group that was removed
+            report(f"warning: {problem}")
+        configfile.write(path, text, changed, private=True)
+    click.echo(f"removed {name} from {path}")
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"users": [...]}.')
+@_options
+def list_(as_json: bool, config: Path | None, offset: int) -> None:
+    """List users and groups, without hashes."""
+    from enmasse.cli.output.tables import print_table
+
+    where, rows = _rows(config, offset)
+    if as_json:
+        click.echo(json.dumps({"users": rows}))
+        return
+    lines = [
+        (row["name"], "yes" if row["password"] else "no", ", ".join(row["groups"]), len(row["permissions"]))
+        for row in rows
+    ]
+    print_table(("name", "password", "groups", "permissions"), lines, f"{where} has no users")
+
+
+@command.command("show")
+@click.argument("name", shell_complete=users)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@_options
+def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
+    """Show a user or group with its permissions, without hashes."""
+    from enmasse.text import printable
+
+    where, rows = _rows(config, offset)
+    row = next((each for each in rows if each["name"] == name), None)
+    if row is None:
+        _unknown(where, name)
+    if as_json:
+        click.echo(json.dumps(row))
+        return
+    click.echo(printable(name))
+    click.echo(f"  password: {'yes' if row['password'] else 'no'}")
+    for key in ("scram", "groups"):
+        if row[key]:
+            click.echo(f"  {key}: {printable(', '.join(row[key]))}")
+    for number, permission in enumerate(row["permissions"]):
+        click.echo(f"  permissions.{number}: {printable(_permission_text(permission))}")
+
+
+@command.command("allow")
+@click.argument("name", shell_complete=users)
+@click.argument("operations", metavar="OPERATION[,OPERATION]…")
+@click.argument("patterns", metavar="ADDRESS…", nargs=-1, required=True, shell_complete=addresses)
+@_options
+def allow(name: str, operations: str, patterns: tuple[str, ...], config: Path | None, offset: int) -> None:
+    """Allow a user or group operations (send, recv, view, manage) on addresses.
+
+    ADDRESS is a name, or a pattern that ends with the word * (one word) or # (any words): 'orders/#'. ${user} stands
+    for the name of the user. Quote patterns.
+    """
+    _grant("allow", name, operations, patterns, config, offset)
+
+
+@command.command("deny")
+@click.argument("name", shell_complete=users)
+@click.argument("operations", metavar="OPERATION[,OPERATION]…")
+@click.argument("patterns", metavar="ADDRESS…", nargs=-1, required=True, shell_complete=addresses)
+@_options
+def deny(name: str, operations: str, patterns: tuple[str, ...], config: Path | None, offset: int) -> None:
+    """Deny a user or group operations on addresses, whatever allows them. Arguments as those of `allow`."""
+    _grant("deny", name, operations, patterns, config, offset)
+
+
+@command.command("check")
+@click.argument("name", shell_complete=users)
+@click.argument("operation", type=click.Choice(OPERATIONS))
+@click.argument("address", shell_complete=addresses)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@_options
+def check(name: str, operation: Any, address: str, as_json: bool, config: Path | None, offset: int) -> None:
+    """Show whether a user may do an operation on an address, and which rule decides.
+
+    An ADDRESS with the words + or # is a filter of a subscription. Exit status 0: allowed. 1: not allowed.
+    """
+    from enmasse.identity.permissions import Permissions
+    from enmasse.identity.principal import Principal
+    from enmasse.text import printable
+
+    if in_force() is not None:
+        _check_by_console(offset, name, operation, address, as_json=as_json)
+    path = edited_folder(config, offset) / FILE
+    text = configfile.read(path, made_by="user add NAME")
+    _present(path, text, name)
+    good, problems = _parsed(text)
+    wrong = [str(problem) for problem in problems if problem.entry == name]
+    if name not in good:
+        end("configuration.entry.invalid", "\n".join(wrong))
+    granted = {name: user.granted for name, user in good.items()}
+    decision = Permissions(granted).covers(Principal(name), operation, address)
+    rule = decision.rule
+    if as_json:
+        where = None if rule is None else rule.where
+        click.echo(json.dumps({"allowed": decision.allowed, "rule": where}))
+        sys.exit(0 if decision.allowed else FAILED)
+    if rule is None:
+        groups = "".join(f", nor of @{group}" for group in good[name].groups)
+        reason = f"no permission of {name}{groups} allows it"
+    else:
+        of = rule.permission
+        shown = {of.effect: list(of.operations), "addresses": list(of.addresses)}
+        reason = f"{rule.where}: {_permission_text(shown)}"
+    if not decision.allowed:
+        end("user.operation.denied", f"{printable(name)} may not {operation} {printable(address)}: {printable(reason)}")
+    click.echo(f"{printable(name)} may {operation} {printable(address)}: {printable(reason)}")
+
+
+def _check_by_console(offset: int, name: str, operation: str, address: str, *, as_json: bool) -> NoReturn:
+    from urllib.parse import urlencode
+
+    from enmasse.cli.contexts.console import ask, path
+    from enmasse.text import printable
+
+    query = urlencode({"operation": operation, "address": address})
+    decision = ask(offset, "GET", f"{path('users', name, 'may')}?{query}")
+    allowed, of = decision["allowed"], decision["permission"]
+    if as_json:
+        click.echo(json.dumps({"allowed": allowed, "rule": None if of is None else of["source"]}))
+        sys.exit(0 if allowed else FAILED)
+    reason = f"no permission of {name} allows it"
+    if of is not None:
+        shown = {of["effect"]: of["operations"], "addresses": of["addresses"]}
+        reason = f"{of['source']}: {_permission_text(shown)}"
+    if not allowed:
+        end("user.operation.denied", f"{printable(name)} may not {operation} {printable(address)}: {printable(reason)}")
+    click.echo(f"{printable(name)} may {operation} {printable(address)}: {printable(reason)}")
+    sys.exit(0)
+
+
+def _grant(
+    effect: str, name: str, operations: str, patterns: tuple[str, ...], config: Path | None, offset: int
+) -> None:
+    wanted = list(dict.fromkeys(operations.split(",")))
+    unknown = [each for each in wanted if each not in OPERATIONS]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(OPERATIONS)}.", param_hint="OPERATION")
+    there = _of_context(config, offset)
+
+    def granted(entry: dict[str, Any]) -> dict[str, Any]:
+        """Extend the permission with the same operations, or add one."""
+        permissions = entry.get("permissions", [])
+        permissions = list(permissions) if isinstance(permissions, list) else []
+        for number, permission in enumerate(permissions):
+            if isinstance(permission, dict) and permission.get(effect) == wanted:
+                known = permission.get("addresses")
+                known = known if isinstance(known, list) else []
+                more = [pattern for pattern in dict.fromkeys(patterns) if pattern not in known]
+                permissions[number] = {**permission, "addresses": [*known, *more]}
+                break
+        else:
+            permissions.append({effect: wanted, "addresses": list(dict.fromkeys(patterns))})
+        return {**entry, "permissions": permissions}
+
+    if there is not None:
+        where = there.change(name, lambda entry, _: granted(entry))
+    else:
+        where = str(path := edited_folder(config, offset) / FILE)
+        _change(path, name, granted)
+    past = "allowed" if effect == "allow" else "denied"
+    click.echo(f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}")
+
+
+def _of_context(config: Path | None, offset: int) -> OfContext | None:
+    """Return the users of the context in force; None: those of a file."""
+    if config is not None or (context := in_force()) is None:
+        return None
+    from enmasse.cli.configuration.configured import OfContext
+
+    return OfContext(USERS, offset, str(context))
+
+
+def _change(path: Path, name: str, change: Any) -> None:
+    """Replace one entry by what `change` makes of it."""
+    from enmasse.model import edits
+
+    with configfile.locked(path.parent):
+        text = configfile.read(path, made_by="user add NAME")
+        entry = _present(path, text, name)
+        if not isinstance(entry, dict):
+            end("configuration.entry.invalid", f"{path}: {name}: is not an object; correct it first")
+        _write(path, text, edits.replace(text, name, change(entry)))
+
+
+def _write(path: Path, before: str, after: str) -> None:
+    problems = _new_problems(before, after)
+    if wrong := [str(problem) for problem in problems if not problem.applies]:
+        end("configuration.entry.invalid", "\n".join([*wrong, "nothing was changed."]))
+    for problem in problems:
+        report(f"warning: {problem}")
+    configfile.write(path, before, after, private=True)
+
+
+def _absent(path: Path, name: str, text: str | None = None) -> None:
+    if name in configfile.entries(path, configfile.read(path, "{}\n") if text is None else text):
+        end("user.name.in-use", f"{path}: there is {name!r} already; nothing was changed.")
+
+
+def _present(path: Path, text: str, name: str) -> Any:
+    found = configfile.entries(path, text)
+    if name not in found:
+        _unknown(str(path), name)
+    return found[name]
+
+
+def _unknown(where: str, name: str) -> NoReturn:
+    end("user.name.unknown", f"{where}: there is no user or group {name!r}; `enmasse user list` shows them.")
+
+
+def _rows(config: Path | None, offset: int) -> tuple[str, list[dict[str, Any]]]:
+    """Return the place of the users, and the users as `_described` gives them."""
+    if (there := _of_context(config, offset)) is not None:
+        from enmasse.cli.contexts.console import items
+
+        rows = [
+            {**_described(row["name"], row["entry"]), "password": row["password"]} for row in items(offset, "users")
+        ]
+        return there.where, rows
+    path = edited_folder(config, offset) / FILE
+    entries = configfile.entries(path, configfile.read(path, made_by="user add NAME"))
+    return str(path), [_described(name, entry) for name, entry in entries.items()]
+
+
+def _parsed(text: str) -> tuple[dict[str, User], list[Problem]]:
+    from enmasse.model.jsonfile import Unparsable, parse
+    from enmasse.model.users import parse_users, unknown_groups
+
+    try:
+        document = parse(FILE, text.encode())
+    except Unparsable as error:
+        end("configuration.file.not-json", str(error))
+    good, problems = parse_users(document)
+    return good, problems + unknown_groups(document, good)
+
+
+def _new_problems(before: str, after: str) -> list[Problem]:
+    """Return the problems of the content `after` that the content `before` does not have, without lines."""
+    from msgspec.structs import replace
+
+    known = [replace(problem, line=None) for problem in _parsed(before)[1]]
+    found = [replace(problem, line=None) for problem in _parsed(after)[1]]
+    return [problem for problem in found if problem not in known]
+
+
+def _described(name: str, entry: Any) -> dict[str, Any]:
+    """Return an entry for people: without hashes, and without what has the wrong form."""
+    entry = entry if isinstance(entry, dict) else {}
+
+    def items(key: str, kind: type) -> list[Any]:
+        found = entry.get(key)
+        return [item for item in found if isinstance(item, kind)] if isinstance(found, list | dict) else []
+
+    return {
+        "name": name,
+        "password": "password" in entry or bool(items("scram", str)),
+        "scram": items("scram", str),
+        "groups": items("groups", str),
+        "permissions": items("permissions", dict),
+    }
+
+
+def _permission_text(permission: dict[str, Any]) -> str:
+    effect = "allow" if "allow" in permission else "deny"
+
+    def joined(key: str, separator: str) -> str:
+        found = permission.get(key)
+        return separator.join(map(str, found)) if isinstance(found, list) else "?"
+
+    return f"{effect} {joined(effect, ',')} on {joined('addresses', ', ')}"
+
+
+def _new_password(file: str | None, generate: bool, *, sha1: bool) -> tuple[dict[str, Any], str | None]:
+    """Return the fields of an entry for a new password, and the password if it was generated."""
+    import msgspec
+
+    from enmasse.identity.passwords import Unsuitable, hashed
+    from enmasse.identity.scram import USER_MECHANISMS
+
+    text = _chosen(file, generate)
+    try:
+        hashes = hashed(text, random=generate, mechanisms=[*(["SCRAM-SHA-1"] if sha1 else []), *USER_MECHANISMS])
+    except Unsuitable as error:
+        end("user.password.unsuitable", f"the password cannot be used: {error}; nothing was changed.")
+    return msgspec.to_builtins({"password": hashes.password, "scram": hashes.scram}), text if generate else None
+
+
+def _password_text(file: str | None, generate: bool, *, sha1: bool) -> tuple[str, str | None]:
+    """Return a new password, which the console of a context hashes, and the same if it was generated."""
+    if sha1:
+        raise click.UsageError("--scram-sha-1: a console makes no such verifiers; run the command beside users.json.")
+    text = _chosen(file, generate)
+    return text, text if generate else None
+
+
+def _chosen(file: str | None, generate: bool) -> str:
+    from enmasse.identity.passwords import generated
+
+    if file is not None and generate:
+        raise click.UsageError("--password-file and --generate exclude each other.")
+    return generated() if generate else _asked() if file is None else _first_line(file)
+
+
+def _asked() -> str:
+    if not sys.stdin.isatty():
+        end("user.password.missing", "no password: give --password-file FILE (- for stdin) or --generate")
+    return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+
+
+def _first_line(file: str) -> str:
+    from enmasse.cli.contexts.login import first_line
+
+    try:
+        return first_line(file)
+    except ValueError as error:
+        end("user.password.not-readable", f"{error}; nothing was changed.")
+
+
+def _done(line: str, generated: str | None) -> None:
+    """Report the change: with a generated password that alone goes to stdout."""
+    if generated is None:
+        click.echo(line)
+    else:
+        report(line)
+        click.echo(generated)

@@ -1,0 +1,1 @@
+"""Subcommands that show and end what is connected or kept now."""

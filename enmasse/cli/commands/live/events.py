@@ -1,0 +1,100 @@
+"""`enmasse events`: why clients were refused or closed, from the API of the console."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+
+from enmasse.cli.common import port_offset
+
+FILTERS = {
+    "condition": "AMQP condition, or the name of a reason code of MQTT.",
+    "address": "Address or topic.",
+    "user": "User of the client.",
+    "client": "Container-id or client identifier.",
+    "peer": "Where the client connects from, as host:port.",
+    "component": "Router, broker or gateway that has refused it.",
+}
+"""Filters of the API beside the kind, by their names there."""
+
+
+def _filters(function: Any) -> Any:
+    for name, text in reversed(FILTERS.items()):
+        function = click.option(f"--{name}", f"of_{name}", metavar="PATTERN", help=text)(function)
+    return function
+
+
+@click.command(name="events", short_help="Show why clients were refused or closed.")
+@click.option("-f", "--follow", is_flag=True, help="Show new events too, until Ctrl-C.")
+@click.option("--count", "-n", type=click.IntRange(1), default=100, show_default=True, metavar="N",
+              help="Begin with the last N events.")  # fmt: skip
+@click.option("--kind", "--type", "kind", metavar="PATTERN", help="Kind of event, such as 'client.refused'.")
+@_filters
+@click.option("--json", "as_json", is_flag=True, help="An event a line, as the API has it.")
+@port_offset
+def command(follow: bool, count: int, kind: str | None, as_json: bool, offset: int, **filters: str | None) -> None:
+    """Show refusals of clients, and connections that were closed for a limit, in the order of time; the suite keeps
+    the last 1,000 of each router, broker and gateway. A PATTERN is the text itself, or has * and ?.
+
+    Exit status 0: shown. 1: refused. 4: no suite is running, or its console does not answer.
+    """
+    from enmasse.cli.contexts.console import items
+
+    given = {"kind": kind, **{name: filters[f"of_{name}"] for name in FILTERS}}
+    query = urlencode({name: value for name, value in given.items() if value is not None})
+    if follow:
+        _follow(offset, query, count, as_json)
+    newest = items(offset, f"events?sort=-time{'&' if query else ''}{query}", most=count)
+    _show(reversed(newest), as_json)
+    if not newest and not as_json:
+        click.echo("no client was refused", err=True)
+
+
+def _follow(offset: int, query: str, count: int, as_json: bool) -> None:
+    from enmasse.cli.contexts.console import API, console
+    from enmasse.cli.contexts.problems import Lost, lost
+    from enmasse.cli.contexts.streams import follow
+
+    there = console(offset)
+    there.request("GET", f"{API}me")  # logs in, if the console wants that
+    waiting: list[dict[str, Any]] | None = []
+    shown: dict[str, int] = {}
+    try:
+        for kind, data in follow(there, f"events?watch=1{'&' if query else ''}{query}"):
+            if kind == "snapshot" and waiting is not None:
+                waiting = []
+            rows = [row for row in data["items"] if shown.get(row["id"]) != row["count"]]
+            shown.update((row["id"], row["count"]) for row in rows)
+            for id in data["removed"]:
+                shown.pop(id, None)
+            if waiting is None:
+                _show(sorted(rows, key=_moment), as_json)
+                continue
+            waiting += rows
+            if not data["more"]:
+                _show(sorted(waiting, key=_moment)[-count:], as_json)
+                waiting = None
+    except Lost as error:
+        lost(error)
+
+
+def _moment(row: dict[str, Any]) -> str:
+    return str(row["time"])
+
+
+def _show(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
+    for row in rows:
+        click.echo(json.dumps(row) if as_json else _line(row))
+
+
+def _line(row: dict[str, Any]) -> str:
+    from enmasse.text import printable
+
+    reason = ": ".join(part for part in (row["condition"], row["description"]) if part)
+    facts = " ".join(f"{name}={row[name]}" for name in ("address", "user", "client", "peer") if row[name])
+    times = f"({row['count']} times)" if row["count"] > 1 else ""
+    return printable("  ".join(part for part in (row["time"], row["kind"], reason, facts, times) if part))

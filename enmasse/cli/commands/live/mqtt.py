@@ -1,0 +1,60 @@
+"""`enmasse mqtt clients|disconnect`: the MQTT clients of the suite."""
+
+from __future__ import annotations
+
+import click
+
+from enmasse.cli.common import end, port_offset
+from enmasse.cli.completion import mqtt_clients
+
+_VERSIONS = {4: "3.1.1", 5: "5"}
+
+
+@click.group(name="mqtt", short_help="List and disconnect MQTT clients.")
+def command() -> None:
+    """List and disconnect MQTT clients.
+
+    Exit status 0: done. 1: refused, with the reason on stderr. 4: no suite is running, or its subscription service
+    does not answer.
+    """
+
+
+@command.command("clients")
+@click.option("--all", "all_", is_flag=True, help="Show the sessions of clients that are away too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@port_offset
+def clients(all_: bool, as_json: bool, offset: int) -> None:
+    """List the clients that are connected: gateway, address, protocol, subscriptions, messages in flight."""
+    from enmasse.cli.commands.live.subscribers import sessions
+    from enmasse.cli.output.tables import age, print_json, print_table, user_of
+
+    found = [row for row in sessions(offset) if all_ or row.connected]
+    if as_json:
+        print_json({"clients": found})
+        return
+    rows = [
+        (row.client, user_of(row.client), row.connected, row.gateway, row.peer,
+         _VERSIONS.get(row.protocol, row.protocol), age(row.since), row.subscriptions, row.in_flight)
+        for row in found
+    ]  # fmt: skip
+    titles = ("client", "user", "connected", "gateway", "from", "protocol", "for", "subscriptions", "in flight")
+    none = "there are no sessions" if all_ else "no client is connected; --all shows the sessions of those away too"
+    print_table(titles, rows, none)
+
+
+@command.command("disconnect")
+@click.argument("client", metavar="CLIENT", shell_complete=mqtt_clients)
+@click.option("--owner", "user", metavar="USER", help="User of the client; then CLIENT is its own client identifier.")
+@port_offset
+def disconnect(client: str, user: str | None, offset: int) -> None:
+    """Disconnect a client, named as `mqtt clients` shows it. Its session stays as long as its expiry says; the client
+    may connect again."""
+    from enmasse.cli.commands.live import subscribers
+    from enmasse.identity.owned import owned
+    from enmasse.identity.principal import Principal
+
+    if user is not None:
+        client = owned(Principal(user), client)
+    if not subscribers.disconnect(offset, client):
+        end("mqtt.client.unknown", f"{client}: no such client is connected")
+    click.echo(f"disconnected {client}")

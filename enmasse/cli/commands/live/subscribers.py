@@ -1,0 +1,135 @@
+"""Requests of `subscription`, `retained` and `mqtt`: to the subscription service of the suite on this machine, or to
+the console of the context in force."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from enmasse.cli.common import end
+from enmasse.cli.contexts.console import API, ask, console, items, path
+from enmasse.cli.contexts.contexts import in_force
+from enmasse.cli.contexts.problems import refused
+from enmasse.identity.owned import owned, owner
+from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.model.sessions import (
+    ByClient,
+    ByFilter,
+    ById,
+    Done,
+    RetainedReply,
+    RetainedRow,
+    SessionRow,
+    SessionsReply,
+    SubscriptionRow,
+    SubscriptionsReply,
+)
+
+R = TypeVar("R")
+
+
+def subscriptions(offset: int) -> list[SubscriptionRow]:
+    """Return all subscriptions."""
+    if in_force() is None:
+        return _here(offset, "subscriptions", None, SubscriptionsReply).subscriptions
+    return [_subscription(row) for row in items(offset, "subscriptions")]
+
+
+def subscription(offset: int, id: str) -> SubscriptionRow:
+    """Return the subscription with this id. Ends the command if it does not exist."""
+    if in_force() is None:
+        return _here(offset, "subscription", ById(id=id), SubscriptionRow, "subscription.name.unknown")
+    status, found = console(offset).request("GET", API + path("subscriptions", id))
+    if status == 404:
+        end("subscription.name.unknown", f"there is no subscription {id}")
+    if status >= 400:
+        refused(status, found)
+    return _subscription(found)
+
+
+def delete(offset: int, id: str) -> None:
+    """Delete a subscription. Ends the command if it does not exist."""
+    if in_force() is None:
+        _here(offset, "delete", ById(id=id), Done, "subscription.name.unknown")
+    else:
+        ask(offset, "DELETE", path("subscriptions", id))
+
+
+def sessions(offset: int) -> list[SessionRow]:
+    """Return all MQTT sessions."""
+    if in_force() is None:
+        return _here(offset, "sessions", None, SessionsReply).sessions
+    return [
+        SessionRow(
+            client=row["id"], connected=row["connected"], gateway=row["gateway"], peer=row["peer"],
+            protocol=row["protocol"], since=row["since"], expiry=row["expiry"], subscriptions=row["subscriptions"],
+            in_flight=row["inFlight"],
+        )
+        for row in items(offset, "sessions")
+    ]  # fmt: skip
+
+
+def disconnect(offset: int, client: str) -> int:
+    """Disconnect an MQTT client; return how many there were."""
+    if in_force() is None:
+        return _here(offset, "disconnect", ByClient(client=client), Done, "mqtt.client.unknown").count
+    of = owner(client)
+    elsewhere = {row["name"] for row in items(offset, "brokers")}  # a broker may have MQTT clients of its own
+    found = [
+        row["id"]
+        for row in items(offset, "connections?protocol=mqtt*")
+        if row["component"] not in elsewhere and (row["user"] or ANONYMOUS, row["container"]) == of
+    ]
+    for id in found:
+        ask(offset, "DELETE", path("connections", id))
+    return len(found)
+
+
+def retained(offset: int, filter: str, limit: int) -> RetainedReply:
+    """Return the first retained messages that match a filter, and how many do."""
+    if in_force() is None:
+        return _here(offset, "retained", ByFilter(filter=filter, limit=limit), RetainedReply)
+    found = _matching(offset, filter)
+    return RetainedReply(retained=found[:limit], total=len(found))
+
+
+def clear(offset: int, filter: str) -> int:
+    """Clear the retained messages that match a filter; return how many there were."""
+    if in_force() is None:
+        return _here(offset, "clear_retained", ByFilter(filter=filter), Done).count
+    found = _matching(offset, filter)
+    for row in found:
+        ask(offset, "DELETE", path("retained", row.topic))
+    return len(found)
+
+
+def _here(offset: int, subject: str, body: Any, reply: type[R], id: str = "subscription.request.refused") -> R:
+    """Ask the service of the suite on this machine. `id`: the error if it does not find what is named."""
+    from enmasse.cli.messages.subctrl import ask as ask_service  # imports the AMQP engine
+
+    return ask_service(offset, subject, body, reply, id)
+
+
+def _matching(offset: int, filter: str) -> list[RetainedRow]:
+    from enmasse.mqtt.topics import fault_of_filter, matches
+
+    if fault := fault_of_filter(filter):
+        end("subscription.request.refused", f"{filter!r} {fault}")
+    return [
+        RetainedRow(
+            topic=row["topic"], size=row["size"], qos=row["qos"], since=row["since"], expires=row["expires"] or "",
+            broker=row["broker"], user=row["user"] or "", withheld=row["withheld"],
+            name=next(iter(row.get("names", ())), ""),
+        )
+        for row in items(offset, "retained")
+        if matches(filter, row["topic"])
+    ]  # fmt: skip
+
+
+def _subscription(row: dict[str, Any]) -> SubscriptionRow:
+    client = row["client"]
+    if row["kind"] in ("mqtt", "amqp"):
+        client = owned(Principal(row["user"] or ANONYMOUS), client)
+    return SubscriptionRow(
+        id=row["id"], kind=row["kind"], client=client, filters=row["filters"], depth=row["depth"],
+        since=row["since"] or "", brokers=row["brokers"], connected=row["connected"], names=row.get("names", []),
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""`enmasse subscription list|show|delete`: what outlives a connection, of AMQP clients and of MQTT clients alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from enmasse.cli.common import end, port_offset
+from enmasse.cli.completion import subscriptions
+from enmasse.text import counted
+
+if TYPE_CHECKING:
+    from enmasse.model.sessions import SubscriptionRow
+
+MOST_FILTERS = 3
+"""Filters of a subscription shown in the table."""
+
+
+@click.group(name="subscription", short_help="List, show and delete subscriptions and MQTT sessions.")
+def command() -> None:
+    """List, show and delete durable subscriptions of AMQP clients, MQTT sessions with their subscriptions, and shared
+    subscriptions.
+
+    Exit status 0: done. 1: refused, with the reason on stderr. 4: no suite is running, or its subscription service
+    does not answer.
+    """
+
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+
+
+@command.command("list")
+@_as_json
+@port_offset
+def list_(as_json: bool, offset: int) -> None:
+    """List all subscriptions: whose, the filters, how many messages wait, since when, on which brokers."""
+    from enmasse.cli.commands.live.subscribers import subscriptions
+    from enmasse.cli.output.tables import age, print_json, print_table, user_of
+
+    found = subscriptions(offset)
+    if as_json:
+        print_json({"subscriptions": found})
+        return
+    rows = [
+        (row.id, row.kind, row.client, user_of(row.client) if row.kind == "mqtt" else "", row.connected, _filters(row),
+         row.depth, age(row.since), ", ".join(row.brokers))
+        for row in found
+    ]  # fmt: skip
+    titles = ("subscription", "kind", "client", "user", "connected", "filters", "messages", "for", "brokers")
+    print_table(titles, rows, "there are no subscriptions")
+
+
+@command.command("show")
+@click.argument("id_", metavar="ID", shell_complete=subscriptions)
+@_as_json
+@port_offset
+def show(id_: str, as_json: bool, offset: int) -> None:
+    """Show one subscription with all its filters."""
+    from enmasse.cli.commands.live.subscribers import subscription
+    from enmasse.cli.output.tables import print_json
+
+    row = subscription(offset, id_)
+    if as_json:
+        print_json(row)
+        return
+    click.echo(row.id)
+    facts = {
+        "kind": row.kind, "client": row.client, "connected": "yes" if row.connected else "no",
+        "messages": row.depth, "since": row.since, "brokers": ", ".join(row.brokers),
+    }  # fmt: skip
+    for name, value in facts.items():
+        if value != "":
+            click.echo(f"  {name}: {value}")
+    for filter_, tag in row.filters.items():
+        click.echo(f"  filter: {filter_} ({'QoS ' if row.kind in ('mqtt', 'share') else ''}{tag})")
+
+
+@command.command("delete")
+@click.argument("id_", metavar="ID", shell_complete=subscriptions)
+@click.option("--force", is_flag=True, help="Delete it with its messages, also while its client is connected.")
+@port_offset
+def delete(id_: str, force: bool, offset: int) -> None:
+    """Delete a subscription, or an MQTT session with its subscriptions.
+
+    One that holds messages, or whose client is connected, is deleted with --force only.
+    """
+    from enmasse.cli.commands.live import subscribers
+
+    if not force:
+        row = subscribers.subscription(offset, id_)
+        if row.connected:
+            end(
+                "subscription.client.connected",
+                f"{id_}: its client is connected; nothing was deleted. --force deletes it.",
+            )
+        if row.depth:
+            end(
+                "subscription.messages.kept",
+                f"{id_}: it holds {counted(row.depth, 'message')}; nothing was deleted. --force deletes them too.",
+            )
+    subscribers.delete(offset, id_)
+    click.echo(f"deleted {id_}")
+
+
+def _filters(row: SubscriptionRow) -> str:
+    shown = list(row.filters)[:MOST_FILTERS]
+    more = f" and {len(row.filters) - MOST_FILTERS} more" if len(row.filters) > MOST_FILTERS else ""
+    return ", ".join(shown) + more

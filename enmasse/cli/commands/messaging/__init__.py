@@ -1,0 +1,1 @@
+"""Subcommands that send and receive messages, over AMQP and MQTT."""

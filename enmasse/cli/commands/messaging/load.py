@@ -1,0 +1,80 @@
+"""The ends of `enmasse bench` at the server of the command. The sender is a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from typing import Any
+
+from enmasse.aio.client import user_sasl
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.sasl import AnonymousClient, ExternalClient, SaslClient
+from enmasse.cli.common import TlsFiles
+from enmasse.cli.contexts.first_connection import opened
+from enmasse.cli.contexts.remote import RemoteAddress
+from enmasse.cli.messages.amqp import explain, refusal
+from enmasse.load.amqp import End, SendingEnd, Work
+
+
+class LoadError(Exception):
+    """Why nothing can be measured; `foreign`: the address holds messages of another sender."""
+
+    def __init__(self, reason: str, *, foreign: bool = False) -> None:
+        super().__init__(reason)
+        self.foreign = foreign
+
+
+def connected(kind: type[End], remote: RemoteAddress, work: Work, container: str) -> End:
+    """Return one end of a link, attached. Raises LoadError."""
+    context = remote.context()
+
+    def opening() -> End:
+        if remote.user is None:
+            sasl = SaslClient([ExternalClient() if remote.certified else AnonymousClient()], remote.host)
+        else:
+            sasl = user_sasl(remote.host, remote.user, remote.password or "", tls=remote.tls)
+        end = kind(work, container, remote.host, sasl)
+        end.open(remote.host, remote.port, context)
+        return end
+
+    try:
+        return asyncio.run(opened(lambda: asyncio.to_thread(opening), remote.port, remote.offset))
+    except (AmqpError, OSError) as error:
+        raise load_error(error, remote) from None
+
+
+def load_error(error: AmqpError | OSError, remote: RemoteAddress) -> LoadError:
+    """Return the error for people."""
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return LoadError(f"{remote} does not answer")
+    return LoadError(refusal(error, remote) or explain(error, remote))
+
+
+def main() -> None:
+    """The sender as a process: options as JSON on stdin, because they have the password; its result, or {"error": …},
+    as JSON on stdout."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
+    options = json.loads(sys.stdin.read())
+    fields = options["remote"]
+    remote = RemoteAddress(**{**fields, "files": TlsFiles(*fields["files"])})
+    sys.stdout.write(json.dumps(_sent(remote, options)))
+
+
+def _sent(remote: RemoteAddress, options: dict[str, Any]) -> dict[str, Any]:
+    work = Work(**{**options["work"], "mark": bytes.fromhex(options["work"]["mark"])})
+    try:
+        end = connected(SendingEnd, remote, work, "enmasse-bench-sender")
+        assert isinstance(end, SendingEnd)
+        found = end.run(seconds=options["seconds"])
+        end.close()
+        return found
+    except AmqpError as error:
+        return {"error": str(load_error(error, remote))}
+    except LoadError as error:
+        return {"error": str(error)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""`enmasse send`: send messages to an address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, tls_options
+from enmasse.cli.completion import addresses
+from enmasse.cli.messages.options import message_options
+from enmasse.errors import marked
+from enmasse.model.names import WireName, address_name
+
+if TYPE_CHECKING:
+    from enmasse.aio.client import ClientSender
+    from enmasse.cli.contexts.remote import RemoteAddress
+
+WINDOW = 500
+"""Messages sent without an outcome at a time."""
+OUTCOMES = ("accepted", "rejected", "released", "modified")
+INTERRUPTED_SECONDS = 2.0
+"""After Ctrl-C, for outcomes that are on their way; a second Ctrl-C does not wait."""
+
+
+@click.command(name="send", short_help="Send messages to an address.")
+@click.argument("address", required=False, shell_complete=addresses)
+@click.argument("body", required=False)
+@click.option("-a", "--address", "url", metavar="URL/ADDRESS",
+              help="[amqp[s]://][user:password@]host[:port]/address, instead of ADDRESS.")  # fmt: skip
+@click.option("--count", "-m", "--messages", type=click.IntRange(0), metavar="N", help="Number of messages.")
+@click.option("--timeout", type=Seconds(above_zero=True), default=10.0, show_default=True, metavar="SECONDS",
+              help="How long to wait for credit, or for an outcome.")  # fmt: skip
+@click.option("--file", "file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="FILE",
+              help="The body is the content of FILE; - is stdin.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True,
+              help="Lines of stdin are messages as `receive --json` prints them; print counts as JSON.")  # fmt: skip
+@message_options
+@tls_options
+@port_offset
+def command(
+    address: str | None, body: str | None, url: str | None, count: int | None, timeout: float, file: str | None,
+    as_json: bool, fields: dict[str, Any], tls: TlsFiles, offset: int,
+) -> None:  # fmt: skip
+    """Send messages to an ADDRESS: BODY (--count times), or the content of --file. Without BODY, each line of stdin is
+    a message; with --json one in the form that `receive --json` prints, of which options replace fields. With --count
+    and without BODY, the bodies are {"sequence": 1} and so on, as in Proton's examples.
+
+    Exit status 0: every message was accepted. 1: some were rejected, released or modified. 3: no credit or no outcome
+    within --timeout. 4: no connection, or the address was refused.
+    """
+    from enmasse.cli.contexts.remote import choose, is_from_environment
+    from enmasse.cli.messages import amqp
+    from enmasse.cli.messages.bodies import bodies, content
+
+    if url is not None and address is not None and body is None:
+        address, body = None, address
+    elif url is not None and address is not None and not is_from_environment("url"):
+        raise click.UsageError("with -a there is no ADDRESS, only BODY")
+    remote = choose(address, url, offset, tls)
+    if file is not None and body is not None:
+        raise click.UsageError("give BODY or --file FILE, not both")
+    whole = body if file is None else content(file)
+    lines = as_json and whole is None and count is None
+    tally = Tally(remote.address)
+    messages = encoded(bodies(whole, count), fields, lines=lines)
+    status = amqp.run(_send(remote, messages, timeout, tally), remote)
+    if as_json:
+        click.echo(json.dumps(tally.as_json()))
+    elif tally.sent:
+        click.echo(f"sent {tally.sent} to {remote}: {tally}")
+    sys.exit(status)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of sent messages by outcome."""
+
+    address: str
+    sent: int = 0
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("accepted", "rejected", "released", "modified"), 0)
+    )
+    error: str | None = None
+
+    def take(self, outcome: Any) -> None:
+        """Count one outcome. A delivery settled without an outcome counts as accepted."""
+        from enmasse.amqp.performatives import Modified, Rejected, Released
+
+        if isinstance(outcome, Rejected):
+            self.counts["rejected"] += 1
+            if outcome.error is not None and self.error is None:
+                self.error = f"{outcome.error.condition}: {outcome.error.description or ''}"
+        elif isinstance(outcome, Released):
+            self.counts["released"] += 1
+        elif isinstance(outcome, Modified):
+            self.counts["modified"] += 1
+        else:
+            self.counts["accepted"] += 1
+
+    @property
+    def unknown(self) -> int:
+        """Sent without an outcome: they may have arrived or not."""
+        return self.sent - sum(self.counts.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object for --json."""
+        return {"address": self.address, "sent": self.sent, **self.counts, "unknown": self.unknown, "error": self.error}
+
+    def __str__(self) -> str:
+        counts = self.counts | {"without an answer": self.unknown}
+        return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "accepted")
+
+
+class Unreadable(Exception):
+    """A line of stdin is not a message; the text has its number and the reason."""
+
+
+async def encoded(bodies: AsyncIterator[Any], fields: dict[str, Any], *, lines: bool) -> AsyncIterator[bytes]:
+    """Yield a message for each body. `lines`: the bodies are messages as JSON. Raises Unreadable."""
+    from enmasse.amqp.message import Message
+
+    if not lines:
+        template = {"durable": True} | fields
+        async for body in bodies:
+            yield Message(body, **template).encode()
+        return
+    from enmasse.amqp.jsonform import NoMessage, from_json
+
+    number = 0
+    async for line in bodies:
+        number += 1
+        if not line.strip():
+            continue
+        try:
+            payload = from_json({"durable": True} | _object(line), fields)
+        except (NoMessage, RecursionError) as error:
+            raise Unreadable(
+                f"line {number} of stdin is not a message as `receive --json` prints it: {error}"
+            ) from None
+        yield payload
+
+
+def _object(line: str | bytes) -> dict[str, Any]:
+    from enmasse.amqp.jsonform import NoMessage
+
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise NoMessage(f"it is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise NoMessage("expected a JSON object")
+    return found
+
+
+async def _send(remote: RemoteAddress, messages: AsyncIterator[bytes], timeout: float, tally: Tally) -> int:
+    from enmasse.amqp.errors import AmqpError
+    from enmasse.cli.messages.amqp import connected
+
+    waiting: deque[asyncio.Future[Any]] = deque()
+    unreadable = None
+    try:
+        async with connected(remote) as client:
+            sender = await client.sender(remote.address)
+            try:
+                try:
+                    async for message in messages:
+                        if not await _has_room(sender, waiting, timeout, tally, remote):
+                            return TIMED_OUT
+                        outcome = sender.send_nowait(message)
+                        tally.sent += 1
+                        if outcome is None:
+                            tally.take(None)
+                        else:
+                            waiting.append(outcome)
+                except Unreadable as error:
+                    unreadable = tally.error = str(error)
+                while waiting:
+                    if not await _one_less(waiting, timeout, tally):
+                        return TIMED_OUT
+            except asyncio.CancelledError:
+                tally.error = "interrupted"
+                try:
+                    if waiting:
+                        await asyncio.wait(waiting, timeout=INTERRUPTED_SECONDS)
+                finally:
+                    _take_those_done(waiting, tally)
+                raise
+    except (AmqpError, OSError, TimeoutError) as error:
+        _take_those_done(waiting, tally)
+        tally.error = str(error)
+        raise
+    if unreadable is not None:
+        report(marked("messages.input.invalid", f"{unreadable}. The lines before it were sent, those after it not."))
+        return FAILED
+    if tally.error is not None:
+        report(marked("messages.delivery.failed", f"{remote}: rejected: {tally.error}"))
+    return OK if tally.counts["accepted"] == tally.sent else FAILED
+
+
+async def _has_room(
+    sender: ClientSender, waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally, remote: RemoteAddress
+) -> bool:
+    """Wait until a message can be sent; False (reported on stderr) if that takes too long."""
+    while waiting and waiting[0].done():
+        tally.take(waiting.popleft().result())
+    while len(waiting) >= WINDOW:
+        if not await _one_less(waiting, timeout, tally):
+            return False
+    try:
+        await sender.wait_credit(timeout)
+    except TimeoutError:
+        _take_those_done(waiting, tally)
+        reason = await asyncio.to_thread(_why_no_credit, remote)
+        tally.error = f"no credit within {timeout:g} s: nothing receives messages from this sender now. {reason}"
+        report(marked("messages.delivery.failed", f"{tally.address}: {tally.error}."))
+        return False
+    return True
+
+
+def _why_no_credit(remote: RemoteAddress) -> str:
+    """Return what the suite reports about the address, or for another server the possible reasons."""
+    from enmasse.cli.contexts.http import NotRunning, get_status
+
+    known: dict[str, dict[str, Any]] = {}
+    if remote.offset is not None:
+        with contextlib.suppress(NotRunning):
+            known = {entry["name"]: entry for entry in get_status(remote.offset)["addresses"]}
+    name = str(address_name(WireName(remote.address)))
+    while name not in known and "/" in name:  # below a topic
+        name = name.rpartition("/")[0]
+    if (entry := known.get(name)) is None:
+        return (
+            "On an anycast or multicast address no consumer is attached; a queue or topic is full, was removed and is "
+            "kept until it is empty, or its broker is away"
+        )
+    if entry["phase"] == "Active" and entry["type"] in ("anycast", "multicast"):
+        return f"The address is of type {entry['type']}: no consumer is attached"
+    message = entry.get("message") or ("it is full, or its broker is away" if entry["phase"] == "Active" else "")
+    return f"The address is {entry['phase']}{': ' if message else ''}{message}"
+
+
+async def _one_less(waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally) -> bool:
+    """Wait for the oldest outcome; False (reported on stderr) if that takes too long. Raises AmqpError."""
+    await asyncio.wait([waiting[0]], timeout=timeout)
+    if not waiting[0].done():
+        _take_those_done(waiting, tally)
+        tally.error = f"{tally.unknown} messages were sent and got no answer within {timeout:g} s"
+        report(marked("messages.delivery.failed", f"{tally.address}: {tally.error}; they may have arrived or not."))
+        return False
+    tally.take(waiting[0].result())
+    waiting.popleft()
+    return True
+
+
+def _take_those_done(waiting: deque[asyncio.Future[Any]], tally: Tally) -> None:
+    for outcome in waiting:
+        if outcome.done() and not outcome.exception():
+            tally.take(outcome.result())
+    waiting.clear()

@@ -1,0 +1,1 @@
+"""Subcommands that start, stop, copy and look at a suite as a whole."""

@@ -1,0 +1,220 @@
+"""`enmasse backup DIR`: a copy of the configuration and of everything that the suite stores, while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from enmasse.cli.commands.suite.manifest import copy_file, copy_folder, files_below, seal
+from enmasse.cli.common import end, port_offset, report
+from enmasse.cli.contexts.folders import config_folder, data_folder
+from enmasse.text import counted
+
+STORES = ("subserv", "mqtt_lwt")
+SPARK = "spark"
+"""Folder of the pipeline of `--with spark`: its spool and its checkpoint."""
+PLAIN = ("format.json", "scale.json", "scale-router.json", "configserv", "desired", "tls")
+"""Files and folders of the data folder that may be copied while the suite runs: each file is replaced whole."""
+LEFT_OUT = frozenset({"run", "logs", "lock"})
+COPY = "backup"
+POLL_SECONDS, PATIENCE = 0.05, 300.0
+
+
+class Failed(Exception):
+    """A part cannot be copied; the text has the reason."""
+
+
+@click.command(name="backup", short_help="Copy configuration and stored data, while the suite runs.")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
+              help="Configuration folder of a suite that does not run.")  # fmt: skip
+@click.option("--data", "data", type=click.Path(path_type=Path), metavar="DIR",
+              help="Data folder of a suite that does not run.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@port_offset
+def command(folder: Path, config: Path | None, data: Path | None, as_json: bool, offset: int) -> None:
+    """Copy the configuration with users, all messages, queues and subscriptions, MQTT sessions, retained messages and
+    wills into DIR, which must be empty or missing. The suite may run: then DIR has everything that was accepted before
+    the command began, but not the spool and checkpoint of the Spark pipeline.
+
+    The backup is complete when DIR/manifest.json is there, with the SHA-256 of each file; `enmasse restore` checks it.
+
+    Exit status 0: complete. 1: not, with the reason on stderr.
+    """
+    from enmasse import __version__
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        end("backup.folder.in-use", f"{folder}: is not empty; nothing was written. Name a new folder.")
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    running = _running(offset) if config is None and data is None else None
+    config, data = running or (config or config_folder(offset), data or data_folder(offset))
+    if not config.is_dir():
+        end("backup.data.failed", f"{config}: no such configuration folder; name it with --config DIR.")
+    if any(folder.resolve().is_relative_to(each.resolve()) for each in (config, data)):
+        end("backup.folder.in-use", f"{folder}: is inside what is copied; nothing was written. Name another folder.")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        end("backup.data.failed", f"{folder}: cannot be made: {error.strerror}. Name a folder where you may write.")
+    try:
+        if running is not None:
+            with _alone(data):
+                _copy_running(data, folder / "data", offset)
+        else:
+            _copy_stopped(data, folder / "data")
+        for path in files_below(config):
+            if not path.parts[0].startswith(".") and not (config / path).resolve().is_relative_to(data.resolve()):
+                copy_file(config / path, folder / "config" / path)
+        manifest = seal(folder, {"version": __version__, "started": started, "running": running is not None})
+    except Failed as error:
+        end("backup.data.failed", f"{error} {folder} is incomplete: delete it, and repeat the command.")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        end("backup.data.failed", f"{where}{error.strerror}. {folder} is incomplete: delete it.")
+    size = sum(each["size"] for each in manifest["files"].values())
+    if as_json:
+        click.echo(json.dumps({"folder": str(folder), "files": len(manifest["files"]), "bytes": size}))
+    else:
+        click.echo(f"copied {counted(len(manifest['files']), 'file')}, {size} bytes, to {folder}")
+
+
+def _running(offset: int) -> tuple[Path, Path] | None:
+    """Return the configuration and the data folder of the running suite; None if none runs."""
+    from enmasse.cli.contexts.http import NotRunning, suite_info
+
+    try:
+        info = suite_info(offset)
+    except NotRunning:
+        return None
+    return Path(info["config_dir"]), Path(info["data_dir"])
+
+
+@contextlib.contextmanager
+def _alone(data: Path) -> Iterator[None]:
+    """Keep other backups of this data folder away. Raises Failed, OSError."""
+    descriptor = os.open(data / "run", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Failed("another backup of this suite is being made.") from None
+    finally:
+        os.close(descriptor)
+
+
+def _copy_running(data: Path, target: Path, offset: int) -> None:
+    """Copy the data of a running suite: brokers first, so that no queue of a session is in the copy without the
+    session. Raises Failed, OSError."""
+    from enmasse.cli.contexts.http import NotRunning, get_status
+
+    try:
+        components = get_status(offset)["components"]
+    except NotRunning as error:
+        raise Failed(str(error)) from None
+    if any(each["engine"] == "artemis" for each in components if each["kind"] == "broker"):
+        raise Failed("brokers of Artemis make no copies while they run: stop the suite, and repeat the command.")
+    for lock in sorted((data / "brokers").glob("*/LOCK")):
+        folder, to = lock.parent, target / "brokers" / lock.parent.name
+        with _locked(lock) as unused:
+            if unused:  # of a broker that there is no longer, say
+                for path in files_below(folder):
+                    if COPY not in path.parts[:-1]:
+                        copy_file(folder / path, to / path)
+        if not unused:
+            _copy_made(folder, "FORMAT", to, offset)
+    running = {each["kind"] for each in components}
+    for store in STORES:
+        if store not in running:
+            if (data / store).is_dir():
+                copy_folder(data / store, target / store)
+        elif (data / store / "store.db").exists():
+            _copy_made(data / store, "store.db", target / store, offset)
+        else:
+            report(f"warning: {store} keeps its data in Redis, which this backup does not have.")
+    if SPARK in running or (data / SPARK).exists():
+        report(
+            "warning: the spool and checkpoint of the Spark pipeline are not in this backup, because they change "
+            "together while it runs: messages that it has received and not processed are missing. To have them, stop "
+            "the suite, and repeat the command."
+        )
+    for name in PLAIN:
+        if (data / name).is_dir():
+            copy_folder(data / name, target / name, live=True)
+        elif (data / name).exists():
+            copy_file(data / name, target / name)
+
+
+@contextlib.contextmanager
+def _locked(lock: Path) -> Iterator[bool]:
+    """Keep brokers from a data folder, and yield True; False if one uses it. Raises OSError."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _copy_made(folder: Path, last: str, target: Path, offset: int) -> None:
+    """Have a process make a consistent copy of its folder, and take that. `last`: the file that is written last.
+    Raises Failed, OSError."""
+    made = folder / COPY
+    if made.exists():  # of a backup that was killed
+        _wait(made / last, offset)
+        shutil.rmtree(made)
+    made.mkdir(mode=0o700)
+    try:
+        _wait(made / last, offset)
+        copy_folder(made, target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _wait(file: Path, offset: int) -> None:
+    from enmasse.cli.contexts.http import NotRunning, suite_info
+
+    began = time.monotonic()
+    checked = began
+    while not file.exists():
+        now = time.monotonic()
+        if now - checked > 1:
+            checked = now
+            try:
+                suite_info(offset)
+            except NotRunning:
+                raise Failed("the suite has ended before its data was copied.") from None
+        if now - began > PATIENCE:
+            raise Failed(f"{file.parent}: no copy within {PATIENCE:g} s; `enmasse logs` shows why.")
+        time.sleep(POLL_SECONDS)
+
+
+def _copy_stopped(data: Path, target: Path) -> None:
+    """Copy the data of a suite that does not run, and keep it from starting meanwhile. Raises Failed, OSError."""
+    from enmasse.supervisor.datadir import DataDir
+    from enmasse.supervisor.errors import StartError
+
+    if not (data / "format.json").is_file():
+        raise Failed(f"{data}: is no data folder of EnMasse; name it with --data DIR.")
+    held = DataDir(data.absolute())
+    try:
+        held.lock()
+        for path in files_below(data):
+            if path.parts[0] not in LEFT_OUT and COPY not in path.parts[:-1]:
+                copy_file(data / path, target / path)
+    except StartError as error:
+        raise Failed(str(error)) from None
+    finally:
+        held.close()

@@ -1,0 +1,94 @@
+"""`enmasse restore DIR`: a configuration and data folder from a backup."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from enmasse.cli.commands.suite.manifest import Damaged, checked, copy_folder, facts_of, files_below, sync_folders
+from enmasse.cli.common import end, port_offset
+from enmasse.cli.contexts.folders import config_folder, data_folder
+from enmasse.text import counted, offset_option
+
+UNFINISHED = ".restoring"
+
+
+@click.command(name="restore", short_help="Make configuration and data folder from a backup.")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
+              help="Configuration folder to make.")  # fmt: skip
+@click.option("--data", "data", type=click.Path(path_type=Path), metavar="DIR", help="Data folder to make.")
+@port_offset
+def command(folder: Path, config: Path | None, data: Path | None, offset: int) -> None:
+    """Make the configuration and the data folder (by default those of `enmasse up`) from the backup DIR. Both must be
+    empty or missing. All files of the backup are checked first; interrupted, the command leaves no data folder, and may
+    be repeated.
+
+    Exit status 0: restored. 1: not, with the reason on stderr.
+    """
+    config, data = config or config_folder(offset), data or data_folder(offset)
+    try:
+        manifest = checked(folder)
+        if _holds(data):
+            _in_use(data)
+        # After an interrupted restore the configuration may be there, and the data folder may be inside it.
+        if _holds(config) and not _same(folder / "config", config, data):
+            _in_use(config)
+        if not _holds(config):
+            _put(folder / "config", config)
+        _put(folder / "data", data)
+    except Damaged as error:
+        end("backup.files.damaged", f"{error}; nothing was restored.")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        end("backup.restore.failed", f"{where}{error.strerror}; the data folder was not made.")
+    click.echo(f"restored {counted(len(manifest['files']), 'file')} of {manifest['started']} to {config} and {data}")
+    usual = config == config_folder(offset) and data == data_folder(offset)
+    options = "" if usual else f" --config {config} --data {data}"
+    click.echo(f"start it: enmasse up{options}{offset_option(offset)}")
+
+
+def _holds(folder: Path) -> bool:
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+
+
+def _in_use(folder: Path) -> NoReturn:
+    end("backup.folder.in-use", f"{folder}: is not empty; nothing was restored. Move it away, or name another folder.")
+
+
+def _same(made: Path, folder: Path, data: Path) -> bool:
+    """Return whether a folder has the files of the backup and no others but those of the data folder."""
+    names = list(files_below(made))
+    inside = (data.absolute(), _unfinished(data))
+    found = [
+        name
+        for name in files_below(folder)
+        if not any((folder.absolute() / name).is_relative_to(each) for each in inside)
+    ]
+    return names == found and all(
+        facts_of(made / name)["sha256"] == facts_of(folder / name)["sha256"] for name in names
+    )
+
+
+def _unfinished(folder: Path) -> Path:
+    return folder.absolute().with_name(folder.absolute().name + UNFINISHED)
+
+
+def _put(made: Path, folder: Path) -> None:
+    """Copy a part of the backup beside its place, and rename it when it is complete. Raises OSError."""
+    unfinished = _unfinished(folder)
+    folder = folder.absolute()
+    if unfinished.exists():  # of a restore that was killed
+        shutil.rmtree(unfinished)
+    copy_folder(made, unfinished)
+    sync_folders(unfinished)
+    unfinished.replace(folder)  # also over an empty folder
+    descriptor = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,269 @@
+"""`enmasse up`: run everything in the foreground."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from enmasse.cli.common import COULD_NOT_START, end, port_offset, report
+from enmasse.cli.contexts.folders import config_folder, data_folder
+from enmasse.engines import EMBEDDED
+from enmasse.engines.catalogue import BROKERS, ROUTERS
+from enmasse.model.limits import Limits
+from enmasse.settings import METRICS_ADDRESSES
+
+LEVELS = ("debug", "info", "warning", "error")
+COMPONENTS = (
+    "enmasse", "configserv", "ragent", "storage_controller", "router", "broker", "mqtt_gateway", "subserv", "mqtt_lwt",
+    "console",
+)  # fmt: skip
+PARTS = ("mqtt",)
+WITH = ("spark",)
+SCHEMES = ("redis://", "rediss://", "unix://")
+
+
+class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """`LEVEL` or `COMPONENT=LEVEL` as (component, level); the component is "" for all that are not named."""
+
+    name = "log level"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return (component, level); an unknown one is wrong usage."""
+        component, _, level = str(value).rpartition("=")
+        if component and component not in COMPONENTS:
+            self.fail(f"there is no component {component!r}; known are {', '.join(COMPONENTS)}.", param, ctx)
+        if level not in LEVELS or value.startswith("="):
+            self.fail(f"{level!r} is no level; known are {', '.join(LEVELS)}.", param, ctx)
+        return component, level
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the levels and component=level pairs that begin with `incomplete`."""
+        words = [*LEVELS, *(f"{component}={level}" for component in COMPONENTS for level in LEVELS)]
+        return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+class MqttLimit(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """`NAME=NUMBER` as (name, number): a limit of MQTT clients."""
+
+    name = "limit"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return (name, number); an unknown limit, or a number that it cannot have, is wrong usage."""
+        name, _, number = str(value).partition("=")
+        if name not in Limits.__struct_fields__:
+            self.fail(f"there is no limit {name!r}; known are {', '.join(Limits.__struct_fields__)}.", param, ctx)
+        if not number.isdecimal():
+            self.fail(f"{number!r} is no number: write {name}=NUMBER.", param, ctx)
+        try:
+            msgspec.convert({name: int(number)}, Limits)
+        except msgspec.ValidationError as error:
+            self.fail(f"{name}: {str(error).partition(' - at')[0]}.", param, ctx)
+        return name, int(number)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the limits that begin with `incomplete`."""
+        return [CompletionItem(f"{name}=") for name in Limits.__struct_fields__ if name.startswith(incomplete)]
+
+
+class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """The URL of a Redis server."""
+
+    name = "URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the URL; one that is not of a Redis server is wrong usage."""
+        text = str(value)
+        if not text.startswith(SCHEMES) or text in SCHEMES or not text.isprintable():
+            self.fail(f"{text!r} is no URL of a Redis server such as redis://127.0.0.1:6379/0.", param, ctx)
+        return text
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the schemes that begin with `incomplete`."""
+        return [CompletionItem(scheme) for scheme in SCHEMES if scheme.startswith(incomplete)]
+
+
+class Extra(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """A part that runs beside the suite, and its file: `spark`, `spark=FILE`."""
+
+    name = "part"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return (part, file or an empty text); an unknown part is wrong usage."""
+        part, equals, file = str(value).partition("=")
+        if part not in WITH or (equals and not file):
+            self.fail(f"{value!r} is no part that can be added; write spark or spark=FILE.", param, ctx)
+        return part, file
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the parts that begin with `incomplete`."""
+        return [CompletionItem(part) for part in WITH if part.startswith(incomplete)]
+
+
+class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """An address of --listen."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a `Listen`; other text is wrong usage."""
+        from enmasse.supervisor.listening import parse
+
+        try:
+            return parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}.", param, ctx)
+
+
+@click.command(name="up", short_help="Run everything in the foreground.")
+@click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder of addresses.json and flavors.json (default: ~/.config/enmasse).")  # fmt: skip
+@click.option("--data", "data", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder for messages and logs (default: ~/.local/share/enmasse).")  # fmt: skip
+@port_offset
+@click.option("--tls", type=click.Choice(("auto",)), metavar="auto",
+              help="Make a CA and a certificate in the data folder, and serve as with --tls-cert.")  # fmt: skip
+@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE",
+              help="Certificate (PEM); with it AMQPS (5671), MQTT over TLS (8883, 8084) are served.")  # fmt: skip
+@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key (PEM).")
+@click.option("--tls-client-ca", type=click.Path(path_type=Path), metavar="FILE",
+              help="With TLS: CA (PEM) of clients' certificates, whose common name is the user.")  # fmt: skip
+@click.option("--listen", "listen", multiple=True, type=ListenAddress(), metavar="[PROTOCOL=]HOST[:PORT]",
+              help="Let clients connect at this address too: of all protocols, or of amqp, amqps, mqtt, mqtts, ws or "
+                   "wss; `*`: all addresses of this machine. May be repeated.")  # fmt: skip
+@click.option("--allow-anonymous", is_flag=True,
+              help="With --listen: clients of other machines may connect although there is no users.json.")  # fmt: skip
+@click.option("--allow-plaintext", is_flag=True, help="With --listen: clients of other machines may do without TLS.")
+@click.option("--without", "without", multiple=True, type=click.Choice(PARTS), metavar="PART",
+              help="Leave a part out: mqtt (gateways, subscription service, last-will service).")  # fmt: skip
+@click.option("--with", "extras", multiple=True, type=Extra(), metavar="PART[=FILE]",
+              help="Run a part beside the suite: spark, the telemetry pipeline of FILE (default: spark.toml in "
+                   "--config).")  # fmt: skip
+@click.option("--router", type=click.Choice(tuple(ROUTERS)), default=EMBEDDED, metavar="ENGINE",
+              help=f"{', or '.join(engine.help for engine in ROUTERS.values())}.")  # fmt: skip
+@click.option("--broker", type=click.Choice(tuple(BROKERS)), default=EMBEDDED, metavar="ENGINE",
+              help=f"{', or '.join(engine.help for engine in BROKERS.values())}.")  # fmt: skip
+@click.option("--store", type=StoreUrl(), metavar="URL",
+              help="Redis server for MQTT sessions, retained messages, wills (default: files in --data).")  # fmt: skip
+@click.option("--allowed-origin", "allowed_origins", multiple=True, metavar="ORIGIN",
+              help="Let web pages of this origin, such as https://example.org, use MQTT over WebSocket, beside "
+                   "those of the same host; `*`: all. May be repeated.")  # fmt: skip
+@click.option("--mqtt-limit", "mqtt_limits", multiple=True, type=MqttLimit(), metavar="NAME=NUMBER",
+              help="Limit of MQTT clients: connections, max_packet, keep_alive, session_expiry, receive_maximum, "
+                   "topic_aliases, … (docs/mqtt.md). May be repeated.")  # fmt: skip
+@click.option("--metrics-addresses", type=click.IntRange(min=0), default=METRICS_ADDRESSES, metavar="NUMBER",
+              help="Addresses with series of their own in /metrics; the others are counted together "
+                   f"(default: {METRICS_ADDRESSES:,}).")  # fmt: skip
+@click.option("--traces", is_flag=True,
+              help="Trace messages by OpenTelemetry, as OTEL_EXPORTER_OTLP_ENDPOINT and its other variables say "
+                   "(needs enmasse[otel]).")  # fmt: skip
+@click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
+              help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
+def command(
+    config: Path | None, data: Path | None, offset: int, tls: str | None, tls_cert: Path | None,
+    tls_key: Path | None, tls_client_ca: Path | None, listen: tuple[Any, ...],
+    allow_anonymous: bool, allow_plaintext: bool,
+    without: tuple[str, ...], extras: tuple[tuple[str, str], ...], router: str, broker: str, store: str | None,
+    allowed_origins: tuple[str, ...], mqtt_limits: tuple[tuple[str, int], ...],
+    metrics_addresses: int, traces: bool, log_levels: tuple[tuple[str, Any], ...],
+) -> None:  # fmt: skip
+    """Run everything in the foreground, every service a process of its own, on loopback and where --listen says.
+
+    The default folders are made if they are missing, and an empty configuration folder gets the files of
+    `enmasse init`. XDG_CONFIG_HOME and XDG_DATA_HOME are used if they are set; with an offset N the folders' name is
+    enmasse-N.
+
+    AMQP is on port 5672, MQTT on 1883, MQTT over WebSocket on 8083 (path /mqtt), HTTP (/healthz, /api/status, /metrics)
+    on 8080, each plus the offset; with TLS AMQPS on 5671, MQTT over TLS on 8883 and over WebSocket on 8084.
+    Prints one line per component and then `EnMasse is ready`. Ends with status 0 on SIGINT or SIGTERM;
+    status 2 means that it could not start, and why is on stderr.
+    """
+    if tls is not None and (tls_cert or tls_key):
+        raise click.UsageError("--tls auto makes its own certificate: leave --tls-cert and --tls-key out, or --tls")
+    _occupy_standard_streams()
+    data = data or data_folder(offset)
+    if config is None:
+        config = config_folder(offset)
+        _write_example(config, data)
+    _run(config, data, offset, tls_cert, tls_key, tls_client_ca, tls_auto=tls is not None, listen=listen,
+         allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without),
+         pipeline=_pipeline(config, extras), router=router, broker=broker, store=store,
+         allowed_origins=allowed_origins, mqtt_limits=Limits(**dict(mqtt_limits)),
+         metrics_addresses=metrics_addresses, traces=traces, log_levels=dict(log_levels))  # fmt: skip
+
+
+def _pipeline(config: Path, extras: tuple[tuple[str, str], ...]) -> Path | None:
+    """Return the file of the pipeline that is wanted; None without one."""
+    named = dict(extras).get("spark")
+    if named is None:
+        return None
+    return Path(named) if named else config / "spark.toml"
+
+
+def _write_example(config: Path, data: Path) -> None:
+    """Fill a default configuration folder that has no file yet."""
+    from enmasse.cli.commands.suite import init
+    from enmasse.supervisor import start
+
+    if start.is_configured(data) or init.existing(config):
+        return
+    try:
+        config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        init.write(config)
+        click.echo(f"wrote {', '.join(init.FILES)} to {config}")
+    except FileExistsError as error:
+        end(
+            "configuration.folder.not-a-directory",
+            f"{error.filename} is not a directory. Name a folder with --config DIR, or move the existing file away.",
+            COULD_NOT_START,
+        )
+    except OSError as error:
+        end(
+            "configuration.folder.not-readable",
+            f"{error.filename or config}: {error.strerror}. Name a folder with --config DIR.",
+            COULD_NOT_START,
+        )
+
+
+def _run(
+    config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None,
+    pipeline: Path | None, **more: Any,
+) -> None:  # fmt: skip
+    from enmasse.supervisor import start
+    from enmasse.supervisor.errors import StartError
+    from enmasse.supervisor.plan import Options
+
+    try:
+        options = Options(
+            config=config.absolute(),
+            data=data.absolute(),
+            offset=offset,
+            tls_cert=tls_cert.absolute() if tls_cert else None,
+            tls_key=tls_key.absolute() if tls_key else None,
+            tls_client_ca=tls_client_ca.absolute() if tls_client_ca else None,
+            pipeline=pipeline.absolute() if pipeline else None,
+            **more,
+        )
+    except OSError as error:
+        text = f"the current directory does not exist ({error.strerror}): change to another one"
+        end("command.folder.missing", text, COULD_NOT_START)
+    try:
+        start.run(options, sys.stdout or io.StringIO(), report)
+    except StartError as error:
+        report("\n".join(error.lines))
+        sys.exit(COULD_NOT_START)
+
+
+def _occupy_standard_streams() -> None:
+    """If descriptor 0, 1 or 2 is closed, the next file that is opened would get its number."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)

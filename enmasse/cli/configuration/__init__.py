@@ -1,0 +1,1 @@
+"""Reading, checking and changing configuration: in files, by a console, in a cluster."""

@@ -1,0 +1,296 @@
+"""Entries of addresses.json or flavors.json that commands read and change: by the console of a running suite, in a
+context, in the ConfigMaps of a cluster, or in the files themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from enmasse.cli.common import UNREACHABLE, end
+from enmasse.cli.configuration import cluster, configfile, entries
+from enmasse.cli.configuration.kinds import CONFLICTS, UNCHANGED, Kind
+from enmasse.cli.contexts.console import API, Console, LocalConsole, console, items, path
+from enmasse.cli.contexts.contexts import in_force
+from enmasse.cli.contexts.folders import edited_folder
+from enmasse.cli.contexts.problems import refused
+from enmasse.text import offset_option
+
+Changed = Callable[[Any, str], dict[str, Any]]
+"""The present entry and its place → the new one; ends the command if that is not possible."""
+
+
+class Entries(Protocol):
+    """Entries of one kind. `where`: their place, for messages. Methods end the command if they are refused."""
+
+    where: str
+
+    def all(self) -> dict[str, Any]:
+        """Return the entries by name."""
+        ...
+
+    def add(self, name: str, entry: dict[str, Any]) -> str:
+        """Add an entry; return the place where it is now."""
+        ...
+
+    def change(self, name: str, changed: Changed) -> str:
+        """Replace an entry; return its place."""
+        ...
+
+    def remove(self, name: str, *, force: bool) -> str:
+        """Remove an entry; return the place where it was. `force`: it may have been removed before, and only hold
+        messages still; then the place is empty."""
+        ...
+
+    def force(self, name: str) -> None:
+        """Have the messages of a removed address deleted."""
+        ...
+
+
+def opened(kind: Kind, config: Path | None, offset: int, place: cluster.Place | None) -> Entries:
+    """Return the entries that a command works on. `config`: the folder that the user named."""
+    if place is not None:
+        return cluster.Entries(place, kind)
+    if (context := in_force()) is not None:
+        return OfContext(kind, offset, str(context))
+    folder = edited_folder(config, offset)
+    return Files(kind, folder, offset, None if config is not None else LocalConsole(offset))
+
+
+def running_on(folder: Path, offset: int) -> dict[str, dict[str, Any]]:
+    """Return the addresses in the status of the suite that runs on a folder, by name; empty if none does."""
+    from enmasse.cli.contexts.http import NotRunning, get_status, suite_info
+
+    try:
+        if not Path(suite_info(offset)["config_dir"]).samefile(folder):
+            return {}
+        return {entry["name"]: entry for entry in get_status(offset)["addresses"]}
+    except (NotRunning, OSError):
+        return {}
+
+
+class Files:
+    """Entries of a file. `console`: of the suite that may run on it: then it changes the file, through configserv, so
+    that a change is in force when the command ends."""
+
+    def __init__(self, kind: Kind, folder: Path, offset: int, console: LocalConsole | None) -> None:
+        self._kind = kind
+        self._folder = folder
+        self._offset = offset
+        self._file = folder / kind.file
+        self._console = console
+        self.where = str(self._file)
+
+    def all(self) -> dict[str, Any]:
+        """Return the entries by name."""
+        return configfile.entries(self._file, configfile.read(self._file))
+
+    def add(self, name: str, entry: dict[str, Any]) -> str:
+        """Add an entry."""
+        from enmasse.model import edits
+
+        def edit(text: str, present: Mapping[str, Any]) -> str:
+            if name in present:
+                self._kind.in_use(self.where, name)
+            return edits.add(text, name, entry)
+
+        running = self._running(name)
+        if running is not None and name in self.all():
+            self._kind.in_use(self.where, name)
+        if running is None or not running.put(name, entry, None):
+            entries.change(self._folder, self._kind.file, edit)
+        return self.where
+
+    def change(self, name: str, changed: Changed) -> str:
+        """Replace an entry."""
+        from enmasse.model import edits
+
+        def edit(text: str, present: Mapping[str, Any]) -> str:
+            if name not in present:
+                self._kind.unknown(self.where, name, present, UNCHANGED)
+            return edits.replace(text, name, changed(present[name], self.where))
+
+        for _ in range(CONFLICTS):
+            running = self._running(name)  # the etag first: a change after it is noticed
+            if running is None:
+                entries.change(self._folder, self._kind.file, edit)
+                return self.where
+            present = self.all()
+            if name not in present:
+                self._kind.unknown(self.where, name, present, UNCHANGED)
+            if running.put(name, changed(present[name], self.where), running.etag or "*"):
+                return self.where
+        _busy(self.where, name)
+
+    def remove(self, name: str, *, force: bool = False) -> str:
+        """Remove an entry."""
+        from enmasse.model import edits
+
+        where = self.where
+
+        def edit(text: str, present: Mapping[str, Any]) -> str:
+            nonlocal where
+            if name in present:
+                return edits.remove(text, name)
+            if not (force and name in running_on(self._folder, self._offset)):
+                self._kind.unknown(self.where, name, present, UNCHANGED)
+            where = ""
+            return text
+
+        running = self._running(name)
+        if running is None or name not in self.all() or not running.delete(name):
+            entries.change(self._folder, self._kind.file, edit, warn=True)  # such as a dead-letter queue others name
+        return where
+
+    def force(self, name: str) -> None:
+        """Have the messages of a removed address deleted."""
+        from enmasse.cli.contexts.http import NotRunning, request
+
+        try:
+            _, answer = request(self._offset, "POST", "/api/force", {"addresses": [name]})
+        except NotRunning as error:
+            again = f"enmasse address remove {name} --force{offset_option(self._offset)}"
+            text = f"the messages of {name} were not deleted: {error} Then run `{again}` again."
+            end("address.messages.not-deleted", text, UNREACHABLE)
+        if not answer.get("accepted"):
+            end("address.messages.not-deleted", f"the messages of {name} were not deleted: {answer.get('message')}")
+
+    def _running(self, name: str) -> _Resource | None:
+        """Return the resource of an entry at the console; None if none answers."""
+        from enmasse.cli.contexts.http import NotRunning
+
+        if self._console is None:
+            return None
+        try:
+            return _Resource.read(self._console, self._kind, name)
+        except NotRunning:
+            return None
+
+
+class OfContext:
+    """Entries of a suite elsewhere, by its console."""
+
+    def __init__(self, kind: Kind, offset: int, where: str) -> None:
+        self._kind = kind
+        self._offset = offset
+        self.where = where
+
+    def all(self) -> dict[str, Any]:
+        """Return the entries by name."""
+        rows = items(self._offset, self._kind.plural)
+        return {row["name"]: row["entry"] for row in rows if row["entry"] is not None}
+
+    def has(self, name: str) -> bool:
+        """Return whether there is an entry of this name."""
+        return self._resource(name).entry is not None
+
+    def add(self, name: str, entry: dict[str, Any]) -> str:
+        """Add an entry."""
+        if not self._resource(name).put(name, entry, None):
+            self._kind.in_use(self.where, name)
+        return self.where
+
+    def change(self, name: str, changed: Changed) -> str:
+        """Replace an entry."""
+        for _ in range(CONFLICTS):
+            resource = self._resource(name)
+            if resource.entry is None:
+                self._kind.unknown(self.where, name, self.all(), UNCHANGED)
+            if resource.put(name, changed(resource.entry, self.where), resource.etag or "*"):
+                return self.where
+        _busy(self.where, name)
+
+    def remove(self, name: str, *, force: bool = False) -> str:
+        """Remove an entry."""
+        resource = self._resource(name)
+        if resource.is_leaving and force:
+            return ""
+        if resource.is_leaving or not resource.delete(name):
+            self._kind.unknown(self.where, name, self.all(), UNCHANGED)
+        return self.where
+
+    def force(self, name: str) -> None:
+        """Have the messages of a removed address deleted."""
+        where = f"{API}{path(self._kind.plural, name)}?force=1"
+        status, found = console(self._offset).request("DELETE", where, headers={"If-Match": "*"})
+        if status >= 400 and status != 404:  # 404: it was empty, and is gone
+            refused(status, found)
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Return the addresses in the shape of the status JSON, by name."""
+        fields = ("name", "type", "flavor", "ready", "phase", "message", "components")
+        return {
+            row["name"]: {
+                **{field: row[field] for field in fields},
+                "messages": row["stats"]["messages"],
+                "consumers": row["stats"]["consumers"],
+            }
+            for row in items(self._offset, self._kind.plural)
+        }
+
+    def _resource(self, name: str) -> _Resource:
+        return _Resource.read(console(self._offset), self._kind, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    """An entry at a console; `etag` and `entry` None: it does not exist, or is not valid."""
+
+    console: Console
+    kind: Kind
+    etag: str | None
+    entry: Any
+    is_leaving: bool = False
+    """The address was removed, and holds messages."""
+
+    @staticmethod
+    def read(there: Console, kind: Kind, name: str) -> _Resource:
+        """Read an entry. Raises NotRunning if the console of this machine does not answer, or is not ready."""
+        from enmasse.cli.contexts.http import NotRunning
+
+        where = API + path(kind.plural, name)
+        if isinstance(there, LocalConsole):
+            status, row = there.attempt("GET", where)
+            if status == 503:
+                raise NotRunning("the console is not ready")
+        else:
+            status, row = there.request("GET", where)
+        if status == 404:
+            return _Resource(there, kind, None, None)
+        if status >= 400:
+            refused(status, row)
+        leaving = row.get("phase") == "Terminating" and row["entry"] is None
+        return _Resource(there, kind, row["etag"], row["entry"], leaving)
+
+    def put(self, name: str, entry: dict[str, Any], etag: str | None) -> bool:
+        """Write the entry; return False on a conflict. `etag` None: there must not be one."""
+        headers = {} if etag is None else {"If-Match": etag if etag == "*" else f'"{etag}"'}
+        status, found = self.console.request("PUT", API + path(self.kind.plural, name), entry, headers)
+        return self._done(status, found)
+
+    def delete(self, name: str) -> bool:
+        """Remove the entry; return False if it does not exist."""
+        status, found = self.console.request("DELETE", API + path(self.kind.plural, name), headers={"If-Match": "*"})
+        return self._done(status, found)
+
+    def _done(self, status: int, found: Any) -> bool:
+        if status in (404, 409, 412):
+            return False
+        if status == 422 and isinstance(found, dict) and found.get("errors"):
+            from enmasse.model.jsonfile import Problem
+
+            lines = [
+                str(Problem(file=it["file"], entry=it["entry"], field=it["field"], line=None, reason=it["reason"]))
+                for it in found["errors"]
+            ]
+            end("configuration.entry.invalid", "\n".join([*lines, "nothing was changed."]))
+        if status >= 400:
+            refused(status, found)
+        return True
+
+
+def _busy(where: str, name: str) -> NoReturn:
+    end(
+        "configuration.entry.conflict", f"{where}: {name}: conflict: it keeps changing; nothing was written. Try again."
+    )

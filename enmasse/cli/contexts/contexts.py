@@ -1,0 +1,203 @@
+"""Contexts: suites on other machines and in clusters that commands work on.
+
+They are kept in one file of the user, without passwords: the path of a file that has one may be there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+import click
+
+from enmasse.cli.common import COULD_NOT_START, UNREACHABLE, end
+from enmasse.cli.contexts.userfolder import user_folder
+from enmasse.text import did_you_mean
+
+FILE = "enmasse-contexts.json"
+LOCAL = "local"
+"""Name of the context that stands for this machine; it is in no file."""
+WITHOUT = frozenset({"init", "up", "restore", "deploy", "spark", "help", "context"})
+"""Commands that work on no running suite, so no context applies to them."""
+PLACES = ("offset", "config", "namespace", "data")
+"""Parameters by which a command line names a suite itself."""
+_NAMED, _FOUND = "enmasse.cli.contexts.contexts.named", "enmasse.cli.contexts.contexts.found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """A suite elsewhere. `url`: of its console; `amqp`, `mqtt`: of its listeners for clients; `ca`: file with the
+    authorities that all of them are verified with, None: the system's; `namespace`: of a cluster that is asked by its
+    API server, with the context `kube_context` of the kubeconfig, instead of a console."""
+
+    name: str
+    url: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+    ca: str | None = None
+    amqp: str | None = None
+    mqtt: str | None = None
+    namespace: str | None = None
+    kube_context: str | None = None
+
+    def __str__(self) -> str:
+        return f"context {self.name}"
+
+
+class Contexts:
+    """Content of the file: contexts by name, and the current one."""
+
+    def __init__(self) -> None:
+        base = user_folder("XDG_CONFIG_HOME", ".config")
+        self.path = None if base is None else base / FILE
+        self.current = LOCAL
+        self.by_name: dict[str, Context] = {}
+
+    @staticmethod
+    def read() -> Contexts:
+        """Return what is in the file; nothing without one. Ends the command if it cannot be used."""
+        found = Contexts()
+        if found.path is None:
+            return found
+        try:
+            content = json.loads(found.path.read_bytes())
+            found.current = str(content["current"])
+            known = {field.name for field in dataclasses.fields(Context)} - {"name"}
+            for name, entry in content["contexts"].items():
+                values = {key: str(value) for key, value in entry.items() if key in known}
+                found.by_name[name] = Context(name=name, **values)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _unusable(f"{found.path}: cannot be read: {error.strerror}")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            _unusable(f"{found.path}: is no file of `enmasse context`: delete it, and add the contexts again")
+        return found
+
+    def write(self) -> None:
+        """Replace the file; only its owner can read it. Ends the command if that fails."""
+        from enmasse.files import write_text
+
+        entries = {
+            name: {key: value for key, value in dataclasses.asdict(each).items() if key != "name" and value is not None}
+            for name, each in sorted(self.by_name.items())
+        }
+        if self.path is None:
+            _unusable("this user has no home folder: set HOME, or XDG_CONFIG_HOME, to a full path")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            content = json.dumps({"current": self.current, "contexts": entries}, indent=2, ensure_ascii=False)
+            write_text(self.path, content + "\n", mode=0o600, durable=True)
+        except OSError as error:
+            _unusable(f"{self.path}: cannot be written: {error.strerror}")
+
+    def get(self, name: str) -> Context | None:
+        """Return a context; None for this machine. Ends the command if the name is unknown."""
+        if name == LOCAL:
+            return None
+        if name not in self.by_name:
+            text = f"there is no context {name!r}; `enmasse context list` shows them."
+            end("context.name.unknown", text + did_you_mean(name, [*self.by_name, LOCAL]), COULD_NOT_START)
+        return self.by_name[name]
+
+
+def _unusable(text: str) -> NoReturn:
+    end("context.file.unusable", text, COULD_NOT_START)
+
+
+def name_it(running: click.Context, _: click.Parameter, name: str | None) -> None:
+    """Take the value of the option --context."""
+    if name:
+        running.find_root().meta[_NAMED] = name
+
+
+def in_force(running: click.Context | None = None) -> Context | None:
+    """Return the context that a command (None: the running one) works on; None: this machine. Ends the command if the
+    one that is named does not exist (status 2)."""
+    running = running or click.get_current_context(silent=True)
+    if running is None:
+        return None
+    meta = running.find_root().meta
+    if _FOUND not in meta:
+        meta[_FOUND] = _chosen(running)
+    found: Context | None = meta[_FOUND]
+    return found
+
+
+def _chosen(running: click.Context) -> Context | None:
+    root, here = running.find_root(), click.core.ParameterSource.COMMANDLINE
+    if root.invoked_subcommand in WITHOUT:
+        return None
+    named = root.meta.get(_NAMED)
+    if any(running.get_parameter_source(place) is here for place in PLACES):  # it names a suite itself
+        if named is not None and os.environ.get("ENMASSE_CONTEXT") != named:
+            raise click.UsageError("--context names a suite, and so does another option: give one of them")
+        return None
+    if named == LOCAL:
+        return None
+    contexts = Contexts.read()
+    return contexts.get(named or contexts.current)
+
+
+def refuse(why: str) -> None:
+    """End the command if it works on a context. `why`: the reason that it cannot."""
+    if (context := in_force()) is not None:
+        _unsuitable(
+            context, f"this command works on the suite on this machine only: {why}. Name it with --context local"
+        )
+
+
+def url_of(context: Context, kind: str) -> str:
+    """Return the URL of a context: `kind` is url, amqp or mqtt. Ends the command if it is missing."""
+    found: str | None = getattr(context, kind)
+    if found is None:
+        what, how = ("a console", "URL") if kind == "url" else (f"{kind.upper()} listener", f"--{kind} {kind}s://HOST")
+        _unsuitable(context, f"it has no URL of {what}. Remove it, and add it with {how}")
+    return found
+
+
+def _unsuitable(context: Context, text: str) -> NoReturn:
+    end("context.command.unsuitable", f"{context}: {text}", COULD_NOT_START)
+
+
+def readable_by_others(file: str) -> str:
+    """Return what is wrong with the permissions of a file that has a password; empty: nothing."""
+    try:
+        state = Path(file).stat()
+    except OSError:
+        return ""  # reading it reports that
+    if not stat.S_ISREG(state.st_mode) or not state.st_mode & 0o077:
+        return ""
+    return f"{file} has a password, and other users can read it: `chmod 600 {file}`"
+
+
+def fault_of_url(text: str, kind: str, schemes: tuple[str, ...]) -> str:
+    """Return what is wrong with a URL of a context; empty: nothing."""
+    from enmasse.loopback import is_loopback
+
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        return str(error)
+    if parts.scheme not in schemes or not host:
+        return f"expected {' or '.join(f'{scheme}://HOST[:PORT]' for scheme in schemes)}"
+    if parts.username is not None or parts.password is not None:
+        return "a context has no password in a URL: give --user, and --password-file if it is not to be asked for"
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        return "expected a host and a port, and nothing after it"
+    secure = kind == "amqp" or parts.scheme.endswith("s")  # AMQP does not show the server the password
+    if not secure and not is_loopback(host):
+        return f"passwords would cross the network in the clear: use {schemes[0]}://"
+    return ""
+
+
+def unreachable(context: Context, reason: str) -> NoReturn:
+    """End the command: the console does not answer."""
+    end("server.connection.failed", f"{context}: {context.url}: {reason}", UNREACHABLE)

@@ -1,0 +1,128 @@
+"""The running suite over HTTP: small blocking requests to the supervisor, which answers also without the console, and
+to the console."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from enmasse.cli.common import ADMIN_PORT
+from enmasse.cli.contexts import contexts
+from enmasse.identity.operator import BEARER, credential, read_secret, secret_file
+from enmasse.text import offset_option
+
+if TYPE_CHECKING:
+    from enmasse.identity.credentials import Credential
+
+MAX_ANSWER = 256 << 20
+ANSWER_SECONDS = 10.0
+"""For an answer of the suite; a loaded machine is slow."""
+NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class NotRunning(Exception):
+    """No suite answers at this port offset; the text has the reason."""
+
+
+class NotAllowed(NotRunning):
+    """A suite runs, but this user cannot read the operator's secret."""
+
+
+def request(
+    offset: int,
+    method: str,
+    path: str,
+    body: Any = None,
+    timeout: float = ANSWER_SECONDS,
+    port: int = ADMIN_PORT,
+    headers: Mapping[str, str] = NONE,
+) -> tuple[int, Any]:
+    """(HTTP status, decoded JSON), asked with the operator's secret. `port`: HTTP_PORT is the console's. Raises
+    NotRunning."""
+    secret = operator_secret(offset, timeout)
+    return _exchange(offset, method, path, body, timeout, {"Authorization": BEARER + secret, **headers}, port)
+
+
+def operator_secret(offset: int, timeout: float = ANSWER_SECONDS) -> str:
+    """Return the operator's secret of the running suite, which is in its data folder. Raises NotRunning."""
+    return _secret(suite_info(offset, timeout))
+
+
+def operator_credential(offset: int, timeout: float = ANSWER_SECONDS) -> Credential | None:
+    """Return the operator's credential for the router of the running suite; None if no suite answers. Raises
+    NotAllowed."""
+    try:
+        info = suite_info(offset, timeout)
+    except NotRunning:
+        return None
+    return credential(_secret(info))
+
+
+def _secret(info: dict[str, Any]) -> str:
+    folder = Path(info["data_dir"])
+    secret = read_secret(folder)
+    if secret is None:
+        raise NotAllowed(
+            f"EnMasse is running, but this user cannot read {secret_file(folder)}: run the command as the user of "
+            "`enmasse up`"
+        )
+    return secret
+
+
+def _exchange(
+    offset: int,
+    method: str,
+    path: str,
+    body: Any,
+    timeout: float,
+    headers: Mapping[str, str] = NONE,
+    port: int = ADMIN_PORT,
+) -> tuple[int, Any]:
+    """(HTTP status, decoded JSON; None: no body). Raises NotRunning.
+
+    HTTP/1.0 by hand: http.client costs each command 32 ms and 3.4 MiB to import, aiohttp 250 ms and 14 MiB.
+    """
+    contexts.refuse("it asks the supervisor")
+    port += offset
+    content = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    if body is not None:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout) as connection:
+            connection.sendall(head.encode() + b"\r\n" + content)
+            with connection.makefile("rb") as stream:
+                answer = stream.read(MAX_ANSWER)
+        front, _, rest = answer.partition(b"\r\n\r\n")
+        protocol, status, *_ = front.split(b" ", 2)
+        if not protocol.startswith(b"HTTP/"):
+            raise ValueError("that is not HTTP")
+        return int(status), json.loads(rest) if rest else None
+    except ConnectionRefusedError:
+        raise NotRunning(
+            f"EnMasse is not running: nothing listens on 127.0.0.1:{port}. "
+            f"`enmasse up{offset_option(offset)}` starts it; --port-offset selects another suite."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise NotRunning(f"EnMasse is not running: 127.0.0.1:{port} gives no valid answer ({error})") from None
+
+
+def get_status(offset: int, timeout: float = ANSWER_SECONDS, *, brief: bool = False) -> dict[str, Any]:
+    """Return the status JSON; `brief`: only schema, ready and config of it. Raises NotRunning."""
+    _, status = request(offset, "GET", "/api/ready" if brief else "/api/status", timeout=timeout)
+    if not isinstance(status, dict) or status.get("schema") != 1:
+        raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{ADMIN_PORT + offset}")
+    return status
+
+
+def suite_info(offset: int, timeout: float = ANSWER_SECONDS) -> dict[str, Any]:
+    """{"pid", "config_dir", "data_dir", "ports", …} of the running suite. Raises NotRunning."""
+    _, info = _exchange(offset, "GET", "/api/suite", None, timeout)
+    if not isinstance(info, dict) or not {"config_dir", "data_dir"} <= info.keys():
+        raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{ADMIN_PORT + offset}")
+    return info

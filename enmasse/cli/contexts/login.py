@@ -1,0 +1,105 @@
+"""User and password of commands: from the URL, from the environment, or of a context."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import click
+
+from enmasse.cli.common import COULD_NOT_START, TlsFiles, end
+from enmasse.cli.contexts.contexts import Context, readable_by_others, url_of
+from enmasse.cli.contexts.server import Server, parse
+
+USER, PASSWORD_FILE = "ENMASSE_USER", "ENMASSE_PASSWORD_FILE"
+HOW_TO_LOG_IN = f"Set {USER} and {PASSWORD_FILE}, or write user:password@ in the URL"
+MAX_PASSWORD_FILE = 65536
+
+S = TypeVar("S", bound=Server)
+
+
+def logged_in(server: S) -> S:
+    """Return the server with user and password: those of its URL, otherwise those of the environment.
+
+    Ends the command if the password is missing or cannot be read.
+    """
+    user, password = server.user or os.environ.get(USER) or None, server.password
+    if user is None:
+        return server
+    if password is None:
+        password = _from_file(user)
+    if "\0" in user + password:
+        end("user.password.unsuitable", "the password cannot be used: it holds a NUL", COULD_NOT_START)
+    return replace(server, user=user, password=password)
+
+
+def _from_file(user: str) -> str:
+    file = os.environ.get(PASSWORD_FILE)
+    if not file:
+        text = f"no password of user {user!r}: set {PASSWORD_FILE}, or write user:password@ in the URL"
+        end("user.password.missing", text, COULD_NOT_START)
+    try:
+        if file == "-":
+            raise ValueError("'-' is not possible here: stdin has messages")
+        return first_line(file)
+    except ValueError as error:
+        end("user.password.not-readable", f"{PASSWORD_FILE}: {error}", COULD_NOT_START)
+
+
+def first_line(file: str) -> str:
+    """Return the first line of a file, `-` for stdin. Raises ValueError, without anything that was read."""
+    try:
+        with click.open_file(file, "rb") as stream:
+            content = stream.read(MAX_PASSWORD_FILE)
+        return str(content.decode().split("\n", 1)[0].removesuffix("\r"))
+    except OSError as error:
+        raise ValueError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{file}: is not UTF-8") from None
+
+
+def login_of(context: Context) -> tuple[str | None, str | None]:
+    """Return user and password of a context: the password of its file or that of ENMASSE_PASSWORD_FILE, otherwise the
+    one that is asked for on the terminal. Ends the command without one."""
+    meta = click.get_current_context().find_root().meta
+    key = "enmasse.cli.contexts.login"
+    if key not in meta:
+        user = context.user or os.environ.get(USER) or None
+        meta[key] = user, _password(context, user)
+    found: tuple[str | None, str | None] = meta[key]
+    return found
+
+
+def password_of_file(context: Context, user: str | None) -> str | None:
+    """Return the password or token that the file of a context, or that of ENMASSE_PASSWORD_FILE, has now; None without
+    a file. Raises ValueError."""
+    file = context.password_file or (os.environ.get(PASSWORD_FILE) if user is not None else None)
+    if not file:
+        return None
+    if reason := readable_by_others(file):
+        raise ValueError(reason)
+    return first_line(file)
+
+
+def _password(context: Context, user: str | None) -> str | None:
+    try:
+        if (found := password_of_file(context, user)) is not None:
+            return found
+    except ValueError as error:
+        end("user.password.not-readable", f"{context}: {error}", COULD_NOT_START)
+    if user is None:
+        return None
+    if sys.stdin is None or not sys.stdin.isatty():
+        text = f"{context}: no password of user {user!r}: set {PASSWORD_FILE}, or add the context with --password-file"
+        end("user.password.missing", text, COULD_NOT_START)
+    return str(click.prompt(f"Password of {user} ({context.name})", hide_input=True, err=True))
+
+
+def of_context(context: Context, kind: str, ports: dict[str, int]) -> dict[str, Any]:
+    """Return the fields of a `Server` for a listener of a context, `amqp` or `mqtt`, with user and password. Ends the
+    command if the context has no such listener."""
+    fields, _ = parse(url_of(context, kind), ports)
+    user, password = login_of(context)
+    return {**fields, "user": user, "password": password, "files": TlsFiles(context.ca)}

@@ -1,0 +1,227 @@
+"""The console of a context: HTTP with TLS, and a session that ends with the command."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import click
+
+from enmasse.cli.common import UNREACHABLE, end
+from enmasse.cli.contexts import contexts
+from enmasse.cli.contexts.contexts import Context
+from enmasse.cli.contexts.hints import cause
+from enmasse.cli.contexts.http import MAX_ANSWER, NONE
+from enmasse.cli.contexts.login import login_of, password_of_file
+from enmasse.cli.contexts.problems import LoginNeeded, Lost, lost, problem
+from enmasse.identity.login import may_be_token
+from enmasse.identity.operator import BEARER
+
+ANSWER_SECONDS = 30.0
+"""For an answer from another machine: it may have to check a password first."""
+SILENCE_SECONDS = 45.0
+"""For the next event of a stream: it has a comment each 15 s."""
+CSRF = "X-CSRF-Token"
+LOGIN = "/api/v1/login"
+_KEY = "enmasse.cli.contexts.remoteconsole"
+
+
+def connection(url: str, ca: str | None = None, timeout: float = ANSWER_SECONDS) -> http.client.HTTPConnection:
+    """Return a connection to the server of a URL; it is not open yet. Raises OSError if `ca` cannot be used."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context)
+    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+
+
+def events_in(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
+    """Yield the events of a stream's lines: name and decoded data. Raises ValueError."""
+    name = ""
+    for line in lines:
+        if line.startswith(b"event: "):
+            name = line[7:].decode().strip()
+        elif line.startswith(b"data: "):
+            yield name, json.loads(line[6:])
+
+
+def events(made: http.client.HTTPConnection, path: str, headers: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """Yield the events of a stream: name and decoded data. Raises Lost if it is refused, OSError."""
+    made.timeout = SILENCE_SECONDS
+    try:
+        made.request("GET", path, headers=dict(headers))
+        answer = made.getresponse()
+        if answer.status != 200:
+            kind = LoginNeeded if answer.status == 401 else Lost
+            raise kind(*problem(answer.status, json.loads(answer.read(MAX_ANSWER))))
+        yield from events_in(answer)
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"that is no stream of events: {error}") from None
+    finally:
+        made.close()
+
+
+class RemoteConsole:
+    """Console of a context. Logs in with the first request, and again when the console no longer knows the caller: with
+    the password or token that the file has then."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._url = contexts.url_of(context, "url")
+        self._connection = self._made()
+        self._logging_in = threading.Lock()
+        self._user: str | None = None
+        self._password: str | None = None
+        self._headers: dict[str, str] | None = None
+        self._csrf: str | None = None
+        self._was_known = False
+
+    @staticmethod
+    def of(context: Context) -> RemoteConsole:
+        """Return the console that all requests of the running command share; its session ends with the command."""
+        root = click.get_current_context().find_root()
+        if _KEY not in root.meta:
+            root.meta[_KEY] = found = RemoteConsole(context)
+            root.call_on_close(found.close)
+        shared: RemoteConsole = root.meta[_KEY]
+        return shared
+
+    def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = NONE) -> tuple[int, Any]:
+        """Return the status of HTTP and the decoded JSON, None without a body."""
+        own = self._login()
+        status, found = self._exchange(method, path, body, {**own, **headers})
+        if status == 401 and self._was_known:
+            try:
+                own = self._login_again(own)
+            except Lost as error:
+                lost(error)
+            except OSError as error:
+                self._lost(error)
+            status, found = self._exchange(method, path, body, {**own, **headers})
+        if status == 401:
+            self._refused(found)
+        self._was_known = True
+        return status, found
+
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield the events of a stream. Raises Lost."""
+        own = self._login()
+        try:
+            try:
+                yield from events(connection(self._url, self._context.ca), path, own)
+            except LoginNeeded:
+                yield from events(connection(self._url, self._context.ca), path, self._login_again(own))
+        except OSError as error:
+            raise Lost("server.connection.failed", f"{self._context}: {self._url}: {cause(error)}") from None
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+        if self._csrf is not None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self._connection.request("POST", "/api/v1/logout", headers=self._headers or {})
+                self._connection.getresponse().read(MAX_ANSWER)
+        self._connection.close()
+
+    def _login(self) -> dict[str, str]:
+        """Return the headers that identify the user."""
+        if self._headers is None:
+            self._user, self._password = login_of(self._context)
+            self._headers = self._by_token()
+            if self._headers is None:
+                status, found = self._exchange("POST", LOGIN, self._credentials, {})
+                if status != 200:
+                    self._refused(found)
+        assert self._headers is not None
+        return self._headers
+
+    def _login_again(self, before: dict[str, str]) -> dict[str, str]:
+        """Return the headers of another login than `before`; any thread may call this. Raises Lost, OSError."""
+        with self._logging_in:
+            if self._headers is not None and self._headers is not before:
+                return self._headers  # another thread has logged in
+            try:
+                self._password = password_of_file(self._context, self._user) or self._password
+            except ValueError as error:
+                raise Lost("user.password.not-readable", f"{self._context}: {error}") from None
+            found = self._by_token()
+            if found is None:
+                try:
+                    status, answer = self._sent(
+                        connection(self._url, self._context.ca), "POST", LOGIN, self._credentials, {}
+                    )
+                except (http.client.HTTPException, ValueError) as error:
+                    raise OSError(f"that is no console: {error}") from None
+                if status != 200:
+                    id, detail = problem(status, answer)
+                    raise Lost(id, f"{self._context}: {self._url}: {detail}", final=status == 401)
+            else:
+                self._headers = found
+            assert self._headers is not None
+            return self._headers
+
+    @property
+    def _credentials(self) -> dict[str, str | None]:
+        return {"user": self._user, "password": self._password}
+
+    def _by_token(self) -> dict[str, str] | None:
+        """Return the headers of a user with a token, or without any login; None: there is a password."""
+        if self._password is not None and (self._user is None or may_be_token(self._password)):
+            return {"Authorization": BEARER + self._password}
+        return {} if self._user is None else None
+
+    def _exchange(self, method: str, path: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]:
+        try:
+            return self._sent(self._connection, method, path, body, headers)
+        except OSError as error:
+            self._lost(error)
+        except http.client.HTTPException as error:
+            contexts.unreachable(self._context, f"that is no console: {error or type(error).__name__}")
+        except ValueError:
+            contexts.unreachable(self._context, "that is no console: its answer is not JSON")
+
+    def _sent(
+        self, made: http.client.HTTPConnection, method: str, path: str, body: Any, headers: dict[str, str]
+    ) -> tuple[int, Any]:
+        """Return status and JSON of an answer; that to a login changes the headers of later requests. Raises OSError,
+        HTTPException, ValueError."""
+        content = None if body is None else json.dumps(body).encode()
+        if content is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+        made.request(method, path, content, headers)
+        answer = made.getresponse()
+        text = answer.read(MAX_ANSWER)
+        if 300 <= answer.status < 400:
+            to = answer.getheader("Location", "another place")
+            raise http.client.HTTPException(f"it sends the command to {to}: name the URL of the console itself")
+        found: Any = json.loads(text) if text else None
+        if path == LOGIN and answer.status == 200:
+            self._csrf = str(found["csrf"])
+            cookie = (answer.getheader("Set-Cookie") or "").partition(";")[0]
+            self._headers = {"Cookie": cookie, CSRF: self._csrf}
+        return answer.status, found
+
+    def _made(self) -> http.client.HTTPConnection:
+        try:
+            return connection(self._url, self._context.ca)
+        except OSError as error:
+            contexts.unreachable(self._context, f"{self._context.ca}: has no authorities in PEM ({cause(error)})")
+
+    def _lost(self, error: OSError) -> NoReturn:
+        advice = "Is a console running there, on this port?"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            advice = "Add the context with the file of its authority, --ca FILE, and the host name of the certificate."
+        contexts.unreachable(self._context, f"{cause(error)}. {advice}")
+
+    def _refused(self, found: Any) -> NoReturn:
+        detail = found.get("detail", "refused") if isinstance(found, dict) else "refused"
+        id = "server.login.missing" if self._user is None and not self._headers else "server.login.refused"
+        end(id, f"{self._context}: {self._url}: {detail}", UNREACHABLE)

@@ -1,0 +1,1 @@
+"""Connections, bodies and options that the commands for messages share."""

@@ -1,0 +1,107 @@
+"""Shared by `send` and `receive`: the client, and the exit status and message for each error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from enmasse.aio.client import Client, connect
+from enmasse.amqp.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError, LoginError
+from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
+from enmasse.cli.contexts.first_connection import opened
+from enmasse.cli.contexts.hints import cause, remedy
+from enmasse.cli.contexts.login import HOW_TO_LOG_IN
+from enmasse.cli.contexts.remote import RemoteAddress
+from enmasse.errors import marked
+from enmasse.identity.credentials import Credential
+from enmasse.text import did_you_mean, offset_option
+
+CONNECT_SECONDS = 15.0
+"""Longer than the 10 s after which the server answers a login that cannot be checked."""
+
+
+@asynccontextmanager
+async def connected(
+    remote: RemoteAddress, container: str | None = None, credential: Credential | None = None
+) -> AsyncIterator[Client]:
+    """Open a connection to the server of `remote`, and close it at the end. A restart of the suite's router is waited
+    for. Raises OSError, TimeoutError or AmqpError.
+    """
+    client = connect(
+        host=remote.host,
+        port=remote.port,
+        user=remote.user,
+        password=remote.password,
+        ssl=remote.context(),
+        external=remote.certified,
+        container_id=container,
+        credential=credential,
+        timeout=CONNECT_SECONDS,
+    )
+    await opened(lambda: client.open(CONNECT_SECONDS), remote.port, remote.offset)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def run(work: Coroutine[Any, Any, int], remote: RemoteAddress) -> int:
+    """Return the exit status of `work`; an exception becomes a line on stderr and a status."""
+    try:
+        return asyncio.run(work)
+    except (AmqpError, OSError) as error:
+        report(failure(error, remote))
+        return UNREACHABLE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def failure(error: AmqpError | OSError, remote: RemoteAddress) -> str:
+    """Return the error, a remedy and the id."""
+    text = explain(error, remote)
+    if isinstance(error, AmqpError) and error.condition == NOT_FOUND:
+        return marked("address.name.unknown", text)
+    return marked("server.connection.failed", refusal(error, remote) or text)
+
+
+def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
+    """Return the error with its id if the server refused the user, None for other errors."""
+    text = explain(error, remote)
+    if isinstance(error, LoginError):
+        if error.temporary:
+            return marked("server.login.unavailable", text)
+        if remote.user is None and not remote.certified:
+            return marked("server.login.missing", f"{text}. {HOW_TO_LOG_IN}")
+        if error.offered is not None:
+            if remote.user is not None and list(error.offered) == ["ANONYMOUS"]:
+                text += ". The server has no users: leave the user out"
+            return marked("server.login.unsuitable", text)
+        return marked("server.login.refused", text)
+    if isinstance(error, AmqpError) and error.condition == UNAUTHORIZED_ACCESS:
+        return marked("server.operation.denied", text)
+    return None
+
+
+def _meant(remote: RemoteAddress) -> str:
+    """Return a sentence with the address of the suite that may be meant; empty if none is like it."""
+    from enmasse.cli.contexts.http import NotRunning, get_status
+
+    try:
+        known = [entry["name"] for entry in get_status(remote.offset or 0)["addresses"]]
+    except NotRunning:
+        return ""
+    return did_you_mean(remote.address, known)
+
+
+def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:
+    """Return the error, the address, and a remedy."""
+    if isinstance(error, AmqpError):
+        known = error.condition == NOT_FOUND and remote.offset is not None
+        which = f"`enmasse address list{offset_option(remote.offset or 0)}` shows which addresses there are."
+        return f"{remote}: {error}. {which}{_meant(remote)}" if known else f"{remote}: {error}"
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return f"{remote}: {error}"
+    tip = remedy(error, remote.offset, "Is this an AMQPS port? AMQP without TLS is amqp://…")
+    return f"cannot connect to {remote.host}:{remote.port}: {cause(error)}. {tip}"

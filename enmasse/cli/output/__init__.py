@@ -1,0 +1,1 @@
+"""Output of commands for people: tables, and messages as lines."""

@@ -1,0 +1,184 @@
+"""The subcommands, each in a module that is imported only if the command is called."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import os
+import sys
+
+import click
+
+from enmasse.cli.common import FAILED, INTERRUPTED, NOBODY_READS, OK, report, shows_colors
+from enmasse.cli.contexts import contexts
+from enmasse.errors import marked
+from enmasse.text import did_you_mean
+
+COMMANDS = {
+    "init": "Write a starting point for a configuration.",
+    "up": "Run everything in the foreground.",
+    "down": "Stop the running suite.",
+    "status": "Show whether the running suite is ready.",
+    "logs": "Show the logs of the suite.",
+    "scale": "Set the number of processes of a service.",
+    "address": "List, show, add, change and remove addresses.",
+    "flavor": "List, show, add, change and remove flavors.",
+    "config": "Check the files of a configuration.",
+    "user": "Add, remove and check users and their permissions.",
+    "connection": "List, show and close connections of clients.",
+    "subscription": "List, show and delete subscriptions and MQTT sessions.",
+    "retained": "List and clear retained messages.",
+    "mqtt": "List and disconnect MQTT clients.",
+    "send": "Send messages to an address.",
+    "receive": "Receive messages from an address.",
+    "request": "Send a request to an address and print the reply.",
+    "reply": "Answer the requests that arrive at an address.",
+    "publish": "Publish messages to an MQTT topic.",
+    "subscribe": "Print the messages of MQTT topics.",
+    "spark": "Run Spark jobs: programs, and files of pipelines.",
+    "backup": "Copy configuration and stored data, while the suite runs.",
+    "restore": "Make configuration and data folder from a backup.",
+    "deploy": "Install or upgrade EnMasse in a Kubernetes cluster.",
+    "bench": "Measure rate and latency of an address.",
+    "top": "Show rates of addresses and connections, live.",
+    "events": "Show why clients were refused or closed.",
+    "context": "Add, choose, list and remove contexts: suites elsewhere.",
+    "version": "Show the version of the command and of the running suite.",
+    "help": "Show options and examples of a command.",
+}
+
+
+PREFIX = "ENMASSE_"
+WITHOUT_VARIABLE = frozenset({"new_password_file", "of_address", "of_user"})
+"""Options without an environment variable: user, password and address in the environment are those of the user who runs
+the command, and of messages."""
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"enmasse.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        if cmd_name not in contexts.WITHOUT:
+            _take_context(command)
+        if cmd_name != "context":  # what it writes is chosen each time
+            _name_variables(command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}.{did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):  # without importing them all
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _take_context(command: click.Command) -> None:
+    """Give each subcommand the option --context, which `enmasse` has too."""
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            _take_context(subcommand)
+    elif all(each.name != "context" for each in command.params):
+        command.params.append(context_option())
+
+
+def context_option() -> click.Option:
+    """Return the option --context."""
+    text = "Work on the suite of this context (`enmasse context list`), instead of the current one."
+    return click.Option(["--context"], metavar="NAME", expose_value=False, callback=contexts.name_it, help=text)
+
+
+def _name_variables(command: click.Command) -> None:
+    """Give each option the environment variable ENMASSE_ and its (first long) name, the same one in all commands."""
+    for option in command.params:
+        if isinstance(option, click.Option) and option.name not in WITHOUT_VARIABLE:
+            option.envvar = PREFIX + next(o for o in option.opts if o.startswith("--"))[2:].upper().replace("-", "_")
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            _name_variables(subcommand)
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="enmasse")
+@click.pass_context
+def group(context: click.Context) -> None:
+    """Messaging as a service: configure which addresses there are, and exchange messages over them.
+
+    Every option has an environment variable: ENMASSE_PORT_OFFSET for --port-offset, and so on.
+    """
+    if not shows_colors():
+        context.color = False
+
+
+group.params.append(context_option())
+
+
+def run() -> int:
+    """Run the command of this process's arguments; its exit status."""
+    if "_ENMASSE_COMPLETE" in os.environ:  # a shell asks for completions
+        group.main()
+    try:
+        return _run()
+    except OSError as error:
+        if not _is_of_output(error):
+            raise
+        if error.errno == errno.EPIPE:
+            return NOBODY_READS
+        report(marked("command.output.failed", f"cannot write to standard output: {error.strerror}"))
+        return FAILED
+    finally:
+        _drop_unwritten()
+
+
+def _run() -> int:
+    try:
+        with group.make_context("enmasse", sys.argv[1:]) as context:
+            group.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else OK if end.code is None else FAILED
+    except click.ClickException as error:
+        _name_source(error)
+        with contextlib.suppress(OSError):
+            error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    return OK
+
+
+def _name_source(error: click.ClickException) -> None:
+    """Let the message name the environment variable that a wrong value came from."""
+    if isinstance(error, click.BadParameter) and isinstance(error.param, click.Option) and error.ctx is not None:
+        from_environment = click.core.ParameterSource.ENVIRONMENT
+        error.param.show_envvar = error.ctx.get_parameter_source(error.param.name or "") is from_environment
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Return whether writing to standard output raised it; writing to stderr does not raise (`common.report`)."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and frame.tb_frame.f_code is click.echo.__code__
+
+
+def _drop_unwritten() -> None:
+    """Drop output that could not be written: otherwise the interpreter tries again at exit and its failure becomes the
+    exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                with contextlib.suppress(OSError, ValueError):
+                    os.dup2(os.open(os.devnull, os.O_RDWR), stream.fileno())
