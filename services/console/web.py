@@ -12,22 +12,22 @@ from aiohttp import web
 from enmasse import process
 from enmasse.identity.credentials import own
 from enmasse.metrics import gauge, single
-from services.console.alone import Alone
-from services.console.api import Api, problems
-from services.console.bounds import CONNECTIONS_KEY, Connections
-from services.console.configuration import Configuration
+from services.console.cluster_paths import Alone
+from services.console.door.gate import Gate
+from services.console.door.limits import CONNECTIONS_KEY, Connections
+from services.console.door.login import Authserv
 from services.console.errors import RequestError
-from services.console.gate import Gate
-from services.console.jobs import Jobs
-from services.console.listing import Lists
-from services.console.live import Live
-from services.console.login import Authserv
+from services.console.following.configuration import Configuration
+from services.console.following.followers import Live
+from services.console.following.subscribers import Subscribers
+from services.console.following.supervisor import Supervisor
+from services.console.jobs.jobs import Jobs
 from services.console.pages import Pages
-from services.console.parts import Parts
-from services.console.passing import Passing
+from services.console.rest.api import Api, problems
+from services.console.rest.components import Parts
+from services.console.rest.listing import Lists
 from services.console.settings import ConsoleSettings
-from services.console.subscribers import Subscribers
-from services.console.supervisor import Supervisor
+from services.console.supervisor_paths import Passing
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

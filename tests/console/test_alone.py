@@ -15,8 +15,9 @@ import pytest
 
 from enmasse.settings import host_port
 from enmasse.testing import free_port
-from services.console import app, listing
+from services.console import app
 from services.console.app import Door
+from services.console.rest import listing
 from services.console.settings import ConsoleSettings
 from tests.configserv.running import Configserv
 from tests.console.client import Client

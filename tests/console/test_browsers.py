@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from enmasse.identity.login_requests import BrowserIssuer
-from services.console import browsers
-from services.console.browsers import SECONDS, BrowserLogins
+from services.console.door import browsers
+from services.console.door.browsers import SECONDS, BrowserLogins
 from tests.kit.clock import Clock
 
 ISSUER = BrowserIssuer("sso", "messaging", "https://sso.example/authorize")

@@ -7,12 +7,12 @@ import pytest
 from enmasse.api.types import Connection
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, connect, listen
 from enmasse.engines.messages.products import ARTEMIS
-from services.console import closing
-from services.console.configuration import Configuration
 from services.console.errors import RequestError
-from services.console.live import Live
-from services.console.node import Node
-from services.console.subscribers import Subscribers
+from services.console.following import closing
+from services.console.following.configuration import Configuration
+from services.console.following.followers import Live
+from services.console.following.node import Node
+from services.console.following.subscribers import Subscribers
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 

@@ -15,8 +15,8 @@ from enmasse.control import Artemis, ControlConnection, Dispatch, connect
 from enmasse.identity.credentials import own
 from enmasse.settings import host_port
 from enmasse.testing import Suite, free_port
-from services.console import live
 from services.console.app import Door
+from services.console.following import followers
 from services.console.settings import ConsoleSettings
 from tests.console.client import Client
 from tests.kit.kept import kept
@@ -67,7 +67,7 @@ class Counting:
 def test_it_ends_with_the_last_stream_and_begins_with_the_next_request(
     suite: Suite, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "LINGER", 0.5)
+    monkeypatch.setattr(followers, "LINGER", 0.5)
     brokers = [f"{each['host']}:{each['port']}" for each in client.items("brokers")]
     given = json.loads((suite.data / "run" / "console.json").read_text())
     given |= {"name": NAME, "health": f"127.0.0.1:{free_port()}", "listen": f"127.0.0.1:{free_port()}"}

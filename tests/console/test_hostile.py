@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 
 from enmasse.testing import Suite
-from services.console.api import problems
+from services.console.rest.api import problems
 from tests.console.client import Client, of
 from tests.kit.waiting import wait_for
 

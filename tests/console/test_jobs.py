@@ -12,9 +12,9 @@ import pytest
 
 from enmasse import log
 from enmasse.api.types import Job
-from services.console import messages
 from services.console.errors import RequestError
-from services.console.jobs import Jobs, Running
+from services.console.jobs import messages
+from services.console.jobs.jobs import Jobs, Running
 from tests.kit.running import asyncio_test
 
 PURGE = Job(id="", address="a", operation="purge", state="running", user="jane")

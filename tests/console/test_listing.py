@@ -15,12 +15,12 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, TCPConnector, web
 
 from enmasse.identity.principal import Principal
-from services.console import listing
-from services.console.access import Caller
+from services.console.door.access import Caller
 from services.console.errors import RequestError
-from services.console.listing import WATCHERS, WATCHERS_OF_CALLER, Listing, Lists
-from services.console.operations import Call, Operation
-from services.console.rows import Rows
+from services.console.following.rows import Rows
+from services.console.rest import listing
+from services.console.rest.listing import WATCHERS, WATCHERS_OF_CALLER, Listing, Lists
+from services.console.rest.operations import Call, Operation
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 

@@ -14,11 +14,11 @@ from enmasse.control import ControlConnection
 from enmasse.control.dial import connect, listen
 from enmasse.model.moves import MoveOrder
 from enmasse.supervisor.feed import StatusFeed
-from services.console import messages
-from services.console.carrying import carry
-from services.console.configuration import Configuration
 from services.console.errors import RequestError
-from services.console.jobs import Running
+from services.console.following.configuration import Configuration
+from services.console.jobs import messages
+from services.console.jobs.jobs import Running
+from services.console.jobs.moves import carry
 from services.console.rest import wills
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from enmasse.testing import Suite
-from services.console.carrying import WINDOW
+from services.console.jobs.moves import WINDOW
 from tests.console.client import Client, Reply, of
 from tests.console.test_messages import QUEUE, active, bodies, fill, finished, problem, purge
 from tests.kit.waiting import wait_for

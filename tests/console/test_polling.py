@@ -9,9 +9,9 @@ import pytest
 
 from enmasse.control import Dispatch
 from enmasse.engines.moved import Carried, Moved
-from services.console import polling
-from services.console.polling import PAGE, Tables, carried, listed, state
-from services.console.traffic import Traffic
+from services.console.following import dispatch
+from services.console.following.dispatch import PAGE, Tables, carried, listed, state
+from services.console.following.traffic import Traffic
 
 
 def link(id: str, connection: str, direction: str, count: int | None) -> Carried:
@@ -163,6 +163,6 @@ def test_a_long_listing_is_asked_for_in_pages_and_lacks_no_row_that_stays() -> N
 
 
 def test_a_listing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "MOST", 600)
+    monkeypatch.setattr(dispatch, "MOST", 600)
     found = asyncio.run(listed(cast(Dispatch, Listing(5000, gone=0)), "connection", ("identity",)))
     assert len(found) == 950

@@ -7,7 +7,7 @@ import pytest
 
 from enmasse.api.types import Window
 from enmasse.jobs import Query, Windows
-from services.console.supervisor import Pipeline
+from services.console.following.supervisor import Pipeline
 
 QUERY = Query.begun("spark")
 WINDOW = Window(device="d", start="s", end="e", minimum=1.0, maximum=3.0, mean=2.0, readings=2)

@@ -11,10 +11,10 @@ from enmasse.api.types import Job
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.users import Granted, Permission
-from services.console import messages
-from services.console.access import Caller
-from services.console.gate import Gate
-from services.console.listing import WATCHERS_OF_CALLER, Watching
+from services.console.door.access import Caller
+from services.console.door.gate import Gate
+from services.console.jobs import messages
+from services.console.rest.listing import WATCHERS_OF_CALLER, Watching
 from tests.kit.running import asyncio_test
 
 EVERYTHING = Permission(effect="allow", operations=("view", "manage"), addresses=("#",))

@@ -14,10 +14,10 @@ from enmasse.amqp.sections import Sections
 from enmasse.control import ControlLink, ControlSender, listen
 from enmasse.live import MAX_REMOVED, NODE, ROWS, Publisher
 from enmasse.live import Rows as LiveRows
-from services.console import live
-from services.console.configuration import Configuration
-from services.console.events import Events
-from services.console.live import Live
+from services.console.following import followers
+from services.console.following.configuration import Configuration
+from services.console.following.events import Events
+from services.console.following.followers import Live
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.router.world import Clock
@@ -97,7 +97,7 @@ class Router:
 @asyncio_test
 async def test_gateways_are_followed_on_while_the_state_of_their_router_is_repeated() -> None:
     patch = pytest.MonkeyPatch()
-    patch.setattr(live, "AGAIN", 0.01)
+    patch.setattr(followers, "AGAIN", 0.01)
     router = Router()
     listener = await listen("127.0.0.1", 0, router.accepted, container="router-0")
     console = Live(Configuration("127.0.0.1:1", "console", None), f"127.0.0.1:{listener.port}", "console", None)

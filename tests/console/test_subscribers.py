@@ -18,7 +18,7 @@ from enmasse.identity.principal import Principal
 from enmasse.model.topics import TopicMap
 from enmasse.model.users import Granted, Permission
 from enmasse.testing import Suite, running
-from services.console.access import Caller
+from services.console.door.access import Caller
 from services.console.rest.subscribers import shown_subscription
 from services.console.rest.wills import shown_will
 from tests.console.client import Client, of

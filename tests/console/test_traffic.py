@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.console.meter import Meter
-from services.console.traffic import Traffic
+from services.console.following.rates import Meter
+from services.console.following.traffic import Traffic
 
 OWNERS = {"q": ("q", "queue"), "t": ("t", "topic"), "t/a": ("t", "topic"), "m": ("m", "multicast")}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from enmasse.api.types import Address, Entry, Page
 from enmasse.model.addresses import AddressType
-from services.console.access import Caller
+from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
-from services.console.hidden import shown_address
-from services.console.listing import Listing
-from services.console.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
-from services.console.parts import Parts
+from services.console.following.redaction import shown_address
 from services.console.rest import writing
+from services.console.rest.components import Parts
+from services.console.rest.listing import Listing
+from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 
 
 def operations(parts: Parts) -> list[Operation]:

@@ -8,15 +8,15 @@ import msgspec
 
 from enmasse import log
 from enmasse.api.types import Connection, Event, History, Link, Page, Sample
-from services.console.access import Caller
-from services.console.closing import close_connection
+from services.console.door.access import Caller
 from services.console.errors import unknown
-from services.console.listing import Listing
-from services.console.live import SAMPLE
-from services.console.operations import Answer, Answered, Call, Operation
-from services.console.parts import Parts
+from services.console.following.closing import close_connection
+from services.console.following.followers import SAMPLE
+from services.console.following.traffic import moment
 from services.console.rest import writing
-from services.console.traffic import moment
+from services.console.rest.components import Parts
+from services.console.rest.listing import Listing
+from services.console.rest.operations import Answer, Answered, Call, Operation
 
 
 def operations(parts: Parts) -> list[Operation]:

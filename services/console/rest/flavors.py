@@ -6,10 +6,10 @@ import msgspec
 
 from enmasse.api.types import Entry, Flavor, Page
 from services.console.errors import unknown
-from services.console.listing import Listing
-from services.console.operations import IF_MATCH, Answer, Answered, Call, Operation, etagged
-from services.console.parts import Parts
 from services.console.rest import writing
+from services.console.rest.components import Parts
+from services.console.rest.listing import Listing
+from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, Operation, etagged
 
 
 def operations(parts: Parts) -> list[Operation]:

@@ -7,12 +7,12 @@ from typing import Literal
 from enmasse.api.types import Broker, Neighbour, Page, Rates, Router
 from enmasse.live import INTER_ROUTER
 from services.console.errors import unknown
-from services.console.listing import Listing
-from services.console.node import Node
-from services.console.operations import Answer, Answered, Call, Operation
-from services.console.parts import Parts
-from services.console.polled import Polled
-from services.console.traffic import added, is_inside
+from services.console.following.node import Node
+from services.console.following.polled import Polled
+from services.console.following.traffic import added, is_inside
+from services.console.rest.components import Parts
+from services.console.rest.listing import Listing
+from services.console.rest.operations import Answer, Answered, Call, Operation
 
 
 def operations(parts: Parts) -> list[Operation]:

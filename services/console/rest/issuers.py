@@ -8,12 +8,12 @@ from typing import Literal
 from aiohttp import web
 
 from enmasse.api.types import LoginAtIssuer
-from services.console.access import Caller
-from services.console.browsers import SECONDS, BrowserLogins
+from services.console.door.access import Caller
+from services.console.door.browsers import SECONDS, BrowserLogins
+from services.console.door.login import Refresh
 from services.console.errors import RequestError, unknown
-from services.console.login import Refresh
-from services.console.operations import PREFIX, Answer, Call, Operation, Parameter
-from services.console.parts import Parts
+from services.console.rest.components import Parts
+from services.console.rest.operations import PREFIX, Answer, Call, Operation, Parameter
 
 COOKIE = "enmasse-login"
 """Has the secret of a login. The browser has to bring it when the issuer sends it back, so it is SameSite=Lax."""

@@ -8,12 +8,12 @@ from aiohttp import web
 
 from enmasse.api.types import Login, LoginOptions, Me
 from enmasse.identity.permissions import Rule
-from services.console.access import Caller
-from services.console.configuration import permission
+from services.console.door.access import Caller
+from services.console.door.gate import COOKIE
 from services.console.errors import RequestError
-from services.console.gate import COOKIE
-from services.console.operations import Answer, Call, Operation
-from services.console.parts import Parts
+from services.console.following.configuration import permission
+from services.console.rest.components import Parts
+from services.console.rest.operations import Answer, Call, Operation
 
 
 def operations(parts: Parts) -> list[Operation]:

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from enmasse.api.types import Address, Job, Message, Move, NewMessage, Page, Selected
-from services.console import messages
-from services.console.access import Caller
+from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
-from services.console.jobs import Running
-from services.console.messages import Order, Place
-from services.console.operations import Answer, Call, Operation, Parameter
-from services.console.parts import Parts
+from services.console.jobs import messages
+from services.console.jobs.jobs import Running
+from services.console.jobs.messages import Order, Place
+from services.console.rest.components import Parts
+from services.console.rest.operations import Answer, Call, Operation, Parameter
 
 S = TypeVar("S", bound=Selected)
 Limit = Annotated[int, msgspec.Meta(ge=1, le=200)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enmasse import jobs
 from enmasse.api.types import Page, Query, QueryWindows
 from services.console.errors import unknown
-from services.console.listing import Listing
-from services.console.operations import Answer, Answered, Call, Operation
-from services.console.parts import Parts
-from services.console.polled import Polled
-from services.console.supervisor import Pipeline
+from services.console.following.polled import Polled
+from services.console.following.supervisor import Pipeline
+from services.console.rest.components import Parts
+from services.console.rest.listing import Listing
+from services.console.rest.operations import Answer, Answered, Call, Operation
 
 
 def operations(parts: Parts) -> list[Operation]:

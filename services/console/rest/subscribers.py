@@ -12,13 +12,13 @@ from enmasse.api.types import Page, Retained, Session, Subscription
 from enmasse.identity.owned import owner
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.model import sessions as wire
-from services.console.access import EVERYTHING, Caller
+from services.console.door.access import EVERYTHING, Caller
 from services.console.errors import RequestError, unknown
-from services.console.listing import Listing
-from services.console.operations import Answer, Answered, Call, Operation
-from services.console.parts import Parts
-from services.console.polled import Polled
+from services.console.following.polled import Polled
 from services.console.rest import writing
+from services.console.rest.components import Parts
+from services.console.rest.listing import Listing
+from services.console.rest.operations import Answer, Answered, Call, Operation
 
 MOST = 10_000
 """Retained messages that are listed: the first ones."""

@@ -10,14 +10,14 @@ import msgspec
 import enmasse
 from enmasse.api.types import Change, ChangeResult, Component, Counters, Fault, Overview, Page, Rates
 from services.console.errors import RequestError, unknown
-from services.console.hidden import shown_address, shown_faults
-from services.console.listing import Listing
-from services.console.operations import Answer, Answered, Call, Operation
-from services.console.parts import Parts
-from services.console.polled import Polled
+from services.console.following.polled import Polled
+from services.console.following.redaction import shown_address, shown_faults
+from services.console.following.rows import Rows
+from services.console.following.traffic import added
 from services.console.rest import writing
-from services.console.rows import Rows
-from services.console.traffic import added
+from services.console.rest.components import Parts
+from services.console.rest.listing import Listing
+from services.console.rest.operations import Answer, Answered, Call, Operation
 
 SHOWN = 20
 """Addresses in the overview."""

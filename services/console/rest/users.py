@@ -11,13 +11,13 @@ from enmasse.api.types import Decision, Entry, Page, User
 from enmasse.identity.principal import Principal
 from enmasse.model.users import GROUP
 from enmasse.model.users import Operation as Right
-from services.console.access import Caller
-from services.console.configuration import permission
+from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
-from services.console.listing import Listing
-from services.console.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
-from services.console.parts import Parts
+from services.console.following.configuration import permission
 from services.console.rest import writing
+from services.console.rest.components import Parts
+from services.console.rest.listing import Listing
+from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 
 
 def operations(parts: Parts) -> list[Operation]:

@@ -13,12 +13,12 @@ from enmasse.control.jsonmessage import body
 from enmasse.identity.owned import owner
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.model import sessions as wire
-from services.console.access import Caller
+from services.console.door.access import Caller
 from services.console.errors import RequestError
-from services.console.listing import Listing
-from services.console.operations import Answer, Answered, Call, Operation
-from services.console.parts import Parts
-from services.console.polled import Polled
+from services.console.following.polled import Polled
+from services.console.rest.components import Parts
+from services.console.rest.listing import Listing
+from services.console.rest.operations import Answer, Answered, Call, Operation
 
 SECONDS = 20.0
 AWAY = "the last-will service does not answer; try again"

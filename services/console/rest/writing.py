@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 from enmasse.api.types import Change, ChangeResult, Kind
-from services.console.access import Caller
+from services.console.door.access import Caller
 from services.console.errors import RequestError
-from services.console.hidden import shown_faults
-from services.console.operations import Call
-from services.console.parts import Parts
-from services.console.rows import Rows
+from services.console.following.redaction import shown_faults
+from services.console.following.rows import Rows
+from services.console.rest.components import Parts
+from services.console.rest.operations import Call
 
 SEEN_SECONDS = 5.0
 """For a change to be in force."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import msgspec
 
 from enmasse.api.types import Address, Fault
-from services.console.access import Caller
-from services.console.configuration import Configuration
+from services.console.door.access import Caller
+from services.console.following.configuration import Configuration
 
 ANOTHER = "another address"
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")

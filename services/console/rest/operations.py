@@ -10,8 +10,8 @@ import msgspec
 from aiohttp import web
 
 from enmasse.decoding import decode
-from services.console.access import Caller
-from services.console.bounds import CONNECTIONS_KEY
+from services.console.door.access import Caller
+from services.console.door.limits import CONNECTIONS_KEY
 from services.console.errors import RequestError
 
 T = TypeVar("T")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.console.configuration import Configuration
-from services.console.gate import Gate
-from services.console.jobs import Jobs
-from services.console.listing import Lists
-from services.console.live import Live
-from services.console.login import Authserv
-from services.console.subscribers import Subscribers
-from services.console.supervisor import Supervisor
+from services.console.door.gate import Gate
+from services.console.door.login import Authserv
+from services.console.following.configuration import Configuration
+from services.console.following.followers import Live
+from services.console.following.subscribers import Subscribers
+from services.console.following.supervisor import Supervisor
+from services.console.jobs.jobs import Jobs
+from services.console.rest.listing import Lists
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import msgspec
 
 from enmasse import process
 from services.console.errors import RequestError
-from services.console.rows import Rows, Watcher
+from services.console.following.rows import Rows, Watcher
 
 R = TypeVar("R", bound=msgspec.Struct)
 

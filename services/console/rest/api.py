@@ -8,11 +8,8 @@ import msgspec
 from aiohttp import web
 
 from enmasse.errors import CATALOGUE
-from services.console.access import Caller
+from services.console.door.access import Caller
 from services.console.errors import STATUSES, RequestError, failed
-from services.console.openapi import document
-from services.console.operations import PREFIX, Call, Operation
-from services.console.parts import Parts
 from services.console.rest import (
     addresses,
     connections,
@@ -27,6 +24,9 @@ from services.console.rest import (
     users,
     wills,
 )
+from services.console.rest.components import Parts
+from services.console.rest.openapi import document
+from services.console.rest.operations import PREFIX, Call, Operation
 
 FIRST_SECONDS = 10.0
 """For the first snapshots of configserv."""

@@ -22,10 +22,10 @@ from enmasse.model.flavors import Flavor as FlavorEntry
 from enmasse.model.names import AddressName
 from enmasse.model.users import GROUP
 from enmasse.settings import host_port
-from services.console.access import Caller
-from services.console.asking import Requester
+from services.console.door.access import Caller
 from services.console.errors import RequestError
-from services.console.rows import Rows
+from services.console.following.rows import Rows
+from services.console.request_links import Requester
 
 MAX_SNAPSHOT = 256 << 20
 SECONDS = 10.0

@@ -18,10 +18,10 @@ from aiohttp import web
 
 from enmasse import log
 from enmasse.api.types import Page
-from services.console.access import Caller
+from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
-from services.console.operations import Answer, Call, Parameter
-from services.console.rows import Rows, Watcher
+from services.console.following.rows import Rows, Watcher
+from services.console.rest.operations import Answer, Call, Parameter
 
 R = TypeVar("R", bound=msgspec.Struct)
 _log = log.get()

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from services.console.access import Caller
-from services.console.configuration import Configuration
+from services.console.door.access import Caller
+from services.console.door.gate import Gate
 from services.console.errors import RequestError
-from services.console.gate import Gate
+from services.console.following.configuration import Configuration
 
 HEALTH = ("/livez", "/readyz", "/healthz")
 

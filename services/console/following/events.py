@@ -10,8 +10,8 @@ import msgspec
 
 from enmasse.api.types import Event
 from enmasse.live import Row
-from services.console.rows import Rows
-from services.console.traffic import moment
+from services.console.following.rows import Rows
+from services.console.following.traffic import moment
 
 EVENTS = 5000
 """Newest events that are kept."""

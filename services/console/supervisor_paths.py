@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from services.console.bounds import CONNECTIONS_KEY, EARLY_BYTES
+from services.console.door.gate import BASIC, Gate, token_of
+from services.console.door.limits import CONNECTIONS_KEY, EARLY_BYTES
 from services.console.errors import RequestError
-from services.console.gate import BASIC, Gate, token_of
-from services.console.supervisor import Supervisor
+from services.console.following.supervisor import Supervisor
 
 READ = ("/livez", "/readyz", "/healthz", "/metrics", "/api/suite", "/api/status", "/api/ready")
 ORDERS = ("/api/scale", "/api/force")

@@ -11,7 +11,7 @@ from typing import Literal
 from enmasse import process
 from enmasse.api.types import Job
 from services.console.errors import RequestError, failed
-from services.console.traffic import moment
+from services.console.following.traffic import moment
 
 KEPT = 1000
 """Jobs that are remembered, the newest."""

@@ -19,12 +19,12 @@ from enmasse.live import NODE, Merged, Row
 from enmasse.model.feeds import BrokerEndpoint
 from enmasse.model.names import MANAGEMENT
 from enmasse.settings import host_port
-from services.console.configuration import Configuration
 from services.console.errors import RequestError
-from services.console.events import Events
-from services.console.node import DIALLING, Node
-from services.console.polling import poll_router
-from services.console.traffic import Traffic
+from services.console.following.configuration import Configuration
+from services.console.following.dispatch import poll_router
+from services.console.following.events import Events
+from services.console.following.node import DIALLING, Node
+from services.console.following.traffic import Traffic
 
 LOOK, SAMPLE = 1.0, 5.0
 AGAIN = 5.0

@@ -21,9 +21,9 @@ from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.loopback import NAMES, host_of, is_loopback, may_be_rebound
 from enmasse.model.feeds import GrantedUser
-from services.console.access import Caller
+from services.console.door.access import Caller
+from services.console.door.login import EARLY, RETRY, Authserv, Refresh, Session, Sessions
 from services.console.errors import RequestError
-from services.console.login import EARLY, RETRY, Authserv, Refresh, Session, Sessions
 
 BASIC = "Basic "
 COOKIE = "enmasse-session"

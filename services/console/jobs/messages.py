@@ -23,12 +23,12 @@ from enmasse.engines.messages import product as engine
 from enmasse.engines.messages.product import Product, Waiting
 from enmasse.identity.annotations import ACTUAL_EXPIRY, DEATH, ORIGINAL_ADDRESS
 from enmasse.model.moves import MoveOrder
-from services.console import jobs
-from services.console.access import Caller
-from services.console.carrying import carry
+from services.console.door.access import Caller
 from services.console.errors import RequestError
-from services.console.live import Live
-from services.console.traffic import moment
+from services.console.following.followers import Live
+from services.console.following.traffic import moment
+from services.console.jobs import jobs
+from services.console.jobs.moves import carry
 
 SECONDS = 30.0
 """For an answer of a broker, or the outcome of a message."""

@@ -20,8 +20,8 @@ from enmasse.control.errors import LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 from enmasse.model.moves import MoveOrder
 from services.console.errors import RequestError
-from services.console.jobs import Running
-from services.console.live import Live
+from services.console.following.followers import Live
+from services.console.jobs.jobs import Running
 
 WINDOW = 200
 """Messages under way: these may be in both queues if the console is killed."""

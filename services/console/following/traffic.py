@@ -15,8 +15,8 @@ import msgspec
 
 from enmasse.api.types import Connection, Counters, Link, Rates, Stats
 from enmasse.live import INTER_ROUTER, Row
-from services.console.meter import Meter
-from services.console.rows import Rows
+from services.console.following.rates import Meter
+from services.console.following.rows import Rows
 
 FIELDS = (
     "in", "out", "bytesIn", "bytesOut", "accepted", "rejected", "released", "modified", "expired", "deadLettered",

@@ -23,8 +23,8 @@ from enmasse.identity.login_requests import (
     LoginAnswer,
 )
 from enmasse.settings import host_port
-from services.console.asking import Requester
 from services.console.errors import RequestError
+from services.console.request_links import Requester
 
 SECONDS = 20.0
 AT_ONCE = 64

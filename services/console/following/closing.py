@@ -8,9 +8,9 @@ from enmasse.api.types import Connection
 from enmasse.control import Artemis, ControlError, Dispatch
 from enmasse.model.sessions import ByClient, Done
 from services.console.errors import RequestError, unknown
-from services.console.live import Live
-from services.console.node import Node
-from services.console.subscribers import Subscribers
+from services.console.following.followers import Live
+from services.console.following.node import Node
+from services.console.following.subscribers import Subscribers
 
 CLOSING = 10.0
 

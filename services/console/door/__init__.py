@@ -1,0 +1,1 @@
+"""Checks of each request before it reaches the API: limits, Host and Origin, login, rights."""

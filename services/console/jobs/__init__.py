@@ -1,0 +1,1 @@
+"""Work on many messages, which continues after the answer to its request."""
