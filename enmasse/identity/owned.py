@@ -43,7 +43,7 @@ def queue_prefix(principal: Principal) -> str:
 
 def owner_of_subscription(queue: str) -> Owner:
     """Return whose subscription has a queue of this name at the embedded broker, by its container-id
-    (services/broker/core/subscription.py names them); the anonymous user's, if no user is stated."""
+    (services/broker/core/routing/subscription.py names them); the anonymous user's, if no user is stated."""
     name = _RENAMED.sub("", queue)
     if not name.endswith(":global"):  # else the container-id is left out, and nothing is escaped
         name = name.partition(".")[0].replace("%2E", ".").replace("%25", "%")

@@ -16,7 +16,7 @@ from enmasse.health import Health
 from enmasse.identity.credentials import Peers, peers_at
 from enmasse.tracing import start as tracing
 from services.broker.core.broker import Broker
-from services.broker.core.settings import check
+from services.broker.core.limits.settings import check
 from services.broker.metrics import families
 from services.broker.server import BrokerServer, steady_clock, wall
 from services.broker.storage.paging import Pager

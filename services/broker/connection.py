@@ -28,8 +28,8 @@ from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections, ConsumerInfo, ProducerInfo
 from services.broker.core.errors import BrokerError
 from services.broker.core.names import ANYCAST, MANAGEMENT, SUBSCRIPTIONS
-from services.broker.core.queue import Queue
-from services.broker.core.subscription import identity, queue_name
+from services.broker.core.queues.queue import Queue
+from services.broker.core.routing.subscription import identity, queue_name
 from services.broker.moves import LinkMover, MovedProducer, agree, order_in, read, refuse_router
 from services.broker.nodes import Nodes
 from services.broker.producers import AddressProducer, ManagementProducer, RelayProducer

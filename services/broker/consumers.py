@@ -14,12 +14,12 @@ from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released
 from enmasse.amqp.termini import CONSUMER, MESSAGE_IDENTITY
 from services.broker.core.broker import Broker
-from services.broker.core.browser import Browser
 from services.broker.core.connections import ConsumerInfo
-from services.broker.core.consumer import Consumer
-from services.broker.core.death import Death, Reason
+from services.broker.core.messages.death import Death, Reason
 from services.broker.core.persistence import Committed
-from services.broker.core.queue import Queue
+from services.broker.core.queues.browser import Browser
+from services.broker.core.queues.consumer import Consumer
+from services.broker.core.queues.queue import Queue
 from services.broker.core.shares import LIGHT
 from services.broker.selector import Selector
 

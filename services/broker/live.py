@@ -10,10 +10,10 @@ from typing import Any, Final
 from enmasse.aio.live import LiveLink
 from enmasse.live import Clock, Publisher, Rows
 from services.broker.core.broker import Broker
-from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.connections import ConnectionInfo, Connections
-from services.broker.core.ledger import UNLIMITED
-from services.broker.core.queue import Queue
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.limits.usage import UNLIMITED
+from services.broker.core.queues.queue import Queue
 
 MAX_TEXT: Final = 250
 """Characters of a text that a peer states."""

@@ -11,8 +11,8 @@ from enmasse.settings import METRICS_ADDRESSES
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
 from services.broker.core.history import FIELDS, OF_ADDRESSES, OF_QUEUES
-from services.broker.core.ledger import UNLIMITED
-from services.broker.core.queue import Queue
+from services.broker.core.limits.usage import UNLIMITED
+from services.broker.core.queues.queue import Queue
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -22,11 +22,11 @@ from enmasse.model.moves import MoveOrder
 from services.broker.consumers import CopyLink
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
-from services.broker.core.mover import Mover
+from services.broker.core.messages.stored_message import StoredMessage
 from services.broker.core.publisher import publish_moved
-from services.broker.core.queue import Queue
-from services.broker.core.stored_message import StoredMessage
-from services.broker.core.verdict import ACCEPT, WAIT
+from services.broker.core.publishing.verdict import ACCEPT, WAIT
+from services.broker.core.queues.mover import Mover
+from services.broker.core.queues.queue import Queue
 from services.broker.management.messages import chosen, origin
 from services.broker.producers import AddressProducer, rejected
 

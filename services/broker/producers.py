@@ -12,14 +12,14 @@ from enmasse.amqp.types import Symbol
 from enmasse.identity.senders import SIZE
 from services.broker.core import errors
 from services.broker.core.broker import Broker
-from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.connections import ConnectionInfo, ProducerInfo
-from services.broker.core.front import destination_type, sections_of
-from services.broker.core.ledger import UNLIMITED
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.limits.usage import UNLIMITED
+from services.broker.core.messages.front_sections import destination_type, sections_of
 from services.broker.core.names import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.publisher import publish, publish_run
-from services.broker.core.routes import Route
-from services.broker.core.verdict import ACCEPT, WAIT
+from services.broker.core.publishing.verdict import ACCEPT, WAIT
+from services.broker.core.routing.routes import Route
 from services.broker.nodes import Nodes
 
 CREDIT = 1000  # deliveries; topped up when half of it is settled

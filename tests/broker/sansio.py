@@ -10,11 +10,11 @@ from proton import Message as ProtonMessage
 
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
-from services.broker.core.consumer import Consumer
 from services.broker.core.jobs import Work
 from services.broker.core.publisher import publish
-from services.broker.core.queue import Queue
-from services.broker.core.verdict import Verdict
+from services.broker.core.publishing.verdict import Verdict
+from services.broker.core.queues.consumer import Consumer
+from services.broker.core.queues.queue import Queue
 from services.broker.management import messages
 from services.broker.management.calls import Context
 from services.broker.selector import compile_selector

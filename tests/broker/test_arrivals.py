@@ -10,7 +10,7 @@ import pytest
 
 from services.broker import server
 from services.broker.core.publisher import publish, publish_run
-from services.broker.core.verdict import Verdict
+from services.broker.core.publishing.verdict import Verdict
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
 from tests.broker.disks import FailingDisk

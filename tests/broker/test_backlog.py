@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from services.broker.core import backlog
-from services.broker.core.browser import Browser
-from services.broker.core.consumer import Consumer
 from services.broker.core.publisher import publish_run
-from services.broker.core.queue import Queue
+from services.broker.core.queues import backlog
+from services.broker.core.queues.browser import Browser
+from services.broker.core.queues.consumer import Consumer
+from services.broker.core.queues.queue import Queue
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
 from tests.broker.backlog_memory import measure

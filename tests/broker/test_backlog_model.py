@@ -12,11 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from services.broker.core import backlog, jobs
-from services.broker.core.browser import Browser
+from services.broker.core import jobs
 from services.broker.core.jobs import Work
+from services.broker.core.messages.stored_message import STORED, StoredMessage
 from services.broker.core.publisher import publish_run
-from services.broker.core.stored_message import STORED, StoredMessage
+from services.broker.core.queues import backlog
+from services.broker.core.queues.browser import Browser
 from services.broker.selector import compile_selector
 from services.broker.storage import files
 from services.broker.storage.paging import Pager

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.errors import BrokerError
-from services.broker.core.settings import AddressSettings
-from services.broker.core.verdict import Verdict
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.limits.settings import AddressSettings
+from services.broker.core.publishing.verdict import Verdict
 from tests.broker.sansio import Core
 
 

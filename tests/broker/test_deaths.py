@@ -9,9 +9,9 @@ import pytest
 from proton import symbol
 
 from enmasse.identity.annotations import BROKERS_FACTS, DEATH, FACTS, ORIGINAL_ADDRESS, ORIGINAL_QUEUE
-from services.broker.core.death import Death, Reason
+from services.broker.core.messages.death import Death, Reason
 from services.broker.core.publisher import publish
-from services.broker.core.queue import Queue
+from services.broker.core.queues.queue import Queue
 from tests.broker.sansio import Core, decoded, encoded, outlet
 
 

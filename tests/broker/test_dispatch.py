@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.broker.core.queue import Queue
+from services.broker.core.queues.queue import Queue
 from tests.broker.sansio import Core, Outlet, QueueConsumer, more, outlet, taken
 
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from services.broker.core import backlog, broker, route_table
+from services.broker.core import broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.errors import BrokerError
-from services.broker.core.front import readable
-from services.broker.core.queue import Queue
-from services.broker.core.verdict import Verdict
+from services.broker.core.messages.front_sections import readable
+from services.broker.core.publishing.verdict import Verdict
+from services.broker.core.queues import backlog
+from services.broker.core.queues.queue import Queue
+from services.broker.core.routing import route_table
 from services.broker.management.node import ManagementNode
 from services.broker.selector import SelectorError
 from tests.broker.disks import FailingDisk, LossyFiles, PowerCutError, TearingFiles

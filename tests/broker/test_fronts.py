@@ -16,9 +16,9 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 from enmasse.identity.annotations import RETAINED_BY
-from services.broker.core.browser import Browser
-from services.broker.core.front import Front, moved, original_annotations, outgoing, read_front
+from services.broker.core.messages.front_sections import Front, moved, original_annotations, outgoing, read_front
 from services.broker.core.publisher import publish, publish_run
+from services.broker.core.queues.browser import Browser
 from tests.broker.harness import DEADLINE, BrokerProcess, bodies, nothing
 from tests.broker.sansio import Core, Outlet, decoded, outlet
 

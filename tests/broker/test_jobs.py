@@ -16,7 +16,7 @@ from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
 from services.broker.core.jobs import AT_ONCE, MOST, Jobs, Work
 from services.broker.core.publisher import publish_run
-from services.broker.core.queue import Queue
+from services.broker.core.queues.queue import Queue
 from services.broker.core.shares import endless
 from services.broker.management import messages
 from services.broker.management.calls import Context

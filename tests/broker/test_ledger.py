@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import services.broker
-from services.broker.core.ledger import AddressTotals, Ledger, QueueTotals
+from services.broker.core.limits.usage import AddressTotals, Ledger, QueueTotals
 from tests.broker.sansio import Core, outlet
 
 

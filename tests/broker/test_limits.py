@@ -13,8 +13,8 @@ from proton import Delivery, Message
 from proton.utils import BlockingConnection, SendException
 
 from services.broker.core.connections import Connections
-from services.broker.core.ledger import UNCOMMITTED
-from services.broker.core.verdict import ACCEPT, RELEASE, WAIT
+from services.broker.core.limits.usage import UNCOMMITTED
+from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT
 from services.broker.management import messages
 from services.broker.management.calls import Context
 from tests.broker.harness import BrokerProcess, Management, attach, bodies, flush, take, until

@@ -17,7 +17,7 @@ from enmasse.amqp.sections import Sections
 from enmasse.live import Merged
 from services.broker.connection import BrokerConnection
 from services.broker.core.connections import Connections
-from services.broker.core.queue import Queue
+from services.broker.core.queues.queue import Queue
 from services.broker.live import Ages, LiveBroker
 from tests.broker.sansio import Core, QueueConsumer, encoded, outlet
 from tests.router.world import Clock

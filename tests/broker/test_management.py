@@ -11,7 +11,7 @@ from proton import Message, symbol
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.control import Artemis, connect
-from services.broker.core.settings import FIELDS
+from services.broker.core.limits.settings import FIELDS
 from tests.broker.harness import DEADLINE, BrokerProcess, Management, ManagementFailure, attach, bodies, until
 
 

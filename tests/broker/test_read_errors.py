@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from services.broker.app import health_of
-from services.broker.core.browser import Browser
 from services.broker.core.errors import BrokerError
-from services.broker.core.queue import Queue
-from services.broker.core.stalls import FIRST, LONGEST
+from services.broker.core.queues.browser import Browser
+from services.broker.core.queues.queue import Queue
+from services.broker.core.queues.stalls import FIRST, LONGEST
 from services.broker.selector import compile_selector
 from services.broker.storage.paging import Pager
 

@@ -13,7 +13,7 @@ import pytest
 from proton import Message
 
 from services.broker.core.broker import Broker
-from services.broker.core.subscription import Identity, queue_name
+from services.broker.core.routing.subscription import Identity, queue_name
 from services.broker.nodes import Nodes
 from services.broker.storage.store import Store
 from tests.broker.disks import HeldFiles

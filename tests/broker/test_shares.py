@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from services.broker.core.errors import BrokerError
-from services.broker.core.properties import MAX_FRONT
+from services.broker.core.messages.properties import MAX_FRONT
+from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT
 from services.broker.core.shares import LIGHT, LIGHT_SIZE
 from services.broker.core.sorting import MOST_BYTES
-from services.broker.core.verdict import ACCEPT, RELEASE, WAIT
 from tests.broker.sansio import Core
 
 HEAVY = " OR ".join(["n = 1"] * LIGHT)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.broker.core import catalogue, wildcards
+from services.broker.core import wildcards
+from services.broker.core.routing import catalogue
 from tests.broker.sansio import Core
 
 

@@ -21,7 +21,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt.packets import NONE, Properties, Publish
-from services.broker.core.front import read_front
+from services.broker.core.messages.front_sections import read_front
 from services.mqtt_gateway.amqp.mapping import Reader, Route, reply_address
 from services.mqtt_gateway.amqp.values import correlation_data, correlation_id, text_of
 

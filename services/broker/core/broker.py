@@ -14,28 +14,28 @@ from typing import Any
 from enmasse import log
 from enmasse.identity.refused import Refusals
 from services.broker.core import errors
-from services.broker.core.admission import Admission
-from services.broker.core.arrivals import Arrival, Arrivals, Waiting
-from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.catalogue import Catalogue
-from services.broker.core.dead_letters import DeadLetters
-from services.broker.core.duplicates import DuplicateIds
 from services.broker.core.history import History
 from services.broker.core.jobs import Jobs
-from services.broker.core.ledger import Ledger
-from services.broker.core.payloads import Payloads
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.limits.usage import Ledger
+from services.broker.core.messages.payloads import Payloads
+from services.broker.core.messages.properties import property_lookup
+from services.broker.core.messages.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 from services.broker.core.persistence import MAX_HOLDERS, Committed, MessageStore, PageStore, Progress
-from services.broker.core.properties import property_lookup
-from services.broker.core.queue import Queue
+from services.broker.core.publishing.admission import Admission
+from services.broker.core.publishing.arrivals import Arrival, Arrivals, Waiting
+from services.broker.core.publishing.dead_letters import DeadLetters
+from services.broker.core.publishing.duplicates import DuplicateIds
+from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT, Verdict
+from services.broker.core.queues.queue import Queue
+from services.broker.core.queues.stalls import Stalls, Standing
+from services.broker.core.queues.timers import Timers
 from services.broker.core.recovery import recover
 from services.broker.core.revision import Revision
-from services.broker.core.routes import Route, stored_by
+from services.broker.core.routing.catalogue import Catalogue
+from services.broker.core.routing.routes import Route, stored_by
 from services.broker.core.shares import Share, Spent, endless
 from services.broker.core.sorting import Sorting
-from services.broker.core.stalls import Stalls, Standing
-from services.broker.core.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
-from services.broker.core.timers import Timers
-from services.broker.core.verdict import ACCEPT, RELEASE, WAIT, Verdict
 
 _log = log.get()
 

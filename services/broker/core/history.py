@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.queue import Queue
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.queues.queue import Queue
 
 OF_ADDRESSES: Final = ("routed", "bytes_routed", "unrouted")
 OF_QUEUES: Final = (

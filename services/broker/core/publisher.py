@@ -8,11 +8,10 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import DATA, may_hold
 from enmasse.identity.annotations import ORIGINAL_ADDRESS
 from enmasse.identity.senders import SERVICE
-from services.broker.core.arrivals import Waiting
 from services.broker.core.broker import Broker
-from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.errors import BrokerError
-from services.broker.core.front import (
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.messages.front_sections import (
     DUPLICATE_MARKS,
     Front,
     annotated,
@@ -22,13 +21,14 @@ from services.broker.core.front import (
     without_claims,
     without_duplicate_id,
 )
-from services.broker.core.properties import property_lookup
-from services.broker.core.queue import Queue
-from services.broker.core.routes import Route
+from services.broker.core.messages.properties import property_lookup
+from services.broker.core.messages.stored_message import REWRITE, STORED, StoredMessage
+from services.broker.core.publishing.arrivals import Waiting
+from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT, Verdict
+from services.broker.core.queues.queue import Queue
+from services.broker.core.routing.routes import Route
 from services.broker.core.shares import LIGHT, LIGHT_SIZE
 from services.broker.core.sorting import Held
-from services.broker.core.stored_message import REWRITE, STORED, StoredMessage
-from services.broker.core.verdict import ACCEPT, RELEASE, WAIT, Verdict
 from services.broker.keys import key_of
 
 _MOVER = b"v"

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from services.broker.core import backlog
-from services.broker.core.bindings import Divert
-from services.broker.core.catalogue import Catalogue
-from services.broker.core.condition import Condition
-from services.broker.core.ledger import Ledger
+from services.broker.core.limits.usage import Ledger
+from services.broker.core.messages.condition import Condition
+from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
 from services.broker.core.persistence import FoundReference, FoundRun, MessageStore, Progress
-from services.broker.core.queue import Queue
-from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
-from services.broker.core.subscription import name_of_stored
+from services.broker.core.queues import backlog
+from services.broker.core.queues.queue import Queue
+from services.broker.core.routing.bindings import Divert
+from services.broker.core.routing.catalogue import Catalogue
+from services.broker.core.routing.subscription import name_of_stored
 from services.broker.selector import compile_selector
 
 UNKNOWN = "unknown-queue-"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.ledger import Ledger
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.limits.usage import Ledger
 from services.broker.core.names import ANYCAST
-from services.broker.core.queue import Queue
-from services.broker.core.stalls import Stalls
+from services.broker.core.queues.queue import Queue
+from services.broker.core.queues.stalls import Stalls
 
 
 class Revision:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from enmasse import log
-from services.broker.core.admission import Admission
-from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.jobs import AT_ONCE, Jobs, Work
-from services.broker.core.queue import Queue
-from services.broker.core.routes import Route
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.publishing.admission import Admission
+from services.broker.core.queues.queue import Queue
+from services.broker.core.routing.routes import Route
 from services.broker.selector import Lookup
 
 _log = log.get()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.queue import Queue
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.queues.queue import Queue
 from services.broker.management import rows
 from services.broker.management.calls import Context, Operations
 from services.broker.management.routing_types import routing_types

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from services.broker.core.bindings import Divert
 from services.broker.core.errors import BrokerError
+from services.broker.core.routing.bindings import Divert
 from services.broker.management import rows
 from services.broker.management.calls import Context, Operations
 from services.broker.management.configurations import json_object

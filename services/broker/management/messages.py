@@ -15,15 +15,15 @@ from enmasse.amqp.scan import DATA, MESSAGE_ANNOTATIONS, PROPERTIES
 from enmasse.identity.annotations import DEATH, ORIGINAL_ADDRESS, ORIGINAL_QUEUE
 from services.broker.core import errors
 from services.broker.core.broker import Broker
-from services.broker.core.death import Death, Reason
-from services.broker.core.dispatcher import Unreadable
 from services.broker.core.errors import BrokerError
-from services.broker.core.front import readable, sections_of
 from services.broker.core.jobs import FILTERED, MANY, PORTION, Work
-from services.broker.core.order import anyone
-from services.broker.core.queue import Queue
-from services.broker.core.stalls import remedy
-from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
+from services.broker.core.messages.death import Death, Reason
+from services.broker.core.messages.front_sections import readable, sections_of
+from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
+from services.broker.core.queues.dispatcher import Unreadable
+from services.broker.core.queues.order import anyone
+from services.broker.core.queues.queue import Queue
+from services.broker.core.queues.stalls import remedy
 from services.broker.management.calls import Context, Operations
 from services.broker.selector import SelectorError, compile_selector
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from services.broker.core import errors
 from services.broker.core.errors import BrokerError
-from services.broker.core.queue import Queue
+from services.broker.core.queues.queue import Queue
 from services.broker.management import rows
 from services.broker.management.calls import Context, Operations
 from services.broker.management.configurations import json_object

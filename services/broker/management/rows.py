@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from enmasse.decoding import decode_any
-from services.broker.core.bindings import Divert
-from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.connections import ConnectionInfo, ConsumerInfo, ProducerInfo
 from services.broker.core.errors import BrokerError
-from services.broker.core.queue import Queue
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.queues.queue import Queue
+from services.broker.core.routing.bindings import Divert
 
 Row = Mapping[str, str]
 

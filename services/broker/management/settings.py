@@ -7,7 +7,7 @@ from typing import Any
 
 from enmasse.decoding import decode_any
 from services.broker.core.errors import BrokerError
-from services.broker.core.settings import FIELDS, SettingsError, check, from_parameters
+from services.broker.core.limits.settings import FIELDS, SettingsError, check, from_parameters
 from services.broker.management.calls import Context, Operations
 
 broker = Operations()

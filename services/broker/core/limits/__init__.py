@@ -1,0 +1,1 @@
+"""Settings of addresses, and how much is held."""

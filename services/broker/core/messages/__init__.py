@@ -1,0 +1,1 @@
+"""A stored message: its sections, its properties, its payload."""

@@ -1,0 +1,152 @@
+"""Whether a message may come in: what the policies of full addresses, and of a full broker or disk, state."""
+
+from __future__ import annotations
+
+from enmasse import log
+from services.broker.core import errors
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.limits.usage import UNCOMMITTED, Ledger
+from services.broker.core.persistence import MessageStore, PageStore
+from services.broker.core.publishing.verdict import ACCEPT, RELEASE, Verdict
+
+_log = log.get()
+_HARD_LIMIT_SLACK = 1 << 20
+
+
+class Admission:
+    """Knows the addresses whose producers have no credit."""
+
+    def __init__(
+        self, ledger: Ledger, store: MessageStore | None, pager: PageStore | None, capacity_policy: str, broker: str
+    ) -> None:
+        """`capacity_policy`: FAIL, BLOCK or DROP, for addresses that page. `broker`: its name, for the log."""
+        self._ledger = ledger
+        self._store = store
+        self._pager = pager
+        self._capacity_policy = capacity_policy
+        self._broker = broker
+        self.blocked: set[BrokerAddress] = set()
+        self._late: set[BrokerAddress] = set()  # of these, because the disk is behind, or the choice of queues
+
+    # -- one message ---------------------------------------------------------------------------------------------------
+    def refusal(self, owner: BrokerAddress, durable: bool, size: int) -> Verdict | None:
+        """Return the verdict on a message of `size` bytes when a limit may be reached. None: it is taken; ACCEPT: it is
+        dropped. Raises BrokerError if it is rejected."""
+        policy = self._policy(owner, durable, size)
+        if not policy:
+            return None
+        if policy == "DISK":
+            raise errors.store_unusable() if self._store is not None and self._store.unusable else errors.no_space()
+        if policy == "DROP":
+            return ACCEPT
+        if policy == "FAIL":
+            raise errors.address_full(owner.name)
+        # BLOCK, LATE: senders get no more credit; what they had was granted before, and is served up to a hard limit.
+        if policy == "LATE":
+            self.block_late(owner)
+            return RELEASE if self._ledger.coming + size > 2 * UNCOMMITTED else None
+        self.block(owner)
+        if 0 <= owner.settings.reject_threshold < owner.size + size:
+            raise errors.address_full(owner.name)
+        ledger = self._ledger
+        if (
+            owner.size + size > 2 * owner.limit + _HARD_LIMIT_SLACK
+            or ledger.size + size > 2 * ledger.size_limit + _HARD_LIMIT_SLACK
+        ):
+            return RELEASE
+        return None
+
+    def full_policy(self, owner: BrokerAddress) -> str:
+        """Return the policy for the next durable message: FAIL, BLOCK or DROP if the address or the broker is full,
+        DISK if the disk is full, LATE if it is behind; empty: the message is taken."""
+        return self._policy(owner, True, 1)
+
+    def _policy(self, owner: BrokerAddress, durable: bool, size: int) -> str:
+        ledger = self._ledger
+        if ledger.disk_full and durable:
+            return "DISK"
+        late = "LATE" if ledger.disk_behind and durable else ""
+        beyond = ledger.size + size > ledger.capacity
+        if not beyond and not ledger.is_full(owner):
+            return late
+        settings = owner.settings
+        policy = settings.full_policy
+        if policy == "PAGE" and self._can_page(durable):
+            if beyond:
+                policy = self._capacity_policy
+            elif 0 <= settings.page_limit_bytes <= owner.size:
+                policy = settings.page_full_policy or "FAIL"
+            else:
+                policy = late
+        return "BLOCK" if policy == "PAGE" else policy
+
+    def _can_page(self, durable: bool) -> bool:
+        return self._pager is not None or (durable and self._store is not None)
+
+    # -- producers without credit --------------------------------------------------------------------------------------
+    def after(self, owner: BrokerAddress, durable: bool) -> None:
+        """Block producers if the address is full after a message was let in."""
+        if owner.size >= owner.limit or owner.count >= owner.limit_count:
+            policy = owner.settings.full_policy
+            if policy == "BLOCK" or (policy == "PAGE" and not self._can_page(durable)):
+                self.block(owner)
+
+    def block(self, address: BrokerAddress) -> None:
+        """Take the credit of all producers of a full address."""
+        if address.blocked:
+            return
+        address.blocked = True
+        self.blocked.add(address)
+        for producer in address.producers:
+            producer.block()
+
+    def block_late(self, address: BrokerAddress) -> None:
+        """Take the credit of all producers of an address whose messages wait; `caught_up` gives it again."""
+        self.block(address)
+        self._late.add(address)
+
+    def check_blocked(self) -> None:
+        """Unblock producers if there is room again, after messages have left or limits have changed."""
+        for address in [address for address in self.blocked if self._has_room_again(address)]:
+            self._unblock(address)
+
+    def _unblock(self, address: BrokerAddress) -> None:
+        address.blocked = False
+        self.blocked.discard(address)
+        for producer in list(address.producers):
+            producer.unblock()
+
+    def disk_caught_up(self) -> None:
+        """Unblock producers that waited for the disk, unless something else blocks them."""
+        for address in [address for address in self._late if not address.sorting]:
+            self.caught_up(address)
+
+    def caught_up(self, address: BrokerAddress) -> None:
+        """Unblock the producers of an address whose messages no longer wait, unless something else blocks them."""
+        self._late.discard(address)
+        if address in self.blocked and self.full_policy(address) not in ("BLOCK", "LATE"):
+            self._unblock(address)
+
+    def _has_room_again(self, address: BrokerAddress) -> bool:
+        ledger = self._ledger
+        if address in self._late:
+            return False
+        if ledger.size > ledger.capacity * 9 // 10:
+            return False
+        if address.settings.full_policy == "PAGE" and self._pager is not None:
+            return True  # it was for the capacity that it was blocked
+        if 0 <= ledger.global_max_size * 9 // 10 < ledger.size:
+            return False
+        return address.has_room_again
+
+    def forget(self, address: BrokerAddress) -> None:
+        """Forget a deleted address."""
+        self.blocked.discard(address)
+        self._late.discard(address)
+
+    def check_disk(self) -> None:
+        """Return whether the disk has room for more messages. Other programs may change that."""
+        full = self._store is not None and self._store.full
+        if full != self._ledger.disk_full:
+            self._ledger.set_disk_full(full)
+            _log.warning("broker.disk.filled" if full else "broker.disk.freed", broker=self._broker)

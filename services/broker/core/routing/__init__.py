@@ -1,0 +1,1 @@
+"""Addresses with their bindings and diverts, and the queues to which a name leads."""
