@@ -130,7 +130,7 @@ chart-docs: prepare-kubernetes install
 
 # The page of log events, from their catalogue.
 event-docs: install
-	@$(BIN)/python -m enmasse.events > docs/events.md
+	@$(BIN)/python -m enmasse.logs.events > docs/events.md
 	@$(BIN)/python -m enmasse.errors > docs/errors.md
 
 clean:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 PROGRAM = """
-from enmasse import allocator
+from enmasse.process import allocator
 
 def heap():
     lines = [line.split() for line in open("/proc/self/maps") if line.rstrip().endswith("[heap]")]

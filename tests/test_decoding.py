@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enmasse.decoding import MAX_NESTING, decode, decode_any
+from enmasse.storage.decoding import MAX_NESTING, decode, decode_any
 
 
 class Report(msgspec.Struct):

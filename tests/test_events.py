@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from enmasse import events
+from enmasse.logs import events
 
 ROOT = Path(events.__file__).parent.parent
 METHODS = {
@@ -82,7 +82,7 @@ def test_every_logged_event_is_in_the_catalogue_with_its_level_and_fields() -> N
     for id, each in logged().items():
         entry = events.CATALOGUE.get(id)
         if entry is None:
-            wrong.append(f"{each.places}: {id!r} is not in enmasse/events.py")
+            wrong.append(f"{each.places}: {id!r} is not in enmasse/logs/events.py")
             continue
         if each.levels != {entry.level}:
             wrong.append(f"{each.places}: {id} is logged as {sorted(each.levels)}, the catalogue has {entry.level}")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enmasse.amqp.sections import Sections
-from enmasse.live import MAX_EVENTS, MAX_REMOVED, ROWS, Merged, Publisher, Rows
+from enmasse.live_state import MAX_EVENTS, MAX_REMOVED, ROWS, Merged, Publisher, Rows
 from tests.router.world import Clock
 
 
@@ -30,7 +30,7 @@ class Follower:
     def reply(self, payload: bytes) -> None:
         self.credit -= 1
         sections = Sections(payload)
-        assert sections.properties.subject == "enmasse.live"
+        assert sections.properties.subject == "enmasse.live_state"
         body = json.loads(sections.body()[1][0])
         self.full += body["full"]
         self.sizes.append(sum(len(body.get(kind, ())) for kind in ("a", "b")))

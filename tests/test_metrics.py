@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enmasse import metrics
-from enmasse.health import common
+from enmasse.http.health import common
 from enmasse.metrics import OTHERS, Histogram, largest
 from services.broker.core.connections import Connections
 from services.broker.metrics import by_address, of_process

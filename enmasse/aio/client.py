@@ -37,7 +37,7 @@ from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.login import may_be_token
-from enmasse.loopback import is_loopback
+from enmasse.model.loopback import is_loopback
 
 __all__ = ["Client", "ClientReceiver", "ClientSender", "Delivery", "connect"]
 

@@ -7,15 +7,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
-from enmasse import log
 from enmasse.aio.client import Client, ClientReceiver, Delivery, connect
 from enmasse.amqp.errors import DECODE_ERROR, AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sections import Sections
-from enmasse.backoff import ReconnectBackoff
-from enmasse.decoding import decode
 from enmasse.identity.credentials import AnyCredential
-from enmasse.reconnect import keep_connected
+from enmasse.logs import log
+from enmasse.network.backoff import ReconnectBackoff
+from enmasse.network.reconnect import keep_connected
+from enmasse.storage.decoding import decode
 
 MAX_SNAPSHOT = 256 << 20
 """Bytes: 10,000 addresses take about 2 MB."""

@@ -1,4 +1,4 @@
-"""The link of a follower of live state (enmasse/live.py), on this engine."""
+"""The link of a follower of live state (enmasse/live_state.py), on this engine."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, cast
 
-from enmasse import log as logs
-from enmasse.acceptor import Acceptor, listening
 from enmasse.amqp import errors
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
+from enmasse.logs import log as logs
+from enmasse.network.acceptor import Acceptor, listening
 
 log = logs.get(part="amqp")
 

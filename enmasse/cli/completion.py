@@ -95,7 +95,7 @@ def _offset(context: click.Context) -> int:
 
 def _entries(path: Path) -> dict[str, dict[str, Any]]:
     """The entries of a configuration file that are objects; of one that cannot be used none."""
-    from enmasse.files import read_file
+    from enmasse.storage.files import read_file
 
     try:
         content = json.loads(read_file(path))

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from enmasse import log
 from enmasse.control.connection import ControlConnection
 from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import follow
 from enmasse.control.link import ControlReceiver
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
+from enmasse.logs import log
 from enmasse.model.feeds import AddressChanges, BoundChanges, Flavors, PlacementChanges
 
 S = TypeVar("S", bound=AddressChanges | Flavors | PlacementChanges | BoundChanges)

@@ -19,7 +19,6 @@ from cproton import (
 )
 from proton import Endpoint, Event, Terminus, Transport
 
-from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handshake import AMQP_HEADER
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS, ConnectionLost, LinkClosed
@@ -27,6 +26,7 @@ from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 from enmasse.control.login import Login
 from enmasse.identity.admission import Admission
 from enmasse.identity.roles import Peer
+from enmasse.logs import log
 
 MAX_FRAME = 65536
 SESSION_BYTES = 256 * MAX_FRAME

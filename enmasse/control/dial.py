@@ -10,9 +10,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from enmasse import log, process, reconnect
-from enmasse.acceptor import Acceptor, listening
-from enmasse.backoff import ReconnectBackoff
 from enmasse.control.connection import HANDSHAKE, MAX_FRAME, ControlConnection
 from enmasse.control.errors import UNAUTHORIZED_ACCESS, ConnectionLost, ControlError
 from enmasse.control.login import Login
@@ -21,6 +18,11 @@ from enmasse.identity.admission import Admission
 from enmasse.identity.credentials import AnyCredential, AnyPeers, Peers
 from enmasse.identity.process_certificates import CertifiedPeers
 from enmasse.identity.refusals import log_handshake
+from enmasse.logs import log
+from enmasse.network import reconnect
+from enmasse.network.acceptor import Acceptor, listening
+from enmasse.network.backoff import ReconnectBackoff
+from enmasse.process import runner
 
 MAX_CONNECTIONS = 1024
 BACKLOG = 256
@@ -131,7 +133,7 @@ async def _run_session(
         if not work.done():
             logger.info("control.connection.lost", reason=str(connection.error))
             work.cancel()
-        await process.join(work)
+        await runner.join(work)
     except ControlError as error:
         logger.info("control.conversation.ended", reason=str(error))
     except Exception as error:
@@ -193,7 +195,7 @@ class Listener:
             self._loop.call_soon(self._acceptor.done, sock)
             return lambda: None
         connection = self._make()
-        task = process.spawn(self._connect(sock, connection), "handshake")
+        task = runner.spawn(self._connect(sock, connection), "handshake")
         self._handshakes.add(task)
 
         def ended(_: object) -> None:
@@ -274,8 +276,8 @@ async def listen(
     try:
         sockets = await listening(asyncio.get_running_loop(), host, port, BACKLOG)
     except OSError as error:
-        raise process.cannot_listen(f"{host}:{port}", error, setting) from None
-    following = None if secrets is None else process.spawn(secrets.follow(), "file of peers")
+        raise runner.cannot_listen(f"{host}:{port}", error, setting) from None
+    following = None if secrets is None else runner.spawn(secrets.follow(), "file of peers")
     return Listener(sockets, connections, make, tls, max_connections, following)
 
 

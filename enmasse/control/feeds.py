@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from enmasse import log
 from enmasse.control import jsonmessage
 from enmasse.control.connection import ControlConnection
 from enmasse.control.errors import DECODE_ERROR, ControlError
 from enmasse.control.link import ControlReceiver, Delivery
-from enmasse.decoding import decode
+from enmasse.logs import log
+from enmasse.storage.decoding import decode
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from enmasse.control.management import Artemis, Reply
-from enmasse.decoding import decode
+from enmasse.storage.decoding import decode
 
 _ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
 PAGE = (1, 2147483647)

@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from enmasse import log
 from enmasse.control import jsonmessage
 from enmasse.control.connection import ControlConnection
 from enmasse.control.errors import DECODE_ERROR, ControlError
 from enmasse.control.link import ControlReceiver, Delivery
-from enmasse.live import NODE, Merged, Row
+from enmasse.live_state import NODE, Merged, Row
+from enmasse.logs import log
 
 WINDOW: Final = 20
 """Messages that may be under way: a first state of many rows comes at once, and a follower that stands still gets the

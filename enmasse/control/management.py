@@ -21,7 +21,6 @@ from cproton import (
     pn_message_properties,
 )
 
-from enmasse import log
 from enmasse.amqp import codec
 from enmasse.amqp.errors import AmqpError as CodecError
 from enmasse.amqp.types import Described
@@ -35,7 +34,8 @@ from enmasse.control.errors import (
     RequestTimeout,
 )
 from enmasse.control.link import ControlReceiver, ControlSender, Delivery, decode
-from enmasse.decoding import decode_any
+from enmasse.logs import log
+from enmasse.storage.decoding import decode_any
 
 OUTSTANDING = 250
 TIMEOUT = 10.0

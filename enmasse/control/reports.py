@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from enmasse import log
 from enmasse.control.connection import ControlConnection
 from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import encode_message
 from enmasse.control.link import ControlSender
+from enmasse.logs import log
 from enmasse.model.feeds import BoundReport, PlacementsReport, ReadinessReport
 from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook

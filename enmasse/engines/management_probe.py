@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from enmasse.control import ControlConnection, ControlError, connect
 from enmasse.engines.program import ChildHealth
 from enmasse.identity.credentials import Credential
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 
 TIMEOUT = 2.0
 """Seconds for one probe, and for a request."""

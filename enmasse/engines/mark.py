@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from enmasse.durable import replace_file, sync_folder
 from enmasse.engines import EMBEDDED
+from enmasse.storage.durable import replace_file, sync_folder
 
 FILE = "ENGINE"
 

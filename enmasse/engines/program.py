@@ -90,4 +90,4 @@ class LazyProbe:
 def foreign(*command: str) -> list[str]:
     """Return a command that runs an external program and ends it with its parent. (-P: no imports from the current
     directory.)"""
-    return [sys.executable, "-P", "-m", "enmasse.startup", *command]
+    return [sys.executable, "-P", "-m", "enmasse.process.startup", *command]

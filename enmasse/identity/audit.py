@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from enmasse import log
-from enmasse.audit import INTERVAL, Repeats
+from enmasse.logs import log
+from enmasse.logs.audit import INTERVAL, Repeats
 
 
 class _Matter(NamedTuple):

@@ -15,11 +15,11 @@ from typing import NoReturn
 
 import msgspec
 
-from enmasse import settings
 from enmasse.errors import marked
 from enmasse.identity.process_certificates import Certificate, CertifiedPeers
 from enmasse.identity.roles import Peer, Role
 from enmasse.model.users import Verifier
+from enmasse.process import settings
 
 SECRET_BYTES = 32
 REVIEW = 1.0

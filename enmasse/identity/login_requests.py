@@ -10,9 +10,9 @@ import msgspec
 from enmasse.amqp.encoder import encode_string
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sections import Sections
-from enmasse.decoding import decode
 from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
+from enmasse.storage.decoding import decode
 
 ADDRESS: Final = "logins"
 ISSUERS: Final = "issuers"

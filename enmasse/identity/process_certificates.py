@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from enmasse import tls
 from enmasse.identity.roles import Peer, Role
-from enmasse.settings import ServiceSettingsError
+from enmasse.network import tls
+from enmasse.process.settings import ServiceSettingsError
 
 CERT, KEY, CA = "tls.crt", "tls.key", "ca.crt"
 

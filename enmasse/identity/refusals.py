@@ -5,9 +5,9 @@ from __future__ import annotations
 import ssl
 import time
 
-from enmasse import log
-from enmasse.audit import Repeats
 from enmasse.identity.roles import Peer
+from enmasse.logs import log
+from enmasse.logs.audit import Repeats
 
 _refused: Repeats[tuple[Peer | None, str, str]] = Repeats(time.monotonic)
 

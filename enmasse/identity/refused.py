@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from enmasse import log
-from enmasse.audit import INTERVAL, MAX_KEYS, Repeats
+from enmasse.logs import log
+from enmasse.logs.audit import INTERVAL, MAX_KEYS, Repeats
 from enmasse.metrics import counter
 
 if TYPE_CHECKING:

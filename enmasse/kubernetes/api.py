@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from enmasse.decoding import decode_any
-from enmasse.process import Fatal
+from enmasse.process.runner import Fatal
+from enmasse.storage.decoding import decode_any
 
 Object = dict[str, Any]
 PAGE = 500

@@ -8,8 +8,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from enmasse import log
 from enmasse.kubernetes.api import EVENT, Api, ApiError, Object
+from enmasse.logs import log
 
 AGAIN = 600.0
 """Seconds after which an event that still holds is sent again: the API server forgets events after an hour."""

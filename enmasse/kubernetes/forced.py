@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from enmasse.decoding import decode
 from enmasse.kubernetes.api import Object
 from enmasse.kubernetes.labels import FORCE
 from enmasse.model.names import AddressName
+from enmasse.storage.decoding import decode
 
 MAX_NAMES = 1000
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from enmasse import log
 from enmasse.kubernetes.api import LEASE, Api, ApiError, Object
+from enmasse.logs import log
 
 DURATION = 15
 """Seconds after which a Lease that was not renewed may be taken."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from enmasse.health import Health
+from enmasse.http.health import Health
 from enmasse.kubernetes.api import Api, connect
 from enmasse.kubernetes.events import Events
 from enmasse.kubernetes.labels import COMPONENT, INSTANCE, PART_OF
 from enmasse.kubernetes.lease import Leadership
-from enmasse.process import Fatal, TurnGuard
+from enmasse.process.runner import Fatal, TurnGuard
 
 LEASE_TIMEOUT = (2.0, 3.0)
 """Seconds to connect and for an answer, for requests about the Lease: several fit into the time it lasts."""

@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from enmasse import log
-from enmasse.backoff import Backoff
 from enmasse.kubernetes.api import Api, ApiError, Kind, Object
+from enmasse.logs import log
+from enmasse.network.backoff import Backoff
 
 WATCH_SECONDS = 55
 """Seconds that a watch lasts before the next one: the longest time for which changes lost by the network are missed."""

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from enmasse.loopback import is_loopback
 from enmasse.model import values
 from enmasse.model.jsonfile import Document, Problem
+from enmasse.model.loopback import is_loopback
 from enmasse.model.names import simple_error
 from enmasse.model.values import Wrong
 

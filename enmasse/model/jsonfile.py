@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 
-from enmasse.decoding import decode
 from enmasse.model.values import Wrong
+from enmasse.storage.decoding import decode
 
 T = TypeVar("T")
 K = TypeVar("K", bound=str)

@@ -12,8 +12,8 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from enmasse import log
-from enmasse.backoff import Backoff
+from enmasse.logs import log
+from enmasse.network.backoff import Backoff
 
 BATCH = 500
 """Number of keys whose operations are under way together."""

@@ -1,9 +1,9 @@
 """A Spark job as a process: a program, or the file of a pipeline, on this machine or on a cluster.
 
 `python -m enmasse.spark.job --state FILE PROGRAM [ARGUMENT …]`. PROGRAM is a Python program, or a `.toml` or `.json`
-file (enmasse.spark.pipeline_file). Each second the progress of its queries is written to FILE (enmasse.jobs). SIGTERM
-and SIGINT stop the queries, then the session. Exit status 0: the program has ended, or was stopped. 1: it has failed;
-the last line on standard error, and `ended` in FILE, state why in one sentence.
+file (enmasse.spark.pipeline_file). Each second the progress of its queries is written to FILE (enmasse.spark_jobs).
+SIGTERM and SIGINT stop the queries, then the session. Exit status 0: the program has ended, or was stopped. 1: it has
+failed; the last line on standard error, and `ended` in FILE, state why in one sentence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from enmasse import jobs, startup
+from enmasse import spark_jobs
+from enmasse.process import startup
 from enmasse.spark import pipeline, pipeline_file
 from enmasse.spark.archive import archive
 from enmasse.spark.errors import QueryError, sentence
@@ -50,16 +51,16 @@ class Stopped(BaseException):
 class Report:
     """The file of the job, written by a thread as its queries make progress."""
 
-    def __init__(self, file: Path, job: jobs.Job) -> None:
+    def __init__(self, file: Path, job: spark_jobs.Job) -> None:
         self._file, self._job = file, job
-        self._queries: dict[str, jobs.Query] = {}
+        self._queries: dict[str, spark_jobs.Query] = {}
         self._over = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
 
     def start(self) -> None:
         """Write the file, and again each second."""
-        jobs.write(self._file, self._job)
+        spark_jobs.write(self._file, self._job)
         self._thread.start()
 
     def stop(self) -> None:
@@ -69,7 +70,7 @@ class Report:
 
     def end(self, reason: str) -> None:
         """Write that the job has ended."""
-        jobs.write(self._file, msgspec.structs.replace(self._job, queries=[], ended=reason))
+        spark_jobs.write(self._file, msgspec.structs.replace(self._job, queries=[], ended=reason))
 
     def _run(self) -> None:
         while not self._over.wait(REPORT_SECONDS):
@@ -77,15 +78,15 @@ class Report:
                 spark = SparkSession._instantiatedSession
                 if spark is not None:
                     now = [self._query(query) for query in spark.streams.active]
-                    jobs.write(self._file, msgspec.structs.replace(self._job, queries=now))
+                    spark_jobs.write(self._file, msgspec.structs.replace(self._job, queries=now))
             except Exception:  # the program may stop its session meanwhile
                 if not self._failed:
                     traceback.print_exc()
                 self._failed = True
 
-    def _query(self, query: Any) -> jobs.Query:
+    def _query(self, query: Any) -> spark_jobs.Query:
         name, last = query.name or str(query.id), query.lastProgress
-        known = self._queries.get(name, jobs.Query.begun(name))
+        known = self._queries.get(name, spark_jobs.Query.begun(name))
         if last is None:
             return known
         new = [last] if last["batchId"] <= known.batch + 1 else query.recentProgress
@@ -93,7 +94,7 @@ class Report:
         rate = last["inputRowsPerSecond"]
         lags = [lag for source in last["sources"] if (lag := lag_of(source)) is not None]
         ages = [lag["oldestSeconds"] for lag in lags if lag["oldestSeconds"] is not None]
-        self._queries[name] = jobs.Query(
+        self._queries[name] = spark_jobs.Query(
             name=name,
             batch=new[-1]["batchId"] if new else known.batch,
             at=new[-1]["timestamp"] if new else known.at,
@@ -223,7 +224,7 @@ def outcome(given: argparse.Namespace) -> str:
             if not given.master.startswith("local"):
                 os.environ |= executors_python(given.python)
             known = {name: value for name, value in defaults.items() if value}
-            run(given.program, given.arguments, given.name, known, jobs.windows_of(given.state))
+            run(given.program, given.arguments, given.name, known, spark_jobs.windows_of(given.state))
     except Stopped:
         pass
     except SystemExit as error:
@@ -259,9 +260,9 @@ def main() -> None:
     """Run the job; end with its exit status."""
     startup.die_with_parent()
     given = arguments()
-    held = jobs.lock(given.state)
+    held = spark_jobs.lock(given.state)
     since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    report = Report(given.state, jobs.Job(given.name, os.getpid(), given.master, str(given.program), since))
+    report = Report(given.state, spark_jobs.Job(given.name, os.getpid(), given.master, str(given.program), since))
     report.start()
     failure = outcome(given)
     report.stop()

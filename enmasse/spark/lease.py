@@ -20,8 +20,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from enmasse.durable import private, sync_folder
 from enmasse.spark.segment import SpoolError
+from enmasse.storage.durable import private, sync_folder
 
 SIZE = 512
 """Bytes of the file, which is written in place: a spool can be opened on a full disk, to be read and emptied."""

@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from enmasse.files import read_json, write_changed_json
 from enmasse.spark import outputs, pipeline_file, stages
 from enmasse.spark.delta_table import DeltaTable
 from enmasse.spark.errors import QueryError
@@ -36,6 +35,7 @@ from enmasse.spark.progress import ProgressFile
 from enmasse.spark.recent import RecentWindows
 from enmasse.spark.scoring import scored
 from enmasse.spark.session import session
+from enmasse.storage.files import read_json, write_changed_json
 
 READING = "device string, time timestamp, temperature double"
 

@@ -27,14 +27,14 @@ from typing import Any, TextIO
 
 import msgspec
 
-from enmasse import process
 from enmasse.aio.client import Client, ClientReceiver, Delivery
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import FIRST, SECOND
 from enmasse.amqp.performatives import RELEASED as RELEASED_OUTCOME
-from enmasse.backoff import ReconnectBackoff
-from enmasse.reconnect import keep_connected
+from enmasse.network.backoff import ReconnectBackoff
+from enmasse.network.reconnect import keep_connected
+from enmasse.process import runner
 from enmasse.spark.account import Account, Frames, OwnAccount, SharedAccount, serve_all
 from enmasse.spark.bucket import bucket_of, mirror_partitions
 from enmasse.spark.errors import QueryError
@@ -630,7 +630,7 @@ async def run() -> None:
     watch.cancel()
     if not work.done():
         work.cancel()
-    await process.join(work)
+    await runner.join(work)
 
 
 async def read_commands(

@@ -1,4 +1,4 @@
-"""Newest windows of a pipeline, which the console draws: the driver keeps them in a file (enmasse.jobs)."""
+"""Newest windows of a pipeline, which the console draws: the driver keeps them in a file (enmasse.spark_jobs)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from enmasse import jobs
+from enmasse import spark_jobs
 from enmasse.api.types import Window
 
 DEVICES = 5
@@ -22,8 +22,8 @@ class RecentWindows:
 
     def __init__(self, file: Path, query: str) -> None:
         self._file = file
-        kept = jobs.read_windows(file)
-        self._kept = kept if kept is not None and kept.query == query else jobs.Windows(query=query)
+        kept = spark_jobs.read_windows(file)
+        self._kept = kept if kept is not None and kept.query == query else spark_jobs.Windows(query=query)
 
     def few(self, windows: DataFrame) -> DataFrame:
         """Return those of a batch's windows that may be kept, a bounded number."""
@@ -46,5 +46,5 @@ class RecentWindows:
             for device in sorted(devices)
             for each in sorted((it for it in known.values() if it.device == device), key=lambda it: it.start)[-EACH:]
         ]
-        self._kept = jobs.Windows(query=self._kept.query, windows=kept)
-        jobs.write_windows(self._file, self._kept)
+        self._kept = spark_jobs.Windows(query=self._kept.query, windows=kept)
+        spark_jobs.write_windows(self._file, self._kept)

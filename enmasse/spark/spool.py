@@ -32,11 +32,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from enmasse.durable import private, replace_file, sync_folder
 from enmasse.spark.bucket import Bucket
 from enmasse.spark.lease import Lease, SpoolTakenError
 from enmasse.spark.segment import NO_END, RECORD, SpoolError, read_segment, segment_name, segments
 from enmasse.spark.segment_index import IndexEntry, IndexWriter, index_of
+from enmasse.storage.durable import private, replace_file, sync_folder
 
 COUNT = struct.Struct(">Q")
 SEGMENT_BYTES = 8 << 20

@@ -49,9 +49,9 @@ from pathlib import Path
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Sections
-from enmasse.durable import replace_file
 from enmasse.spark.segment import SpoolError, partition_folder, read_segment, segments
 from enmasse.spark.spool import MappedCount
+from enmasse.storage.durable import replace_file
 
 WINDOW = 100_000
 """Most messages in doubt; the oldest are forgotten, so that a copy of one would be a record of its own."""

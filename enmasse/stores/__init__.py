@@ -9,7 +9,7 @@ await store.write([Change("wills", key, value), Change("wills", other, None)])  
 
 A backup of an SQLite store is made while it is used, in an empty folder `backup` beside its file (`backup`).
 
-The subscription service (sessions, retained messages) and the last-will service stand on it. Imports enmasse.log,
+The subscription service (sessions, retained messages) and the last-will service stand on it. Imports enmasse.logs.log,
 process, backoff, durable; knows no AMQP, no MQTT, and not what it stores. redis is imported only if it is configured.
 """
 

@@ -15,8 +15,8 @@ import threading
 import time
 from pathlib import Path
 
-from enmasse import log
-from enmasse.durable import private, sync_folder
+from enmasse.logs import log
+from enmasse.storage.durable import private, sync_folder
 
 NAME = "backup"
 PAGES = 128

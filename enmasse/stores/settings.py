@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from enmasse import process
+from enmasse.process import runner
 from enmasse.stores.store import Store
 
 
@@ -43,7 +43,7 @@ def make_store(settings: StoreSettings) -> Store:
     try:
         from enmasse.stores.redis import RedisEngine
     except ImportError:
-        raise process.Fatal(
+        raise runner.Fatal(
             "service.redis.missing",
             "setting 'store': a store in Redis needs the package `redis`; "
             "install it with: pip install 'enmasse[redis]'",
@@ -51,4 +51,4 @@ def make_store(settings: StoreSettings) -> Store:
     try:
         return Store(RedisEngine(settings.url, settings.prefix, settings.password_file))
     except ValueError as error:
-        raise process.Fatal("service.setting.invalid", f"setting 'store': {error}") from None
+        raise runner.Fatal("service.setting.invalid", f"setting 'store': {error}") from None

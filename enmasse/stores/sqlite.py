@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from enmasse.durable import private, sync_folder
+from enmasse.storage.durable import private, sync_folder
 from enmasse.stores.backup import Backup
 from enmasse.stores.engine import EngineError, Page, Tables
 

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from enmasse import log, process
-from enmasse.backoff import Backoff
+from enmasse.logs import log
+from enmasse.network.backoff import Backoff
+from enmasse.process import runner
 from enmasse.stores.engine import Change, Engine, EngineError, Tables
 
 PATIENCE = 5.0
@@ -92,7 +93,7 @@ class Store:
 
     def start(self) -> None:
         """Open it in the background, and again after each failure."""
-        self._keeper = process.spawn(self._keep(), "store")
+        self._keeper = runner.spawn(self._keep(), "store")
 
     async def ready(self) -> None:
         """Wait until it can be used."""

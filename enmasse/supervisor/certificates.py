@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from enmasse import log
-from enmasse.files import read_file, write_text
+from enmasse.logs import log
+from enmasse.storage.files import read_file, write_text
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import CA_CERT, CA_KEY, SERVER_CERT, SERVER_KEY
 

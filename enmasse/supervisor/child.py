@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from enmasse import log, process
-from enmasse.backoff import Backoff
 from enmasse.engines.program import ChildHealth, HealthProbe, Program, Spec
-from enmasse.files import write_changed_json
+from enmasse.logs import log
+from enmasse.network.backoff import Backoff
+from enmasse.process import runner
+from enmasse.storage.files import write_changed_json
 from enmasse.supervisor import logfile
 from enmasse.supervisor.launch import Launch, Process
 from enmasse.supervisor.ports import LOOPBACK
@@ -96,7 +97,7 @@ class Child:
             self._log.error("component.process.killed", pid=self.pid, seconds=patience)
             self._say(f"{self.spec.name} does not stop within {patience:g} s and is killed")
             self._signal(signal.SIGKILL)
-        await process.join(self._task)
+        await runner.join(self._task)
 
     def kill(self) -> None:
         """Send SIGKILL; the process is not restarted."""
@@ -187,7 +188,7 @@ class Child:
         finally:
             watch.cancel()
             self.pid = None
-            await process.join(watch)
+            await runner.join(watch)
         return self._how_it_ended(code)
 
     async def _watch(self) -> None:

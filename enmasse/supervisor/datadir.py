@@ -11,7 +11,7 @@ import stat
 import time
 from pathlib import Path
 
-from enmasse.files import keep_spare, read_json, write_json
+from enmasse.storage.files import keep_spare, read_json, write_json
 from enmasse.supervisor.errors import StartError
 
 FORMAT = 1

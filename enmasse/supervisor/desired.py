@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from enmasse.decoding import decode_any
 from enmasse.engines import mark
 from enmasse.engines.catalogue import BROKERS
-from enmasse.files import read_file, write_json
+from enmasse.storage.decoding import decode_any
+from enmasse.storage.files import read_file, write_json
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
 

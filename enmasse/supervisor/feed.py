@@ -11,9 +11,9 @@ import msgspec
 
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import encode_message, follow
-from enmasse.decoding import decode
 from enmasse.identity.credentials import Credential
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
+from enmasse.storage.decoding import decode
 
 MAX_SNAPSHOT = 256 << 20
 """Bytes: 10,000 addresses take about 3 MB."""

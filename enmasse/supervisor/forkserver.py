@@ -23,12 +23,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from enmasse import startup
+from enmasse.process import startup
 
 LONGEST = 65_536
 """Bytes of a request at most."""
 
-IMPORTED_LATER = ("enmasse.structured", "uvloop", "enmasse.stores.sqlite", "encodings.utf_8_sig", "setproctitle")
+IMPORTED_LATER = ("enmasse.logs.structured", "uvloop", "enmasse.stores.sqlite", "encodings.utf_8_sig", "setproctitle")
 """Modules that services import after their start."""
 
 

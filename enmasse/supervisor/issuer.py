@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from enmasse.files import write_text
 from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
 from enmasse.identity.operator import OPERATOR, SECRET_FILE
 from enmasse.identity.roles import Role
+from enmasse.storage.files import write_text
 from enmasse.supervisor.plan import CREDENTIAL, PEERS, SECRET
 
 _RELAYING = (Role.ROUTER, Role.GATEWAY, Role.AUTHSERV)

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from enmasse import log
+from enmasse.logs import log
 from enmasse.supervisor.forkserver import LONGEST
 
 PYTHON_MODULE = (sys.executable, "-P", "-m")

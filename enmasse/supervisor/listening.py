@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
 
-from enmasse.loopback import is_loopback
+from enmasse.model.loopback import is_loopback
 from enmasse.supervisor.ports import LOOPBACK
 from enmasse.text import endpoint
 

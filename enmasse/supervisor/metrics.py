@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from enmasse.identity.operator import BEARER
 from enmasse.metrics import counter, gauge, largest, single
 from enmasse.model.feeds import PHASES
-from enmasse.settings import METRICS_ADDRESSES
+from enmasse.process.settings import METRICS_ADDRESSES
 from enmasse.supervisor.lines import INSECURE
 from enmasse.supervisor.plan import BEHIND, RATE
 from enmasse.supervisor.status import Status

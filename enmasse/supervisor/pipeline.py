@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from enmasse import jobs
+from enmasse import spark_jobs
 from enmasse.engines.program import ChildHealth, HealthProbe, Spec
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
@@ -45,7 +45,7 @@ class JobProbe:
 
     async def ask(self) -> ChildHealth:
         """Read the file. A job is ready while it has a query."""
-        job = await asyncio.to_thread(jobs.read, self._state)
+        job = await asyncio.to_thread(spark_jobs.read, self._state)
         if job is None or job.ended is not None or not job.queries:
             return ChildHealth(False, "starting")
         return ChildHealth(True, "; ".join(map(described, job.queries)), counts=counts(job))
@@ -54,14 +54,14 @@ class JobProbe:
         """Do nothing: no file stays open."""
 
 
-def counts(job: jobs.Job) -> dict[str, int]:
+def counts(job: spark_jobs.Job) -> dict[str, int]:
     """Return the rows that come in a second, and the messages that are spooled and not processed, if that is known."""
     found = {RATE: round(sum(query.rows_per_second for query in job.queries))}
     known = [query.behind for query in job.queries if query.behind is not None]
     return {**found, BEHIND: sum(known)} if known else found
 
 
-def described(query: jobs.Query) -> str:
+def described(query: spark_jobs.Query) -> str:
     """Return the last batch of a query in words."""
     if query.batch < 0:
         return "no batch yet"
@@ -70,11 +70,11 @@ def described(query: jobs.Query) -> str:
 
 
 async def progress(data: DataDir) -> dict[str, Any]:
-    """Return the queries of the pipeline that runs, and its newest windows: as in enmasse.jobs."""
+    """Return the queries of the pipeline that runs, and its newest windows: as in enmasse.spark_jobs."""
 
     def read() -> dict[str, Any]:
         state = _state(data)
-        job, recent = jobs.read(state), jobs.read_windows(jobs.windows_of(state))
+        job, recent = spark_jobs.read(state), spark_jobs.read_windows(spark_jobs.windows_of(state))
         queries = [] if job is None or job.ended is not None else job.queries
         return {"queries": queries, "windows": [] if recent is None else recent.windows}
 

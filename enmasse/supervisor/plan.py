@@ -15,9 +15,9 @@ from enmasse.engines.program import Spec
 from enmasse.identity.operator import SECRET_FILE
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.roles import Listener as Inner
-from enmasse.loopback import is_loopback
 from enmasse.model.limits import Limits
-from enmasse.settings import METRICS_ADDRESSES, LogLevel
+from enmasse.model.loopback import is_loopback
+from enmasse.process.settings import METRICS_ADDRESSES, LogLevel
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.listening import PLAIN, Listen, Listener, listeners
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from enmasse.files import NO_ROOM, read_json, write_json
+from enmasse.storage.files import NO_ROOM, read_json, write_json
 from enmasse.supervisor.errors import StartError
 
 LOOPBACK = "127.0.0.1"

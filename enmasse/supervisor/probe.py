@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import re
 
-from enmasse.decoding import decode_any
 from enmasse.engines.program import ChildHealth
+from enmasse.storage.decoding import decode_any
 
 TIMEOUT = 2.0
 MAX_ANSWER = 1 << 20

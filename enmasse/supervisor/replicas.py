@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from enmasse.files import read_json, write_json
+from enmasse.storage.files import read_json, write_json
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.group import ChildGroup
 

@@ -12,14 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from enmasse import __version__, allocator, log
+from enmasse import __version__
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS, ROUTERS
 from enmasse.engines.engine import BrokerEngine, RouterEngine, Unavailable
 from enmasse.engines.program import Program
-from enmasse.files import read_file
 from enmasse.identity.credentials import Credential
-from enmasse.process import PORT_OFFSET
+from enmasse.logs import log
+from enmasse.process import allocator
+from enmasse.process.runner import PORT_OFFSET
+from enmasse.storage.files import read_file
 from enmasse.supervisor import datadir, desired, limits, listening, logfile
 from enmasse.supervisor.child import Command, Service
 from enmasse.supervisor.errors import StartError
@@ -41,8 +43,8 @@ from enmasse.supervisor.suite import StatusSource, Supervisor
 from enmasse.tracing.start import EXPORTER, INSTALL, PACKAGE
 
 if TYPE_CHECKING:
+    from enmasse.http.webserver import WebServer
     from enmasse.model.configuration import Content
-    from enmasse.webserver import WebServer
 
 
 WITHOUT_MQTT = f"{OTHER_PORTS}, or leave MQTT out with --without mqtt"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgspec
 
-from enmasse import log
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS, ROUTERS
 from enmasse.engines.program import Program, Spec
-from enmasse.files import NO_ROOM, write_json
 from enmasse.identity.credentials import Credential
 from enmasse.identity.roles import Role
+from enmasse.logs import log
+from enmasse.storage.files import NO_ROOM, write_json
 from enmasse.supervisor import desired, listening, logfile, mqtt, status, welcome
 from enmasse.supervisor.brokers import DesiredBrokers
 from enmasse.supervisor.child import Child
@@ -45,7 +45,7 @@ from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.replicas import Replicas
 
 if TYPE_CHECKING:  # imported after the services have been started
-    from enmasse.webserver import WebServer
+    from enmasse.http.webserver import WebServer
 
 POLL_UNSETTLED, POLL_SETTLED = 0.05, 0.5
 """Seconds between two looks at the folder `desired`."""

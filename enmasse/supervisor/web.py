@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import msgspec
 
 import enmasse
-from enmasse import log
-from enmasse.audit import Repeats
-from enmasse.decoding import decode_any
-from enmasse.health import Heartbeat
+from enmasse.http.health import Heartbeat
+from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from enmasse.identity.operator import BEARER, OPERATOR, SECRET_FILE
-from enmasse.loopback import NAMES, host_of
+from enmasse.logs import log
+from enmasse.logs.audit import Repeats
 from enmasse.metrics import CONTENT_TYPE, text
+from enmasse.model.loopback import NAMES, host_of
+from enmasse.storage.decoding import decode_any
 from enmasse.supervisor import metrics
 from enmasse.supervisor.suite import Supervisor
-from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

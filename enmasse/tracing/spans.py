@@ -25,7 +25,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from enmasse import __version__, log
+from enmasse import __version__
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.endpoint import Link
 from enmasse.amqp.errors import AmqpError
@@ -33,6 +33,7 @@ from enmasse.amqp.performatives import Rejected
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Symbol
 from enmasse.identity.annotations import ORIGINAL_ADDRESS
+from enmasse.logs import log
 from enmasse.metrics import counter
 from enmasse.tracing.links import TracedSession
 from enmasse.tracing.wire import carrier

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from enmasse.process import Fatal
-from enmasse.settings import ServiceSettings
+from enmasse.process.runner import Fatal
+from enmasse.process.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from enmasse.tracing.spans import Tracing

@@ -1,16 +1,16 @@
 """`python -m services.authserv --config FILE.json`: see README.md."""
 
-from enmasse import startup
+from enmasse.process import startup
 
 startup.begin()
 
-from enmasse import process
+from enmasse.process import runner
 from services.authserv.app import AuthservSettings, serve
 
 
 def main() -> None:
     """Run the service that the command line names, to its end."""
-    process.start(AuthservSettings, serve, use_uvloop=True)
+    runner.start(AuthservSettings, serve, use_uvloop=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from enmasse import process, settings, tls
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub, Server
 from enmasse.aio.transport import serve as serve_amqp
@@ -20,13 +19,15 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl import SaslServer
-from enmasse.health import Health
+from enmasse.http.health import Health
 from enmasse.identity.admission import Admission
 from enmasse.identity.credentials import AnyPeers, Peers, own, peers_at, relay_key_of
 from enmasse.identity.process_certificates import CertifiedPeers
 from enmasse.identity.refusals import log_handshake
 from enmasse.identity.roles import Listener
 from enmasse.model import feeds
+from enmasse.network import tls
+from enmasse.process import runner, settings
 from services.authserv import requests
 from services.authserv.login import BEARER, Login
 from services.authserv.logins import Logins
@@ -180,10 +181,10 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
         listeners.append(await _listen(hub, "processes", port, partial(service.process, of_router), None))
     at = f"{settings.host_port(config.listen)[0]}:{listeners[0].port}"
     health.endpoints = lambda: {"amqp" if context is None else "amqps": at}
-    following = [process.spawn(client.run(), "feed of users")]
-    following.append(process.spawn(logins.audit.run(), "audit"))
+    following = [runner.spawn(client.run(), "feed of users")]
+    following.append(runner.spawn(logins.audit.run(), "audit"))
     if isinstance(peers, Peers):
-        following.append(process.spawn(peers.follow(), "file of peers"))
+        following.append(runner.spawn(peers.follow(), "file of peers"))
     await stop.wait()
     health.check = None
     health.set(False, "stopping")
@@ -217,7 +218,7 @@ async def _listen(
     try:
         return await serve_amqp(hub, host, port, factory, tls, refused=refused)
     except OSError as error:
-        raise process.cannot_listen(at, error, setting) from None
+        raise runner.cannot_listen(at, error, setting) from None
 
 
 def _tls(config: AuthservSettings, peers: AnyPeers | None) -> ssl.SSLContext | None:
@@ -225,13 +226,13 @@ def _tls(config: AuthservSettings, peers: AnyPeers | None) -> ssl.SSLContext | N
         return peers.tls
     if peers is not None and config.logins is None:
         reason = f"peers: {config.peers}: is not a folder with tls.crt, tls.key and ca.crt"
-        raise process.Fatal("service.setting.invalid", f"authserv {config.name}: {reason}")
+        raise runner.Fatal("service.setting.invalid", f"authserv {config.name}: {reason}")
     cert, key = config.cert, config.key
     if cert is None or key is None:
         return None
     try:
         return tls.server(cert, key).listening()
     except (OSError, ssl.SSLError) as error:
-        raise process.Fatal(
+        raise runner.Fatal(
             "service.setting.invalid", f"authserv {config.name}: cert, key: {cert}: {error}; correct the files"
         ) from None

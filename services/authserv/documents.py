@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
-from enmasse.decoding import decode_any
+from enmasse.storage.decoding import decode_any
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from enmasse import log
 from enmasse.identity.login_requests import RedeemCode
 from enmasse.identity.passwords import MAX_PASSWORD
 from enmasse.identity.remembered import Remembered
+from enmasse.logs import log
 from enmasse.model.issuers import Issuer
 from services.authserv.documents import Documents, IssuerError
 from services.authserv.endpoint import TokenEndpoint

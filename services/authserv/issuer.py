@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from enmasse import log, process
 from enmasse.identity.login_requests import BrowserIssuer, RedeemCode
+from enmasse.logs import log
 from enmasse.model.issuers import Issuer, url_error
+from enmasse.process import runner
 from services.authserv.documents import Documents, IssuerError
 from services.authserv.grant import CodeGrant, PasswordGrant
 from services.authserv.proof import Proof, Unavailable
@@ -124,7 +125,7 @@ class TokenSource:
         """Return the fetch that is under way, or a new one."""
         if self._fetching is None:
             self._fetched = self._clock()
-            self._fetching = process.spawn(self._fetch_documents(), "keys of an issuer")
+            self._fetching = runner.spawn(self._fetch_documents(), "keys of an issuer")
             self._fetching.add_done_callback(self._done)
         return self._fetching
 

@@ -7,10 +7,10 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping
 
-from enmasse import process
-from enmasse.decoding import decode_any
 from enmasse.identity.login_requests import BrowserIssuer, RedeemCode, RefreshLogin
 from enmasse.model.issuers import Issuer
+from enmasse.process import runner
+from enmasse.storage.decoding import decode_any
 from services.authserv.issuer import TokenSource
 from services.authserv.proof import Proof, Unavailable
 from services.authserv.tokens import MAX_TOKEN
@@ -48,7 +48,7 @@ class Issuers:
             if source not in kept:
                 self._running.pop(source).cancel()
         for source in kept - self._running.keys():
-            self._running[source] = process.spawn(source.run(), "keys of an issuer")
+            self._running[source] = runner.spawn(source.run(), "keys of an issuer")
 
     async def close(self) -> None:
         """End the requests to all issuers."""

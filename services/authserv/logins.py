@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from enmasse import log, process
 from enmasse.identity.audit import LoginAudit
 from enmasse.identity.failures import Failures, network_of
 from enmasse.identity.login import may_be_token
@@ -17,9 +16,11 @@ from enmasse.identity.passwords import PasswordChecks
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
 from enmasse.identity.scram import USER_ITERATIONS, Unknown
+from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
 from enmasse.model.users import ANONYMOUS, Verifier, user_name_error
+from enmasse.process import runner
 from services.authserv.issuers import Issuers
 from services.authserv.proof import Proof
 from services.authserv.sources import Users
@@ -171,7 +172,7 @@ class Logins:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work beside the connection."""
-        task = process.spawn(work, "check of a password")
+        task = runner.spawn(work, "check of a password")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from enmasse import log
 from enmasse.amqp import errors
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
@@ -30,6 +29,7 @@ from enmasse.identity.login_requests import (
     decoded_request,
     encoded,
 )
+from enmasse.logs import log
 from services.authserv.login import Login
 from services.authserv.logins import Logins
 

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from enmasse import log, process, settings
 from enmasse.engines import EMBEDDED, mark
-from enmasse.health import Health
+from enmasse.http.health import Health
 from enmasse.identity.credentials import Peers, peers_at
+from enmasse.logs import log
+from enmasse.process import runner, settings
 from enmasse.tracing import start as tracing
 from services.broker.core.broker import Broker
 from services.broker.core.limits.settings import check
@@ -71,15 +72,15 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         await health.close()
         return
     except mark.OtherEngine as error:
-        raise process.Fatal("broker.data.other-engine", f"broker {config.name}: {config.data_dir} {error}") from None
+        raise runner.Fatal("broker.data.other-engine", f"broker {config.name}: {config.data_dir} {error}") from None
     except (StoreError, OSError) as error:
-        raise process.Fatal("broker.data.not-usable", f"broker {config.name}: {error}") from None
+        raise runner.Fatal("broker.data.not-usable", f"broker {config.name}: {error}") from None
     if store is not None:
         store.start_housekeeping()
     if config.peers is None:
         _log.info("broker.peers.absent")
     peers = peers_at(config.peers)
-    following = process.spawn(peers.follow(), "file of peers") if isinstance(peers, Peers) else None
+    following = runner.spawn(peers.follow(), "file of peers") if isinstance(peers, Peers) else None
     server = BrokerServer(broker, loop, peers, traces)
     health.metrics = lambda: chain(
         families(broker, server.clients, server.live.oldest, config.metrics_addresses),
@@ -89,7 +90,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     try:
         port = await server.listen(host, port)
     except OSError as error:
-        raise process.cannot_listen(config.listen, error, "listen") from None
+        raise runner.cannot_listen(config.listen, error, "listen") from None
     health.endpoints = lambda: {"amqp": f"{host}:{port}"}
     health.set(True)
     health.check = lambda: health_of(broker, server.hub.trouble)

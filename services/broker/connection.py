@@ -21,7 +21,7 @@ from enmasse.amqp.types import Symbol
 from enmasse.identity.admission import Admission
 from enmasse.identity.roles import Role
 from enmasse.identity.senders import SIZE, of_role
-from enmasse.live import NODE as LIVE
+from enmasse.live_state import NODE as LIVE
 from services.broker.consumers import LinkBrowser, LinkConsumer, second
 from services.broker.core import errors
 from services.broker.core.broker import Broker

@@ -1,4 +1,4 @@
-"""Rows of the broker's live state (enmasse/live.py, docs/contracts.md): queues and addresses that have changed,
+"""Rows of the broker's live state (enmasse/live_state.py, docs/contracts.md): queues and addresses that have changed,
 connections, and links of those that are not routers. A look visits no queue at which nothing happens."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from enmasse.aio.live import LiveLink
-from enmasse.live import Clock, Publisher, Rows
+from enmasse.live_state import Clock, Publisher, Rows
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.limits.broker_address import BrokerAddress

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from enmasse.metrics import counter, gauge, largest, single
-from enmasse.settings import METRICS_ADDRESSES
+from enmasse.process.settings import METRICS_ADDRESSES
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
 from services.broker.core.history import FIELDS, OF_ADDRESSES, OF_QUEUES

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid
 
-from enmasse import log
 from enmasse.amqp import errors as amqp
 from enmasse.identity.admission import Admission
+from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo

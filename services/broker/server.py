@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from enmasse import engines, log
+from enmasse import engines
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer
@@ -18,6 +18,7 @@ from enmasse.identity.credentials import AnyPeers, Peers
 from enmasse.identity.process_certificates import CertifiedPeers
 from enmasse.identity.refusals import log_handshake
 from enmasse.identity.roles import Listener
+from enmasse.logs import log
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from enmasse import settings
 from enmasse.api.types import Change
 from enmasse.control import listen
-from enmasse.health import Health
+from enmasse.http.health import Health
 from enmasse.identity.credentials import peers_at
 from enmasse.identity.roles import Listener
 from enmasse.model.configuration import Applied
 from enmasse.model.merged import Source
 from enmasse.model.names import AddressName
+from enmasse.process import settings
 from services.configserv import editing
 from services.configserv.drivers import Driver, FilesDriver, KubernetesDriver, KubernetesSettings
 from services.configserv.intake import Intake

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from enmasse import log, process
 from enmasse.api.types import Change, ChangeResult, Fault
 from enmasse.control import (
     ControlConnection,
@@ -20,7 +19,9 @@ from enmasse.control import (
     jsonmessage,
 )
 from enmasse.control.errors import DECODE_ERROR, NOT_ALLOWED
-from enmasse.decoding import decode
+from enmasse.logs import log
+from enmasse.process import runner
+from enmasse.storage.decoding import decode
 from services.configserv.changes import MAX_NAMES
 from services.configserv.drivers import NotWritable
 from services.configserv.editing import Refused
@@ -102,7 +103,7 @@ class Configuring:
             return
         identity = delivery.link.connection.identity
         role = None if identity is None else str(identity.role)
-        process.spawn(self._work(peer, request, role, delivery), "change of the configuration")
+        runner.spawn(self._work(peer, request, role, delivery), "change of the configuration")
 
     async def _work(self, peer: _Peer, request: Request, role: str | None, delivery: Delivery) -> None:
         async with self._turn:

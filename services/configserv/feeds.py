@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from enmasse import log
 from enmasse.control import ControlSender, LinkClosed, Outcome
 from enmasse.control.jsonmessage import encode
 from enmasse.control.link import REJECTED
+from enmasse.logs import log
 from enmasse.model.names import AddressName
 
 RETRY = 1.0

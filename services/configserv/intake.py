@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from enmasse import process
 from enmasse.model.configuration import Applied, AppliedState
+from enmasse.process import runner
 from services.configserv.drivers import Contents
 
 
@@ -32,7 +32,7 @@ class Intake:
         """Take the newest contents."""
         self._newest = contents
         if self._task is None:
-            self._task = process.spawn(self._work(), "intake")
+            self._task = runner.spawn(self._work(), "intake")
 
     async def settled(self) -> None:
         """Wait until the configuration that was given last applies."""

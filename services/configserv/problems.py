@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from enmasse import log
+from enmasse.logs import log
 from enmasse.model.feeds import ErrorStatus
 from enmasse.model.jsonfile import Problem
 

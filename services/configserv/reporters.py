@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from enmasse import log
 from enmasse.control import ControlReceiver
 from enmasse.control.errors import STOLEN
+from enmasse.logs import log
 from services.configserv.reports import Refused
 
 MAX_REPORTERS = 64

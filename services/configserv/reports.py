@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from enmasse import log
 from enmasse.control import ControlError, ControlReceiver, Delivery, LinkClosed, jsonmessage
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, NOT_ALLOWED
-from enmasse.decoding import decode
+from enmasse.logs import log
+from enmasse.storage.decoding import decode
 
 WINDOW = 4
 T = TypeVar("T")

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from enmasse import log, process, settings
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
-from enmasse.health import Health
+from enmasse.http.health import Health
+from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.configuration import Applied, AppliedState
 from enmasse.model.names import AddressName
+from enmasse.process import runner, settings
 from enmasse.text import counted
 from services.configserv import v1
 from services.configserv.admitting import USERS, admitted
@@ -71,7 +72,7 @@ class ConfigService:
         self._bindings = Bindings(binders)
         self._placed = PlacementSource()
         self.configuring = Configuring()
-        self._disk_watch = process.spawn(self._watch_disk(), "data directory")
+        self._disk_watch = runner.spawn(self._watch_disk(), "data directory")
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._address_feed = ChangeFeed("addresses/changes", "enmasse.addresses.changes", self._address_changes)
         self._placement_feed = ChangeFeed("placements/changes", "enmasse.placements.changes", self._placement_changes)

@@ -16,16 +16,17 @@ from typing import TypeVar
 
 import msgspec
 
-from enmasse import log, process
-from enmasse.decoding import decode
 from enmasse.kubernetes.api import CONFIG_MAP, SECRET, Api, ApiError, Kind, Object
 from enmasse.kubernetes.forced import Order
 from enmasse.kubernetes.labels import MANAGED_BY
+from enmasse.logs import log
 from enmasse.model.configuration import AppliedState
 from enmasse.model.issuers import Issuer
 from enmasse.model.jsonfile import Problem
 from enmasse.model.names import AddressName
 from enmasse.model.users import User
+from enmasse.process import runner
+from enmasse.storage.decoding import decode
 from services.configserv.store import ForcedNames, decoded, has_its_flavors
 
 MANAGER = "enmasse-configserv"
@@ -79,7 +80,7 @@ class StateMap:
             return await asyncio.to_thread(self._api.get, kind, self._name) or {}
         except ApiError as error:
             where = f"{kind.name.lower()}/{self._name}"
-            raise process.Fatal("cluster.configmap.not-readable", f"{where} cannot be read: {error}") from None
+            raise runner.Fatal("cluster.configmap.not-readable", f"{where} cannot be read: {error}") from None
 
     @property
     def has_users(self) -> bool:
@@ -190,7 +191,7 @@ class StateMap:
         self._data[key] = _packed(data)
         self._changed = True
         if self._writing is None:
-            self._writing = process.spawn(self._write(), "save")
+            self._writing = runner.spawn(self._write(), "save")
 
     async def _write(self) -> None:
         try:

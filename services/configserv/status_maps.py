@@ -14,13 +14,14 @@ from typing import Any
 
 import msgspec
 
-from enmasse import log, process
 from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError
 from enmasse.kubernetes.configuration import home
 from enmasse.kubernetes.labels import MANAGED_BY, STATUS_KEY, STATUS_OF, status_name
+from enmasse.logs import log
 from enmasse.model import feeds
 from enmasse.model.configuration import ADDRESSES
 from enmasse.model.names import AddressName
+from enmasse.process import runner
 from services.configserv.drivers.kubernetes import ConfigMap
 
 MANAGER = "enmasse-configserv"
@@ -53,7 +54,7 @@ class StatusMaps:
         """ConfigMap → its uid, the status that was written, the same without numbers, and the time of writing."""
         self._refused: set[str] = set()
         self._wake = asyncio.Event()
-        self._task = process.spawn(self._run(), "status")
+        self._task = runner.spawn(self._run(), "status")
 
     def changed(self) -> None:
         """Check whether a status has changed."""

@@ -11,13 +11,13 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from enmasse import log
-from enmasse.decoding import decode
-from enmasse.durable import replace_file
+from enmasse.logs import log
 from enmasse.model.configuration import SCHEMA, AppliedState
 from enmasse.model.jsonfile import Problem
 from enmasse.model.names import AddressName
-from enmasse.process import Fatal, spawn
+from enmasse.process.runner import Fatal, spawn
+from enmasse.storage.decoding import decode
+from enmasse.storage.durable import replace_file
 
 _CONFIGURATION, _FORCED = "configuration.json", "forced.json"
 _LOST = {

@@ -1,17 +1,17 @@
 """`python -m services.console --config FILE.json`."""
 
-from enmasse import startup
+from enmasse.process import startup
 
 startup.begin()
 
-from enmasse import process
+from enmasse.process import runner
 from services.console.app import serve
 from services.console.settings import ConsoleSettings
 
 
 def main() -> None:
     """Run the service that the command line names, to its end."""
-    process.start(ConsoleSettings, serve)
+    runner.start(ConsoleSettings, serve)
 
 
 if __name__ == "__main__":

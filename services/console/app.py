@@ -14,8 +14,11 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from enmasse import health, log, process, settings, tls
-from enmasse.acceptor import Acceptor, listening
+from enmasse.http import health
+from enmasse.logs import log
+from enmasse.network import tls
+from enmasse.network.acceptor import Acceptor, listening
+from enmasse.process import runner, settings
 from services.console.settings import ConsoleSettings
 
 if TYPE_CHECKING:
@@ -49,13 +52,13 @@ class Door:
                 self._context = tls.server(config.cert, config.key).listening()
             except (OSError, ssl.SSLError) as error:
                 text = f"cert {config.cert}, key {config.key}: cannot be used: {error}; both must be PEM and a pair"
-                raise process.Fatal("start.tls.invalid", text) from None
+                raise runner.Fatal("start.tls.invalid", text) from None
         host, port = settings.host_port(config.listen)
         loop = asyncio.get_running_loop()
         try:
             sockets = await listening(loop, host, port, BACKLOG)
         except OSError as error:
-            raise process.cannot_listen(config.listen, error, "listen") from None
+            raise runner.cannot_listen(config.listen, error, "listen") from None
         self._acceptor = Acceptor(loop, sockets, self._take, tls=self._context is not None)
 
     async def close(self) -> None:
@@ -70,7 +73,7 @@ class Door:
         return () if self._web is None else self._web.metrics()
 
     def _take(self, sock: socket.socket) -> Callable[[], None]:
-        task = process.spawn(self._connect(sock), "connection")
+        task = runner.spawn(self._connect(sock), "connection")
 
         def drop() -> None:
             task.cancel()

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from aiohttp import web
 
-from enmasse import log
 from enmasse.api.types import Fault, Problem
 from enmasse.errors import CATALOGUE
+from enmasse.logs import log
 
 STATUSES: Mapping[str, int] = {
     "console.change.refused": 422,

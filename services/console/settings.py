@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enmasse import settings
+from enmasse.process import settings
 
 
 class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from enmasse import process
 from enmasse.identity.credentials import own
 from enmasse.metrics import gauge, single
+from enmasse.process import runner
 from services.console.cluster_paths import Alone
 from services.console.door.gate import Gate
 from services.console.door.limits import CONNECTIONS_KEY, Connections
@@ -73,7 +73,7 @@ class Web:
         """Make it ready for connections."""
         await self._runner.setup()
         self._connections.start()
-        self._tasks.append(process.spawn(self._parts.configuration.run(), "configuration"))
+        self._tasks.append(runner.spawn(self._parts.configuration.run(), "configuration"))
 
     def protocol(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""

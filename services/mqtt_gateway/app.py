@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from enmasse import process
 from enmasse.aio.live import LiveLink
-from enmasse.health import Health
+from enmasse.http.health import Health
 from enmasse.identity.credentials import AnyCredential, own
 from enmasse.identity.process_certificates import Certificate
 from enmasse.identity.refused import Refusals
-from enmasse.loopback import is_loopback
-from enmasse.settings import host_port
+from enmasse.model.loopback import is_loopback
+from enmasse.process import runner
+from enmasse.process.settings import host_port
 from enmasse.tracing import start as tracing
 from services.mqtt_gateway import metrics
 from services.mqtt_gateway.amqp.backend import AmqpBackend
@@ -66,13 +66,13 @@ def _tls(settings: GatewaySettings, credential: AnyCredential | None) -> Callabl
     if settings.authserv_ca is None:
         if not is_loopback(host_port(settings.authserv)[0]):
             reason = "is not on loopback, and passwords are sent to it: give authserv_ca, or a certificate (credential)"
-            raise process.Fatal("service.setting.invalid", f"{where}: authserv: {settings.authserv} {reason}")
+            raise runner.Fatal("service.setting.invalid", f"{where}: authserv: {settings.authserv} {reason}")
         return lambda: None
     try:
         context = ssl.create_default_context(cafile=settings.authserv_ca)
     except (OSError, ssl.SSLError) as error:
         reason = f"{settings.authserv_ca}: {error}; correct the file"
-        raise process.Fatal("service.setting.invalid", f"{where}: authserv_ca: {reason}") from None
+        raise runner.Fatal("service.setting.invalid", f"{where}: authserv_ca: {reason}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return lambda: context
 
@@ -86,7 +86,7 @@ def _logins(settings: GatewaySettings, credential: AnyCredential | None) -> tupl
     if credential is None or not (isinstance(credential, Certificate) or is_loopback(found[0])):
         reason = "passwords are sent there: give a certificate (credential), or on loopback a secret"
         where = f"mqtt_gateway {settings.name}: logins: {settings.logins}"
-        raise process.Fatal("service.setting.invalid", f"{where}: {reason}")
+        raise runner.Fatal("service.setting.invalid", f"{where}: {reason}")
     return found
 
 
@@ -124,12 +124,12 @@ async def run(
     try:
         await gateway.listen(settings.listeners)
     except ListenerError as error:
-        raise process.Fatal("service.port.not-available", f"mqtt_gateway {settings.name}: {error}") from None
+        raise runner.Fatal("service.port.not-available", f"mqtt_gateway {settings.name}: {error}") from None
     # What is here stays: let the collector look at what comes after it only, and rarely.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-    reporting = process.spawn(gateway.report(), "reports of counters")
+    reporting = runner.spawn(gateway.report(), "reports of counters")
     await stop.wait()
     reporting.cancel()
     health.check = None

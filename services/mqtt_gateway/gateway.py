@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Final
 
-from enmasse import log as logs
 from enmasse.identity.refused import Refusals
+from enmasse.logs import log as logs
 from enmasse.model.limits import Limits
 from enmasse.mqtt import reasons
-from enmasse.process import spawn
+from enmasse.process.runner import spawn
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.ports import Backend, Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection

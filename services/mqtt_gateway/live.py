@@ -1,4 +1,4 @@
-"""Rows of the gateway's live state (enmasse/live.py, docs/contracts.md): its clients, by their names."""
+"""Rows of the gateway's live state (enmasse/live_state.py, docs/contracts.md): its clients, by their names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from enmasse.aio.live import LiveLink
-from enmasse.live import Clock, Publisher, Rows
+from enmasse.live_state import Clock, Publisher, Rows
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.front import Front
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from msgspec import field
 
-from enmasse import settings
 from enmasse.model.limits import Limits
+from enmasse.process import settings
 from services.mqtt_gateway.network.listeners import ListenerSettings
 
 

@@ -7,7 +7,6 @@ from functools import partial
 
 from proton import Endpoint
 
-from enmasse import log
 from enmasse.control import (
     ControlConnection,
     ControlError,
@@ -18,6 +17,7 @@ from enmasse.control import (
     LinkClosed,
 )
 from enmasse.control.errors import MESSAGE_SIZE, NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS
+from enmasse.logs import log
 from services.mqtt_lwt.book import Link
 from services.mqtt_lwt.keeper import Keeper
 from services.mqtt_lwt.permits import Permits

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import NoReturn
 
-from enmasse import log
-from enmasse.audit import INTERVAL, Repeats
 from enmasse.identity import authors
 from enmasse.identity.authors import Author
 from enmasse.identity.permissions import Permissions
+from enmasse.logs import log
+from enmasse.logs.audit import INTERVAL, Repeats
 from enmasse.model import feeds
 from services.mqtt_lwt.book import Will
 

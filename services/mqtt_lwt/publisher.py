@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from enmasse import log, process
-from enmasse.backoff import Backoff
 from enmasse.control import ControlConnection, ControlError, ControlSender, Outcome
 from enmasse.control.link import MODIFIED, RELEASED
+from enmasse.logs import log
 from enmasse.model.addresses import AddressType
 from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topics import TopicMap, TopicOwner
+from enmasse.network.backoff import Backoff
+from enmasse.process import runner
 from enmasse.stores import StoreError
 from services.mqtt_lwt.book import Will, WillBook
 from services.mqtt_lwt.permits import Permits
@@ -202,7 +203,7 @@ class _Lane:
     def start(self, connection: ControlConnection, room: asyncio.Semaphore) -> None:
         self._changed.set()
         if self._task is None or self._task.done():
-            self._task = process.spawn(self._run(connection, room), f"wills for {self.name}")
+            self._task = runner.spawn(self._run(connection, room), f"wills for {self.name}")
 
     def stop(self) -> None:
         if self._task is not None:

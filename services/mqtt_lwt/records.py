@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from enmasse import log
-from enmasse.decoding import unpack
 from enmasse.identity.authors import NOT_STATED, Author
+from enmasse.logs import log
+from enmasse.storage.decoding import unpack
 from enmasse.stores import Change, Store
 from services.mqtt_lwt.book import State, Turned, Will, WillBook
 from services.mqtt_lwt.requests import not_retained, retains

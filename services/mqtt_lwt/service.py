@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import follow
+from enmasse.http import health
 from enmasse.identity.credentials import AnyCredential, own
+from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
 from enmasse.model.topics import TopicMap
+from enmasse.process import runner, settings
 from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted
 from services.mqtt_lwt.book import State, WillBook
@@ -65,11 +67,11 @@ class LastWillService:
         """Serve until cancelled."""
         self._store.start()
         host, port = settings.host_port(self._config.configserv)
-        feeding = process.spawn(
+        feeding = runner.spawn(
             keep_connected(host, port, self._feed, container=self._config.name, credential=self._credential),
             "feeds",
         )
-        logging = process.spawn(self._permits.write_repeated(), "log of dropped wills")
+        logging = runner.spawn(self._permits.write_repeated(), "log of dropped wills")
         try:
             while True:
                 await self._store.ready()
@@ -195,7 +197,7 @@ class _Life:
     async def run(self) -> None:
         """Serve. Raises StoreError when the store fails."""
         host, port = settings.host_port(self._config.router)
-        conversation = process.spawn(
+        conversation = runner.spawn(
             keep_connected(
                 host,
                 port,
@@ -264,7 +266,7 @@ async def serve(config: LastWillSettings, stop: asyncio.Event, clock: Clock | No
         metrics_secret=config.metrics_secret,
     )
     await state.start()
-    work = process.spawn(service.run(), "wills")
+    work = runner.spawn(service.run(), "wills")
     try:
         await stop.wait()
     finally:

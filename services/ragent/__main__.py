@@ -1,16 +1,16 @@
 """`python -m services.ragent --config FILE.json`."""
 
-from enmasse import startup
+from enmasse.process import startup
 
 startup.begin()
 
-from enmasse import process
+from enmasse.process import runner
 from services.ragent.agent import RouterAgentSettings, serve
 
 
 def main() -> None:
     """Run the service that the command line names, to its end."""
-    process.start(RouterAgentSettings, serve)
+    runner.start(RouterAgentSettings, serve)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, keep_connected, listen
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import ReadinessReporter
+from enmasse.http import health
 from enmasse.identity.credentials import AnyCredential, own, peers_at
 from enmasse.identity.roles import Listener
+from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import AddressName
+from enmasse.process import runner, settings
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
 from services.ragent import entities
@@ -218,7 +220,7 @@ class RouterAgent:
         router = ManagedRouter(connection, self.desired, self.evaluate, self.book.lose, self._meshed)
         self.routers[name] = router
         self.evaluate(self.desired.addresses)
-        process.spawn(self._manage(router), f"router {name}")
+        runner.spawn(self._manage(router), f"router {name}")
 
     def _states_to_be_router(self, connection: ControlConnection) -> bool:
         product = connection.remote_properties.get("product")

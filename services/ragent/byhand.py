@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from enmasse import log, process
 from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
 from enmasse.control.listings import AddressRow, QueueRow, read_listings
+from enmasse.logs import log
 from enmasse.model.names import AddressName, WireName, address_name, wire_name
+from enmasse.process import runner
 
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
 """Seconds between two looks at a broker: COST times the duration of a look, within these limits."""
@@ -130,7 +131,7 @@ class HandMadeBroker:
         self._log = log.get(broker=name)
         self._seen: tuple[int, int] | None = None
         # Anonymous: only brokers of other suites and products are managed by hand, and none has our peers.
-        self._work = process.spawn(keep_connected(*where, self._session, container=container), f"broker {name}")
+        self._work = runner.spawn(keep_connected(*where, self._session, container=container), f"broker {name}")
 
     def close(self) -> None:
         """End the conversation."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from enmasse import log
-from enmasse.backoff import Backoff
+from enmasse.logs import log
+from enmasse.network.backoff import Backoff
 from services.ragent.management import RouterManagement
 
 PATIENCE = 5.0

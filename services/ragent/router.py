@@ -7,10 +7,10 @@ import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from enmasse import log
-from enmasse.backoff import Backoff
 from enmasse.control import ConnectionLost, ControlConnection, ControlError
+from enmasse.logs import log
 from enmasse.model.names import AddressName
+from enmasse.network.backoff import Backoff
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.ragent import entities
 from services.ragent.desired import Desired

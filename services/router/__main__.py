@@ -1,17 +1,17 @@
 """`python -m services.router --config FILE.json`."""
 
-from enmasse import startup
+from enmasse.process import startup
 
 startup.begin()
 
-from enmasse import process
+from enmasse.process import runner
 from services.router.app import serve
 from services.router.config import RouterSettings
 
 
 def main() -> None:
     """Run the service that the command line names, to its end."""
-    process.start(RouterSettings, serve, use_uvloop=True)
+    runner.start(RouterSettings, serve, use_uvloop=True)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from enmasse import process
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
-from enmasse.health import Health
+from enmasse.http.health import Health
 from enmasse.identity import credentials
 from enmasse.identity.credentials import Peers
 from enmasse.model import feeds
-from enmasse.settings import host_port
+from enmasse.process import runner
+from enmasse.process.settings import host_port
 from enmasse.text import endpoint
 from enmasse.tracing import start as tracing
 from services.router import config, metrics
@@ -75,13 +75,13 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     peers = None if settings.peers is None else Peers(settings.peers)
     users, following = None, []
     if peers is not None:
-        following.append(process.spawn(peers.follow(), "file of peers"))
+        following.append(runner.spawn(peers.follow(), "file of peers"))
     if settings.configserv is not None:
         users = Users(router, time.time)
         permissions = FollowedFeed("permissions", feeds.Permissions, users.replace)
         client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
-        following.append(process.spawn(client.run(), "feed of permissions"))
-        following.append(process.spawn(users.audit.run(), "audit of logins"))
+        following.append(runner.spawn(client.run(), "feed of permissions"))
+        following.append(runner.spawn(users.audit.run(), "audit of logins"))
     traces = tracing.start(settings, "router", "send", "deliver", begins=True)
     sockets = Sockets(
         ConnectionMaker(router, hub, peers, settings.credential, users, credentials.relay_key_of(own), traces)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from enmasse.process import Fatal
-from enmasse.settings import HostPort, ServiceSettings
+from enmasse.process.runner import Fatal
+from enmasse.process.settings import HostPort, ServiceSettings
 from services.router.management.entities import EntityTable, ListenerTable
 from services.router.management.schema import (
     ROUTER_CONFIG,

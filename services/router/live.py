@@ -1,4 +1,4 @@
-"""Rows of the router's live state (enmasse/live.py, docs/contracts.md): connections, clients' links, addresses.
+"""Rows of the router's live state (enmasse/live_state.py, docs/contracts.md): connections, clients' links, addresses.
 
 A look visits connections and the links of clients and services. Links to brokers, of which there are two for each
 queue, are not visited, nor are addresses without a link.
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from enmasse.identity.principal import ANONYMOUS
-from enmasse.live import NODE, Publisher, Rows
+from enmasse.live_state import NODE, Publisher, Rows
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.destination import Destination

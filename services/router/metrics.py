@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.metrics import counter, gauge, largest, single
-from enmasse.settings import METRICS_ADDRESSES
+from enmasse.process.settings import METRICS_ADDRESSES
 from services.router.routing.router import Router
 from services.router.routing.traffic import FIELDS
 

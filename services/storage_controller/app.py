@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
-from enmasse import health, process, settings
 from enmasse.control import keep_connected
+from enmasse.http import health
 from enmasse.identity.credentials import AnyCredential, own
+from enmasse.process import runner, settings
 from services.storage_controller.controller import ControllerSettings, StorageController
 from services.storage_controller.drivers import KubernetesDriver, KubernetesSettings, LocalDriver
 
@@ -41,11 +42,11 @@ async def _serve(
     state.check = controller.healthy
     host, port = settings.host_port(config.configserv)
     tasks = [
-        process.spawn(
+        runner.spawn(
             keep_connected(host, port, controller.configuration.session, container=config.name, credential=credential),
             "configserv",
         ),
-        process.spawn(controller.run(), "fleet"),
+        runner.spawn(controller.run(), "fleet"),
     ]
     try:
         await stop.wait()

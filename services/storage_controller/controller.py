@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from enmasse import log, process, settings
 from enmasse.control import keep_connected
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
 from enmasse.identity.credentials import AnyCredential
+from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import AddressName
+from enmasse.process import runner, settings
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
 from services.storage_controller import naming, texts, traffic
@@ -113,7 +114,7 @@ class StorageController:
         try:
             await self._provisioner.read()
         except DriverError as error:
-            raise process.Fatal(
+            raise runner.Fatal(
                 "controller.brokers.not-readable",
                 f"cannot read which brokers there are to be: {error}; make it readable",
             ) from None
@@ -258,7 +259,7 @@ class StorageController:
             work = keep_connected(
                 where.host, where.port, conversation.session, container=self._name, credential=credential
             )
-            self._tasks[name] = process.spawn(work, f"broker {name}")
+            self._tasks[name] = runner.spawn(work, f"broker {name}")
 
     def _stop_talking(self, name: str) -> None:
         task = self._tasks.pop(name, None)

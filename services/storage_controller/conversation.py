@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from enmasse import log
 from enmasse.control import ControlConnection, LinkClosed
 from enmasse.control.listings import QueueRow
+from enmasse.logs import log
 from enmasse.model.names import AddressName
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.storage_controller import policies

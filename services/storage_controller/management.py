@@ -9,9 +9,9 @@ from typing import Any
 
 from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
 from enmasse.control.listings import EVERYTHING, AddressRow, Listings, address_rows, read_listings
-from enmasse.decoding import decode_any
 from enmasse.engines import EMBEDDED
 from enmasse.model.names import AddressName, WireName, address_name, wire_name
+from enmasse.storage.decoding import decode_any
 from services.storage_controller.contents import USER
 
 EXISTS = ("AMQ229019", "AMQ229204")

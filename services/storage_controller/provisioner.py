@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from enmasse import log
+from enmasse.logs import log
 from enmasse.reconcile import Reconciler
 from services.storage_controller.drivers import BrokerDriver, DriverError, Manifest, RunningBroker
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
-from enmasse import log
-from enmasse.backoff import Backoff
 from enmasse.control.listings import QueueRow
+from enmasse.logs import log
 from enmasse.model.names import AddressName, wire_name
+from enmasse.network.backoff import Backoff
 from enmasse.reconcile import NEVER, NOW
 from services.storage_controller import policies
 from services.storage_controller.broker import ManagedBroker

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from enmasse import process
 from enmasse.model.addresses import Address
+from enmasse.process import runner
 from enmasse.text import counted
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import Holding
@@ -72,4 +72,4 @@ def full(broker: str, policy: str, want: Address) -> str:
 
 def force(name: str) -> str:
     """Return the command that removes an address with its messages."""
-    return process.command(f"address remove {shlex.quote(name)} --force")
+    return runner.command(f"address remove {shlex.quote(name)} --force")

@@ -1,16 +1,16 @@
 """`python -m services.subserv --config FILE.json`."""
 
-from enmasse import startup
+from enmasse.process import startup
 
 startup.begin()
 
-from enmasse import process
+from enmasse.process import runner
 from services.subserv.app import SubservSettings, serve
 
 
 def main() -> None:
     """Run the service that the command line names, to its end."""
-    process.start(SubservSettings, serve)
+    runner.start(SubservSettings, serve)
 
 
 if __name__ == "__main__":

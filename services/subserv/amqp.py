@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from enmasse import log
 from enmasse.identity.authors import Author
 from enmasse.identity.owned import owner
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS
+from enmasse.logs import log
 from enmasse.model.topics import FilterRefused
 from enmasse.stores import Change, Store
 from services.subserv import names, records

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 
-from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, ControlError, ControlLink, keep_connected
+from enmasse.http import health
 from enmasse.identity.credentials import AnyCredential, own
+from enmasse.logs import log
+from enmasse.process import runner, settings
 from enmasse.stores import StoreError, StoreSettings, make_store
 from services.subserv.control import ADDRESS, MAX_LINKS, SubscriptionControl
 from services.subserv.service import SubscriptionService
@@ -50,7 +52,7 @@ class Routed:
     async def session(self, connection: ControlConnection) -> None:
         """Serve over a connection to the router; run by keep_connected."""
         self._service.gateways.reachable()
-        returning = process.spawn(self._service.returning.run(connection), "messages that return to their queues")
+        returning = runner.spawn(self._service.returning.run(connection), "messages that return to their queues")
         try:
             while True:
                 ended = asyncio.Event()
@@ -79,7 +81,7 @@ async def serve(config: SubservSettings, stop: asyncio.Event) -> None:
     state.check = lambda: service.healthy(routed.serving)
     await state.start()
     store.start()
-    work = process.spawn(_run(service, routed, config, credential), "subscription service")
+    work = runner.spawn(_run(service, routed, config, credential), "subscription service")
     try:
         await stop.wait()
     finally:

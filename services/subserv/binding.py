@@ -13,8 +13,8 @@ import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from enmasse import log
 from enmasse.control import ControlError
+from enmasse.logs import log
 from enmasse.stores import StoreError, StoreFull
 from services.subserv.brokers import Broker, Brokers
 from services.subserv.conversation import Bound, Refused

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from enmasse import log, process
+from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Subscription
 from enmasse.model.topics import FilterRefused
 from enmasse.mqtt.topics import fault_of_filter
+from enmasse.process import runner
 from enmasse.stores import Change, Store
 from services.subserv import records
 from services.subserv.binding import Binder, Wanted
@@ -319,10 +320,10 @@ class Clients:
                 stale.append(client)
         for session in sessions.of(request.gateway):
             if held.get(session.record.client) != session.record.epoch:
-                process.spawn(self.lose(session.record.client, session.record.epoch), "disconnect")
+                runner.spawn(self.lose(session.record.client, session.record.epoch), "disconnect")
             else:
                 kept.append(session.id)
-        process.spawn(self._sources.tell_in_portions(kept), "sources")
+        runner.spawn(self._sources.tell_in_portions(kept), "sources")
         for client, deleted in list(self._untold.items()):
             if self._command(request.gateway, "session_deleted", deleted):
                 del self._untold[client]

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from enmasse import log, process
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlConnection, ControlError, ControlLink, ControlReceiver, ControlSender, Delivery
 from enmasse.control.errors import (
@@ -19,15 +18,17 @@ from enmasse.control.errors import (
     RESOURCE_LIMIT,
     UNAUTHORIZED_ACCESS,
 )
-from enmasse.decoding import decode
 from enmasse.identity.authors import Author
 from enmasse.identity.links import of_link
 from enmasse.identity.operator import OPERATOR
 from enmasse.identity.owned import owned
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
+from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.model.names import is_temporary
+from enmasse.process import runner
+from enmasse.storage.decoding import decode
 from enmasse.stores import StoreError
 from services.subserv import messages
 from services.subserv.service import SubscriptionService
@@ -122,7 +123,7 @@ class SubscriptionControl:
         self.links -= 1
 
     def _on_message(self, node: str, operations: Operations, delivery: Delivery) -> None:
-        process.spawn(self._serve(node, operations, delivery), node)
+        runner.spawn(self._serve(node, operations, delivery), node)
 
     async def _serve(self, node: str, operations: Operations, delivery: Delivery) -> None:
         try:

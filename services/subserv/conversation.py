@@ -13,8 +13,8 @@ from enum import Enum
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from enmasse import log
 from enmasse.control import ConnectionLost, ControlConnection, ControlError, Reply
+from enmasse.logs import log
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.subserv import names
 from services.subserv.feed import RetainedFeed

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import proton
 
-from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sections import Sections
 from enmasse.control import ConnectionLost, ControlConnection, ControlError, Delivery, LinkClosed
 from enmasse.control.errors import INTERNAL_ERROR
 from enmasse.control.link import ControlReceiver, ControlSender
+from enmasse.logs import log
 from enmasse.stores import StoreError
 from services.subserv.messages import FAILED
 

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from enmasse import log, process
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlLink, ControlReceiver, ControlSender, Delivery
 from enmasse.control.errors import NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT
-from enmasse.decoding import decode
+from enmasse.logs import log
 from enmasse.model import sessions as wire
+from enmasse.process import runner
+from enmasse.storage.decoding import decode
 from enmasse.stores import StoreError, StoreFull
 from services.subserv import messages
 from services.subserv.clients import QUOTA, UNSPECIFIED, Clients, Refusal
@@ -133,7 +134,7 @@ class GatewayLinks:
 
     def _give_up(self, gateway: str) -> None:
         self._missing.pop(gateway, None)
-        process.spawn(self._gone(gateway), f"gateway {gateway} is gone")
+        runner.spawn(self._gone(gateway), f"gateway {gateway} is gone")
 
     async def _gone(self, gateway: str) -> None:
         try:
@@ -165,7 +166,7 @@ class GatewayLinks:
             self._answer_now(channel, request)
             self._served(channel, delivery)
         else:
-            process.spawn(self._serve(channel, request, delivery), request.subject)
+            runner.spawn(self._serve(channel, request, delivery), request.subject)
 
     def _served(self, channel: Channel, delivery: Delivery) -> None:
         channel.serving -= 1

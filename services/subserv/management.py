@@ -11,8 +11,8 @@ import msgspec
 
 from enmasse.control import Artemis, ControlConnection, ControlError, Reply, RequestFailed
 from enmasse.control.listings import EVERYTHING, QueueRow
-from enmasse.decoding import decode
 from enmasse.identity.annotations import ORIGINAL_ADDRESS, ORIGINAL_QUEUE, RETAIN, RETAINED_FOR
+from enmasse.storage.decoding import decode
 from services.subserv import names
 
 ERRORS = (ControlError, ValueError, OSError)

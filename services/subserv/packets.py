@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enmasse import log, process
+from enmasse.logs import log
 from enmasse.model.sessions import Outgoing, PacketChange, PacketsReply, is_contended
+from enmasse.process import runner
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import records
 from services.subserv.given import Message, Undo
@@ -37,7 +38,7 @@ class Packets:
         done: asyncio.Future[PacketsReply] = asyncio.get_running_loop().create_future()
         self._waiting.append((changes, done))
         if self._writer is None:
-            self._writer = process.spawn(self._write(), "packet ids")
+            self._writer = runner.spawn(self._write(), "packet ids")
         return await done
 
     async def settled(self) -> None:

@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from enmasse import log, process
 from enmasse.control.reports import BoundReporter
+from enmasse.logs import log
 from enmasse.model.feeds import Placements
 from enmasse.model.names import AddressName
+from enmasse.process import runner
 from services.subserv.brokers import Brokers
 from services.subserv.conversation import Refused
 from services.subserv.desired import Desired, Subscriber
@@ -65,7 +66,7 @@ class Preparing:
             if before.get((name, broker)) != epoch:
                 self._todo.setdefault(broker, {})[name] = epoch
                 if broker not in self._work:
-                    self._work[broker] = process.spawn(self._prepare(broker), f"subscriptions on broker {broker}")
+                    self._work[broker] = runner.spawn(self._prepare(broker), f"subscriptions on broker {broker}")
 
     async def _prepare(self, broker: str) -> None:
         try:

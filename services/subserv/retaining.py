@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
-from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlConnection, Outcome
-from enmasse.decoding import unpack
 from enmasse.identity import seals, senders
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.seals import Seal
+from enmasse.logs import log
+from enmasse.storage.decoding import unpack
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import copies, names, records
 from services.subserv.records import RetainedRecord

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlConnection, ControlError, Outcome
+from enmasse.logs import log
 from enmasse.stores import Store, StoreError
 from services.subserv import copies, records
 from services.subserv.given import Given, Message

@@ -8,20 +8,20 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from enmasse import log
 from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
-from enmasse.decoding import unpack
 from enmasse.identity.authors import Author
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.filters import may_keep
 from enmasse.identity.owned import owner, owner_of_subscription
 from enmasse.identity.principal import ANONYMOUS
+from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
 from enmasse.model.names import WireName, address_name
 from enmasse.model.sessions import Subscription, is_address
 from enmasse.mqtt.topics import parse_share
+from enmasse.storage.decoding import unpack
 from enmasse.stores import Store, StoreError
 from enmasse.text import counted
 from services.subserv import names, records

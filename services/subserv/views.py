@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from enmasse import log
 from enmasse.control import ControlError
 from enmasse.identity.filters import names_of_all
+from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.mqtt.topics import fault_of_filter, matches
 from services.subserv import names

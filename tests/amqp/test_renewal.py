@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from enmasse import tls
 from enmasse.aio.transport import Hub
+from enmasse.network import tls
 from services.router.app import LoopClock, readiness
 from services.router.config import RouterSettings, make_router, router_attributes
 from services.router.network.configuration import ListenerConfig, SslProfile

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from enmasse import acceptor
-from enmasse.acceptor import Acceptor, listening
 from enmasse.aio import transport
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
 from enmasse.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
+from enmasse.network import acceptor
+from enmasse.network.acceptor import Acceptor, listening
 from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, run, start
 from tests.certificates import Authority

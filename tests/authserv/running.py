@@ -29,7 +29,7 @@ from enmasse.identity.passwords import hashed
 from enmasse.model import feeds
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import User
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from services.authserv import app
 from services.authserv.app import AuthService, AuthservSettings
 from tests.kit.waiting import DEADLINE

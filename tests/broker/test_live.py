@@ -14,7 +14,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import Rejected, Source, Target
 from enmasse.amqp.sections import Sections
-from enmasse.live import Merged
+from enmasse.live_state import Merged
 from services.broker.connection import BrokerConnection
 from services.broker.core.connections import Connections
 from services.broker.core.queues.queue import Queue

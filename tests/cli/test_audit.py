@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from enmasse import audit, log
+from enmasse.logs import audit, log
 from enmasse.model.configuration import Applied, AppliedState
 from enmasse.supervisor.logfile import rotate_log
 from services.configserv.changes import log_changes

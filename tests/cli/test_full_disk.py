@@ -117,7 +117,7 @@ def test_what_was_received_without_a_free_byte_does_not_come_back(config: Path, 
 
 
 def test_what_must_be_written_has_its_room(disk: Disk) -> None:
-    from enmasse.files import SPARE, keep_spare, read_json, write_json
+    from enmasse.storage.files import SPARE, keep_spare, read_json, write_json
 
     keep_spare(disk.path)
     files = [disk.path / f"{number}.json" for number in range(20)]
@@ -133,7 +133,7 @@ def test_what_must_be_written_has_its_room(disk: Disk) -> None:
 
 
 def test_without_room_and_without_spare(disk: Disk) -> None:
-    from enmasse.files import read_json, write_json
+    from enmasse.storage.files import read_json, write_json
 
     write_json(disk.path / "a.json", 1)
     disk.fill()

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
+from enmasse.http.webserver import WebServer
 from enmasse.supervisor import web
 from enmasse.supervisor.status import NOT_RUNNING
 from enmasse.supervisor.suite import Supervisor
-from enmasse.webserver import WebServer
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 

@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from enmasse import health
 from enmasse.cli.commands.configuration.address import show
 from enmasse.cli.commands.suite.status import command
 from enmasse.cli.common import report
 from enmasse.cli.configuration import cluster
 from enmasse.cli.output import tables
 from enmasse.cli.output.tables import age
-from enmasse.files import read_json, write_json, write_text
+from enmasse.http import health
 from enmasse.metrics import OTHERS, counter, gauge, parse
 from enmasse.metrics import text as exposition
+from enmasse.storage.files import read_json, write_json, write_text
 from enmasse.supervisor import desired, logfile, metrics, status
 from enmasse.supervisor.feed import StatusFeed, _Changes
 from enmasse.supervisor.lines import error_lines

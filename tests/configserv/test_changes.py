@@ -13,7 +13,7 @@ import pytest
 
 from enmasse.control import ControlConnection, Delivery, connect, listen
 from enmasse.control.feeds import decode_body, encode_message
-from enmasse.health import Health
+from enmasse.http.health import Health
 from enmasse.model import feeds
 from enmasse.model.feeds import AddressChanges, Addresses, PlacementChanges, Placements
 from enmasse.model.names import AddressName

@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse import files as files_module
 from enmasse.api.types import Change
 from enmasse.cli.configuration import configfile
-from enmasse.files import edit_file, locked
 from enmasse.model import edits
 from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, Content, Unreadable, apply
 from enmasse.model.merged import Source
+from enmasse.storage import files as files_module
+from enmasse.storage.files import edit_file, locked
 from services.configserv.drivers import FilesDriver, NotWritable
 from services.configserv.editing import Refused, checked
 from tests.cli.running import enmasse
@@ -363,7 +363,7 @@ def test_commands_and_the_service_lose_nothing_of_each_other(tmp_path: Path) -> 
 KILLED = """
 import sys
 from pathlib import Path
-from enmasse.files import edit_file
+from enmasse.storage.files import edit_file
 from enmasse.model import edits
 file, first = Path(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)

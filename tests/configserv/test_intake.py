@@ -11,9 +11,9 @@ import pytest
 
 from enmasse.control import connect, listen
 from enmasse.control.feeds import encode_message
-from enmasse.durable import replace_file
-from enmasse.health import Health
+from enmasse.http.health import Health
 from enmasse.model.names import AddressName
+from enmasse.storage.durable import replace_file
 from services.configserv import store as stores
 from services.configserv.intake import Intake
 from services.configserv.service import ConfigService

@@ -16,7 +16,7 @@ from proton.reactor import AtMostOnce
 from proton.utils import LinkDetached, SendException
 
 from enmasse import control
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from tests.configserv.running import FLAVORS, Client, Configserv, content
 from tests.kit.waiting import DEADLINE, until
 from tests.kit.waiting import wait_for as wait_until

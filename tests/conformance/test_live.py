@@ -14,7 +14,7 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.control import ControlConnection
 from enmasse.control.live import follow
-from enmasse.live import Merged
+from enmasse.live_state import Merged
 from enmasse.testing import Suite, wait_for
 from tests.kit.waiting import until
 from tests.system.operating import talk

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from enmasse.testing import free_port
 from services.console import app
 from services.console.app import Door

@@ -26,7 +26,7 @@ from enmasse.engines.artemis.clients import CONNECTIONS, LINKS, NOTHING, Clients
 from enmasse.engines.artemis.live import State, poll_broker
 from enmasse.engines.messages.artemis import Content, Row, distinct
 from enmasse.engines.messages.selector import both, origin_is, translated
-from enmasse.live import Merged
+from enmasse.live_state import Merged
 from tests.kit.running import asyncio_test
 
 Rows = dict[str, list[dict[str, Any]]]

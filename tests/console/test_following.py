@@ -13,7 +13,7 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.control import Artemis, ControlConnection, Dispatch, connect
 from enmasse.identity.credentials import own
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from enmasse.testing import Suite, free_port
 from services.console.app import Door
 from services.console.following import followers

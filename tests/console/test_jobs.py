@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from enmasse import log
 from enmasse.api.types import Job
+from enmasse.logs import log
 from services.console.errors import RequestError
 from services.console.jobs import messages
 from services.console.jobs.jobs import Jobs, Running

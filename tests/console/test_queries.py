@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from enmasse.api.types import Window
-from enmasse.jobs import Query, Windows
+from enmasse.spark_jobs import Query, Windows
 from services.console.following.supervisor import Pipeline
 
 QUERY = Query.begun("spark")

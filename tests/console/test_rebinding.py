@@ -57,5 +57,5 @@ def test_a_user_called_operator_is_not_the_operator(audited: list[Any]) -> None:
 @pytest.fixture
 def audited(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
-    monkeypatch.setattr("enmasse.log.audit", lambda event, **facts: found.append({"event": event, **facts}))
+    monkeypatch.setattr("enmasse.logs.log.audit", lambda event, **facts: found.append({"event": event, **facts}))
     return found

@@ -12,8 +12,8 @@ import pytest
 
 from enmasse.amqp.sections import Sections
 from enmasse.control import ControlLink, ControlSender, listen
-from enmasse.live import MAX_REMOVED, NODE, ROWS, Publisher
-from enmasse.live import Rows as LiveRows
+from enmasse.live_state import MAX_REMOVED, NODE, ROWS, Publisher
+from enmasse.live_state import Rows as LiveRows
 from services.console.following import followers
 from services.console.following.configuration import Configuration
 from services.console.following.events import Events

@@ -14,7 +14,7 @@ from enmasse.control import connect
 from enmasse.engines.artemis.clients import Clients
 from enmasse.model.addresses import Address, Ttl
 from enmasse.model.names import AddressName
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from services.ragent.byhand import ByHand
 from services.storage_controller import policies
 from services.storage_controller.contents import Contents, Holding, contents

@@ -18,7 +18,7 @@ from enmasse.amqp.message import Message as Decoded
 from enmasse.control import Artemis, ControlError, RequestFailed, connect
 from enmasse.engines.messages.product import Order, Product, Waiting
 from enmasse.engines.messages.products import product_at
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from tests.broker.harness import Management, attach, bodies, flush
 from tests.contract.conftest import Expected
 from tests.contract.engines import Broker

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from enmasse.backoff import SOON, Backoff, ReconnectBackoff
+from enmasse.network.backoff import SOON, Backoff, ReconnectBackoff
 
 SHORT, LONG = 0.25, 5.0
 

@@ -16,7 +16,6 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
-from enmasse import log
 from enmasse.control import (
     ConnectionLost,
     ControlConnection,
@@ -32,6 +31,7 @@ from enmasse.control import (
 )
 from enmasse.control import connection as connection_module
 from enmasse.control.jsonmessage import encode
+from enmasse.logs import log
 from enmasse.testing import free_port
 from tests.kit.running import asyncio_test, uvloop_test
 from tests.kit.waiting import until

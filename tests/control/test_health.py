@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from enmasse.health import Health
+from enmasse.http.health import Health
+from enmasse.http.webserver import Bounds, Request, Response, WebServer, oldest_of_most, plain
 from enmasse.metrics import counter, gauge, single
-from enmasse.webserver import Bounds, Request, Response, WebServer, oldest_of_most, plain
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.kit.waiting import wait_for as wait_until

@@ -19,7 +19,7 @@ def run(code: str) -> list[dict[str, object]]:
 
 def test_events_are_json_lines_with_ids_and_tracebacks() -> None:
     first, second, third = run(
-        "from enmasse import log\n"
+        "from enmasse.logs import log\n"
         "import logging\n"
         "log.setup('info', service='s')\n"
         "l = log.get(router='r').bind(link=7)\n"
@@ -39,7 +39,7 @@ def test_events_are_json_lines_with_ids_and_tracebacks() -> None:
 def test_a_command_imports_structlog_with_its_first_event() -> None:
     (line,) = run(
         "import sys\n"
-        "from enmasse import log\n"
+        "from enmasse.logs import log\n"
         "log.get().info('quiet')\n"
         "assert 'structlog' not in sys.modules\n"
         "log.get().warning('loud')\n"
@@ -50,7 +50,7 @@ def test_a_command_imports_structlog_with_its_first_event() -> None:
 def test_the_process_that_forks_services_imports_structlog_without_rich() -> None:
     (line,) = run(
         "import importlib, sys\n"
-        "from enmasse import log\n"
+        "from enmasse.logs import log\n"
         "from enmasse.supervisor.forkserver import IMPORTED_LATER\n"
         "for module in IMPORTED_LATER: importlib.import_module(module)\n"
         "assert 'structlog' in sys.modules and 'rich' not in sys.modules\n"
@@ -63,7 +63,7 @@ def test_the_process_that_forks_services_imports_structlog_without_rich() -> Non
 def test_a_service_imports_nothing_in_trouble() -> None:
     (line,) = run(
         "import sys\n"
-        "from enmasse import log\n"
+        "from enmasse.logs import log\n"
         "log.setup()\n"
         "before = set(sys.modules)\n"
         "try: 1/0\n"
@@ -79,7 +79,7 @@ def test_a_reader_of_stderr_that_stands_still_does_not_stop_a_process(tmp_path: 
     done = tmp_path / "done"
     code = (
         "import pathlib\n"
-        "from enmasse import log\n"
+        "from enmasse.logs import log\n"
         "log.setup('info', service='s')\n"
         "for number in range(3000): log.get().info('test.line.written', number=number, text='x' * 1000)\n"
         f"pathlib.Path({str(done)!r}).touch()\n"
@@ -105,7 +105,7 @@ def test_a_reader_of_stderr_that_stands_still_does_not_stop_a_process(tmp_path: 
 def test_a_process_whose_stderr_is_not_read_ends() -> None:
     reader, writer = os.pipe()
     code = (
-        "from enmasse import log\n"
+        "from enmasse.logs import log\n"
         "log.setup('info')\n"
         "for number in range(300): log.get().info('test.line.written', text='x' * 1000)\n"
         "log.say('the last line')\n"

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from enmasse.backoff import ReconnectBackoff
-from enmasse.reconnect import keep_connected
+from enmasse.network.backoff import ReconnectBackoff
+from enmasse.network.reconnect import keep_connected
 from tests.kit.waiting import until
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse import settings
+from enmasse.process import settings
 
 
 class Service(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

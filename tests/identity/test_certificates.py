@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from enmasse import tls
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.identity.certificates import certified, read
 from enmasse.identity.login import Certified
+from enmasse.network import tls
 from tests.certificates import Authority
 
 HEADER = b"AMQP\x00\x01\x00\x00"

@@ -22,7 +22,7 @@ from enmasse.control import connect as control_connect
 from enmasse.identity import roles
 from enmasse.identity.process_certificates import Certificate, CertifiedPeers, common_name, peer_of
 from enmasse.identity.roles import TABLE, Listener, Peer, Role
-from enmasse.settings import ServiceSettingsError
+from enmasse.process.settings import ServiceSettingsError
 from enmasse.testing import free_port
 from tests.certificates import Authority
 from tests.identity.kit import (

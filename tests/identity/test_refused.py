@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse import log, metrics
+from enmasse import metrics
 from enmasse.identity.refused import MAX_CONDITIONS, MOST, MOST_OF_A_PEER, Refusals
+from enmasse.logs import log
 
 
 class World:

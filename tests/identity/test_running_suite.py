@@ -26,7 +26,7 @@ from enmasse.identity.credentials import Credential, read_credential
 from enmasse.identity.passwords import hashed
 from enmasse.identity.relays import relayed_host_name
 from enmasse.identity.roles import TABLE, Listener, Role
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from enmasse.testing import Suite, running, wait_for
 from tests.authserv.running import ask_engine
 from tests.identity.kit import AMQP_HEADER, REFUSED, SASL_HEADER, Overhearing, answer_to, frame, offered, refusal

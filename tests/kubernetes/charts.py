@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from enmasse.settings import ServiceSettings
+from enmasse.process.settings import ServiceSettings
 from services.authserv.app import AuthservSettings
 from services.configserv.service import ConfigservSettings
 from services.console.settings import ConsoleSettings

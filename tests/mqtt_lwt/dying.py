@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from enmasse import process
+from enmasse.process import runner
 from enmasse.stores.redis import RedisEngine
 from enmasse.stores.sqlite import SqliteEngine
 from services.mqtt_lwt.service import LastWillSettings, serve
@@ -99,4 +99,4 @@ if __name__ == "__main__":
     if point != "never":
         for engine in (SqliteEngine, RedisEngine):
             arm(engine, point)
-    process.start(LastWillSettings, run)
+    runner.start(LastWillSettings, run)

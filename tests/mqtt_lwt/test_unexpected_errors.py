@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from enmasse.backoff import Backoff
 from enmasse.control import ControlError
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.topics import TopicMap
+from enmasse.network.backoff import Backoff
 from enmasse.stores import Change
 from services.mqtt_lwt import publisher as publishers
 from services.mqtt_lwt.book import Will, WillBook

@@ -61,7 +61,7 @@ class Engines:
         path = shutil.which("qdrouterd")
         assert path is not None
         self._processes["router"] = subprocess.Popen(
-            [sys.executable, "-m", "enmasse.startup", path, "--config", str(file)],
+            [sys.executable, "-m", "enmasse.process.startup", path, "--config", str(file)],
             env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
         )
 

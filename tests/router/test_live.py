@@ -20,7 +20,7 @@ from enmasse.control import jsonmessage
 from enmasse.control.connection import ControlConnection
 from enmasse.control.dial import connect, keep_connected
 from enmasse.control.live import follow
-from enmasse.live import Merged
+from enmasse.live_state import Merged
 from services.router.live import LiveRouter
 from services.router.routing.address import RoutedAddress
 from services.router.routing.configuration import MULTICAST, AddressConfig

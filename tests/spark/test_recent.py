@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from enmasse import jobs
+from enmasse import spark_jobs
 from enmasse.api.types import Window
 from enmasse.spark.recent import DEVICES, EACH, RecentWindows
 
@@ -32,7 +32,7 @@ def add(recent: RecentWindows, *rows: list[dict[str, object]]) -> None:
 
 
 def kept(file: Path) -> dict[str, list[Window]]:
-    found = jobs.read_windows(file)
+    found = spark_jobs.read_windows(file)
     assert found is not None
     devices: dict[str, list[Window]] = {}
     for each in found.windows:

@@ -17,7 +17,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from enmasse import jobs
+from enmasse import spark_jobs
 from enmasse.cli.common import ADMIN_PORT
 from enmasse.testing import Suite, running, wait_for
 from tests.console.browser import Console, chromium
@@ -60,7 +60,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     folder = tmp_path / "state" / "enmasse" / "spark"
     yield folder
-    for job, runs in jobs.listed(folder):
+    for job, runs in spark_jobs.listed(folder):
         if runs:
             os.killpg(job.pid, signal.SIGKILL)
 
@@ -190,7 +190,7 @@ def test_a_job_in_the_background_is_listed_with_its_progress_until_it_is_stopped
         return dict(found)
 
     def rows() -> int:
-        return sum(query.rows for found, _ in jobs.listed(state) for query in found.queries)
+        return sum(query.rows for found, _ in spark_jobs.listed(state) for query in found.queries)
 
     wait_for("nine rows", lambda: rows() == 9, DEADLINE)
     found = job()

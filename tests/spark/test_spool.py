@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from enmasse.durable import replace_file
 from enmasse.spark import segment, segment_index
 from enmasse.spark import spool as spooling
 from enmasse.spark.lease import SpoolTakenError
 from enmasse.spark.segment import RECORD, SpoolError, read_spool, segment_chunks, segments
 from enmasse.spark.segment_index import ENTRY, index_of
 from enmasse.spark.spool import COUNT, SpoolWriter, head_of
+from enmasse.storage.durable import replace_file
 
 
 def bodies(folder: Path, start: int, end: int) -> list[bytes]:

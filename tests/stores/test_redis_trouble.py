@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from enmasse.process import Fatal
+from enmasse.process.runner import Fatal
 from enmasse.stores import Change, RedisSettings, Store, StoreError, make_store
 from enmasse.stores.redis import RedisEngine
 from tests.cli.small_disk import small_disk

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from enmasse.process import Fatal
+from enmasse.process.runner import Fatal
 from enmasse.stores import Change, RedisSettings, SqliteSettings, StoreError, StoreSettings, make_store
 from tests.kit.running import run
 from tests.redis_server import RedisServer

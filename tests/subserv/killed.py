@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from enmasse import process
 from enmasse.control.link import ControlSender, Delivery
 from enmasse.control.management import Management
+from enmasse.process import runner
 from enmasse.stores import Store
 from services.subserv import service
 from services.subserv.app import SubservSettings, serve
@@ -66,4 +66,4 @@ if __name__ == "__main__":
     counted(ControlSender, "send")
     counted(Delivery, "accept")
     Store.write = written(Store.write)  # type: ignore[method-assign]  # replaced by the test
-    process.start(SubservSettings, serve)
+    runner.start(SubservSettings, serve)

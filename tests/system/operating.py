@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from enmasse.control import Artemis, ControlConnection, connect
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from enmasse.testing import Suite
 
 T = TypeVar("T")

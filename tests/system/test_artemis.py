@@ -17,7 +17,7 @@ from proton.utils import BlockingConnection
 
 from enmasse.engines.artemis import peers
 from enmasse.identity.credentials import Credential, read_credential
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from enmasse.testing import Suite, running
 from tests import one_program
 from tests.artemis import ENVIRONMENT, Artemis, running_artemis

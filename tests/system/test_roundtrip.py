@@ -1,4 +1,4 @@
-"""What `helm test` runs in a pod (charts/enmasse/files), here beside a suite."""
+"""What `helm test` runs in a pod (charts/enmasse/storage/files), here beside a suite."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from enmasse.amqp.message import Message
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Symbol
-from enmasse.process import Fatal
-from enmasse.settings import ServiceSettings
+from enmasse.process.runner import Fatal
+from enmasse.process.settings import ServiceSettings
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import Options
 from enmasse.supervisor.start import check_traces
@@ -104,7 +104,7 @@ import sys
 from services.broker import app as broker
 from services.mqtt_gateway import app as gateway
 from services.router import app as router
-from enmasse.settings import ServiceSettings
+from enmasse.process.settings import ServiceSettings
 from enmasse.tracing import start
 found = start.start(ServiceSettings(name="x", health="127.0.0.1:1"), "router", "send", "deliver")
 print(found, [name for name in sys.modules if name.startswith(("opentelemetry", "google.protobuf"))])

@@ -50,7 +50,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4'
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the name; one that is no file name is wrong usage."""
-        from enmasse.jobs import NAME
+        from enmasse.spark_jobs import NAME
 
         if not NAME.fullmatch(str(value)):
             self.fail(f"{value!r} is no name: letters, digits, '.', '_' and '-', 64 at most.", param, ctx)
@@ -127,11 +127,11 @@ def submit(file: Path, words: tuple[str, ...], **options: Any) -> None:
 
     Exit status 0: it runs, or has ended already. 1: it has failed, and why is on stderr. 2: it could not start.
     """
-    from enmasse import jobs
+    from enmasse import spark_jobs
 
     with _started(file, words, options, background=True) as (state, process):
         while process.poll() is None:
-            job = jobs.read(state)
+            job = spark_jobs.read(state)
             if job is not None and job.pid == process.pid and job.queries:
                 click.echo(f"{state.stem} runs (pid {process.pid}); its log is {state.with_suffix('.log')}")
                 sys.exit(OK)
@@ -151,10 +151,10 @@ def status(as_json: bool) -> None:
 
     Exit status 0.
     """
-    from enmasse import jobs
+    from enmasse import spark_jobs
     from enmasse.cli.output.tables import age, print_table
 
-    found = jobs.listed(state_folder())
+    found = spark_jobs.listed(state_folder())
     if as_json:
         import msgspec
 
@@ -180,17 +180,17 @@ def stop(name: str) -> None:
 
     Exit status 0: it is stopped. 1: there is no such job.
     """
-    from enmasse import jobs
+    from enmasse import spark_jobs
 
     state = state_folder() / f"{name}.json"
-    job = jobs.read(state)
+    job = spark_jobs.read(state)
     if job is None:
         end("spark.job.unknown", f"there is no job {name!r}; `enmasse spark status` lists them")
-    if jobs.is_running(state):
+    if spark_jobs.is_running(state):
         with contextlib.suppress(ProcessLookupError):
             os.kill(job.pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
-        while jobs.is_running(state):
+        while spark_jobs.is_running(state):
             if time.monotonic() > deadline:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(job.pid, signal.SIGKILL)
@@ -246,12 +246,12 @@ def _progress(query: Any) -> tuple[Any, ...]:
 @contextlib.contextmanager
 def _started(file: Path, words: tuple[str, ...], options: dict[str, Any], *, background: bool) -> Any:
     """Start the process of a job; the file of its state, and the process. Ends the command if it cannot start."""
-    from enmasse import jobs
+    from enmasse import spark_jobs
 
     _check()
     name = options["name"] or _name_of(file)
     state = state_folder() / f"{name}.json"
-    if jobs.is_running(state):
+    if spark_jobs.is_running(state):
         text = f"a job {name!r} runs already: stop it with `enmasse spark stop {name}`, or choose another --name"
         end("spark.job.in-use", text, COULD_NOT_START)
     given = [f"--state={state}", f"--name={name}", f"--master={options['master']}"]
@@ -301,7 +301,7 @@ def _check() -> None:
 
 
 def _name_of(file: Path) -> str:
-    from enmasse.jobs import NAME
+    from enmasse.spark_jobs import NAME
 
     if not NAME.fullmatch(file.stem):
         raise click.UsageError(f"{file.stem!r} cannot be the name of a job: give --name NAME")
@@ -315,9 +315,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _failure(state: Path) -> str:
-    from enmasse import jobs
+    from enmasse import spark_jobs
 
-    job = jobs.read(state)
+    job = spark_jobs.read(state)
     return (job.ended or "") if job is not None else ""
 
 

@@ -99,7 +99,7 @@ class Installation:
 
     def __init__(self, place: Place) -> None:
         from enmasse.kubernetes.api import Server, connect
-        from enmasse.process import Fatal
+        from enmasse.process.runner import Fatal
 
         self.namespace = place.namespace
         server = None

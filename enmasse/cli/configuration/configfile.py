@@ -13,7 +13,7 @@ from enmasse.cli.common import end
 def read(path: Path, missing: str | None = None, made_by: str = "init DIR") -> str:
     """Return the text of a file. `missing`: the text if there is no file; None: that ends the command. `made_by`: the
     command that makes such a file."""
-    from enmasse.files import read_file
+    from enmasse.storage.files import read_file
 
     try:
         return read_file(path).decode()  # not read_text: it would change the ends of lines
@@ -53,7 +53,7 @@ def entries(path: Path, text: str) -> dict[str, Any]:
 
 def locked(folder: Path) -> ExitStack:
     """Keep other commands that change files of this folder waiting, while the result is open."""
-    from enmasse.files import locked
+    from enmasse.storage.files import locked
 
     held = ExitStack()
     try:
@@ -70,7 +70,7 @@ def locked(folder: Path) -> ExitStack:
 
 def write(path: Path, before: str, text: str, *, private: bool = False) -> None:
     """Replace a file, whose text is `before`, durably. `private`: a wider mode than 0600 is narrowed to that."""
-    from enmasse.files import edit_file
+    from enmasse.storage.files import edit_file
 
     def edit(found: bytes | None) -> bytes:
         if found is not None and found != before.encode():

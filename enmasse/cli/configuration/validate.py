@@ -25,9 +25,9 @@ def type_of(entry: Any) -> str:
 
 def in_memory(folder: Path) -> set[str]:
     """Return the flavors of flavors.json that keep messages in memory; none if the file cannot be used."""
-    from enmasse.files import read_file
     from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import Unparsable, parse
+    from enmasse.storage.files import read_file
 
     try:
         flavors, _ = parse_flavors(parse(FLAVORS, read_file(folder / FLAVORS)))
@@ -42,7 +42,7 @@ def new_problems(folder: Path, file: str, before: str, after: str) -> list[str]:
 
     Raises Unparsable if a file does not parse, OSError if it cannot be read.
     """
-    from enmasse.files import read_file
+    from enmasse.storage.files import read_file
 
     texts = {name: read_file(folder / name) for name in (FLAVORS, ADDRESSES) if name != file}
     known = _problems(folder, {**texts, file: before.encode()})

@@ -82,7 +82,7 @@ class Contexts:
 
     def write(self) -> None:
         """Replace the file; only its owner can read it. Ends the command if that fails."""
-        from enmasse.files import write_text
+        from enmasse.storage.files import write_text
 
         entries = {
             name: {key: value for key, value in dataclasses.asdict(each).items() if key != "name" and value is not None}
@@ -179,7 +179,7 @@ def readable_by_others(file: str) -> str:
 
 def fault_of_url(text: str, kind: str, schemes: tuple[str, ...]) -> str:
     """Return what is wrong with a URL of a context; empty: nothing."""
-    from enmasse.loopback import is_loopback
+    from enmasse.model.loopback import is_loopback
 
     try:
         parts = urlsplit(text)

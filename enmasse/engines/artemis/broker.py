@@ -12,7 +12,7 @@ from enmasse.engines import mark
 from enmasse.engines.artemis import instance, peers
 from enmasse.engines.engine import AMQP, DATA, ETC, TMP, BrokerEngine, Pod
 from enmasse.engines.program import HealthProbe, LazyProbe, Program, Spec, foreign
-from enmasse.files import write_changed
+from enmasse.storage.files import write_changed
 
 NAME: Final = "artemis"
 HOME = "/opt/artemis"

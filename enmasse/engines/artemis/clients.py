@@ -7,7 +7,6 @@ import calendar
 import time
 from typing import NamedTuple
 
-from enmasse import log
 from enmasse.control import Artemis, ControlConnection, ControlError
 from enmasse.control.errors import MESSAGE_SIZE
 from enmasse.control.listings import (
@@ -19,7 +18,8 @@ from enmasse.control.listings import (
     read_page,
 )
 from enmasse.engines.moved import Carried, Moved
-from enmasse.live import Row
+from enmasse.live_state import Row
+from enmasse.logs import log
 
 CONNECTIONS, LINKS = 1000, 2000
 """Rows of a listing that are asked for, the oldest first. LINKS: of consumers, and of producers."""

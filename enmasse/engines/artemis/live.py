@@ -11,12 +11,12 @@ import secrets
 import time
 from collections.abc import Callable
 
-from enmasse import log
 from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
 from enmasse.control.errors import DECODE_ERROR
 from enmasse.control.listings import AddressRow, QueueRow, number, read_rows
 from enmasse.engines.artemis.clients import MAX_TEXT, NOTHING, Clients, Rows
-from enmasse.live import Row
+from enmasse.live_state import Row
+from enmasse.logs import log
 
 POLL = 3.0
 SHARE = 20

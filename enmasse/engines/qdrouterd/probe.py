@@ -11,7 +11,7 @@ from enmasse.control import ControlConnection, Dispatch
 from enmasse.engines.management_probe import TIMEOUT, ManagementProbe
 from enmasse.engines.program import ChildHealth
 from enmasse.identity import operator
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from enmasse.text import endpoint
 
 PRODUCT: Final = "Apache Qpid Dispatch"

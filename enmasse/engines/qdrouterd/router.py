@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from enmasse.engines.engine import Entities, RouterEngine, Unavailable
 from enmasse.engines.program import HealthProbe, LazyProbe, Program, Spec, foreign
-from enmasse.files import write_changed_json
 from enmasse.identity.roles import Listener
+from enmasse.storage.files import write_changed_json
 
 PROGRAM: Final = "qdrouterd"
 MESH: Final = Listener.MESH.value

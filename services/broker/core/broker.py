@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from enmasse import log
 from enmasse.identity.refused import Refusals
+from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.history import History
 from services.broker.core.jobs import Jobs

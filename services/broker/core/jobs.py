@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
-from enmasse import log
+from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.shares import Share
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from enmasse import log
+from enmasse.logs import log
 from services.broker.core.jobs import AT_ONCE, Jobs, Work
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.publishing.admission import Admission

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from enmasse.decoding import decode_any
+from enmasse.storage.decoding import decode_any
 from services.broker.core.errors import BrokerError
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import AmqpValue, Message
-from enmasse.decoding import decode_any
 from enmasse.identity.roles import Role
+from enmasse.logs import log
+from enmasse.storage.decoding import decode_any
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.errors import BrokerError

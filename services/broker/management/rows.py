@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from enmasse.decoding import decode_any
+from enmasse.storage.decoding import decode_any
 from services.broker.core.connections import ConnectionInfo, ConsumerInfo, ProducerInfo
 from services.broker.core.errors import BrokerError
 from services.broker.core.limits.broker_address import BrokerAddress

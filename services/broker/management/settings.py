@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from enmasse.decoding import decode_any
+from enmasse.storage.decoding import decode_any
 from services.broker.core.errors import BrokerError
 from services.broker.core.limits.settings import FIELDS, SettingsError, check, from_parameters
 from services.broker.management.calls import Context, Operations

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 from services.broker.storage import ids, summary
 from services.broker.storage.catalogue import NAME as CATALOGUE
 from services.broker.storage.chunk import Segment

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 from services.broker.storage.deletion import Deletion
 from services.broker.storage.journal import Journal
 from services.broker.storage.live import Live

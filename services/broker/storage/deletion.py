@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 from services.broker.storage.chunk import Segment
 from services.broker.storage.journal import Journal
 from services.broker.storage.live import Live

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from enmasse.decoding import decode_any
+from enmasse.storage.decoding import decode_any
 from services.broker.storage.files import Files, write_anew
 
 FORMAT = 2

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 from services.broker.storage.backup import Backup
 from services.broker.storage.compaction import Compactor
 from services.broker.storage.deletion import Deletion

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 from services.broker.storage.files import Files, write_anew
 
 NAME = "IDS"

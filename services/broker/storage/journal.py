@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 from enmasse.metrics import Histogram
 from services.broker.storage.catalogue import Batch, Catalogue
 from services.broker.storage.chunk import Chunk, Segment

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from enmasse import log as logs
-from enmasse.decoding import decode
+from enmasse.logs import log as logs
+from enmasse.storage.decoding import decode
 from enmasse.text import counted
 
 log = logs.get(part="storage")

@@ -7,8 +7,8 @@ from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
-from enmasse import log as logs
-from enmasse.decoding import decode_any
+from enmasse.logs import log as logs
+from enmasse.storage.decoding import decode_any
 from services.broker.storage import ids
 from services.broker.storage.catalogue import Catalogue
 from services.broker.storage.files import Files

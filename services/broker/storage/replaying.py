@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 from services.broker.storage import summary as summaries
 from services.broker.storage.catalogue import Catalogue
 from services.broker.storage.chunk import Segment

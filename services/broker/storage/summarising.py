@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from functools import partial
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 from services.broker.storage import summary
 from services.broker.storage.chunk import Segment
 from services.broker.storage.files import Files

@@ -7,7 +7,7 @@ the settings that every service has, and what a driver needs; nothing else of co
 
 from __future__ import annotations
 
-from enmasse.settings import ServiceSettings
+from enmasse.process.settings import ServiceSettings
 from services.configserv.drivers.driver import Contents, Driver, Edit, NotWritable
 from services.configserv.drivers.files import FilesDriver
 from services.configserv.drivers.kubernetes import KubernetesDriver, KubernetesSettings

@@ -12,10 +12,10 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from enmasse.files import edit_file, locked
 from enmasse.model.configuration import FILES, USERS, Content, Unreadable
 from enmasse.model.jsonfile import MAX_BYTES
 from enmasse.model.merged import Source
+from enmasse.storage.files import edit_file, locked
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
 
 POLL, POLL_CHANGED = 0.1, 0.05

@@ -13,14 +13,15 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from enmasse import log, process
-from enmasse.audit import Repeats
 from enmasse.identity.login import Login, may_be_token
 from enmasse.identity.operator import BEARER, read_line
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.loopback import NAMES, host_of, is_loopback, may_be_rebound
+from enmasse.logs import log
+from enmasse.logs.audit import Repeats
 from enmasse.model.feeds import GrantedUser
+from enmasse.model.loopback import NAMES, host_of, is_loopback, may_be_rebound
+from enmasse.process import runner
 from services.console.door.access import Caller
 from services.console.door.login import EARLY, RETRY, Authserv, Refresh, Session, Sessions
 from services.console.errors import RequestError
@@ -147,7 +148,7 @@ class Gate:
         if session.refreshing is None and session.refresh is not None and session.left < EARLY:
             if time.monotonic() < session.again:
                 return None
-            session.refreshing = process.spawn(self._prove(session, session.refresh), "session")
+            session.refreshing = runner.spawn(self._prove(session, session.refresh), "session")
         return session.refreshing
 
     async def _renewed(self, session: Session) -> None:

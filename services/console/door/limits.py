@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from enmasse import process
+from enmasse.http.webserver import oldest_of_most
 from enmasse.metrics import gauge, single
-from enmasse.webserver import oldest_of_most
+from enmasse.process import runner
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -76,7 +76,7 @@ class Connections:
 
     def start(self) -> None:
         """Begin to close those that are too slow."""
-        self._sweeping = process.spawn(self._sweep(), "slow connections")
+        self._sweeping = runner.spawn(self._sweep(), "slow connections")
 
     def close(self) -> None:
         """Stop watching them."""

@@ -22,7 +22,7 @@ from enmasse.identity.login_requests import (
     IssuersAnswer,
     LoginAnswer,
 )
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from services.console.errors import RequestError
 from services.console.request_links import Requester
 

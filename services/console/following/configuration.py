@@ -21,7 +21,7 @@ from enmasse.model.etags import etag
 from enmasse.model.flavors import Flavor as FlavorEntry
 from enmasse.model.names import AddressName
 from enmasse.model.users import GROUP
-from enmasse.settings import host_port
+from enmasse.process.settings import host_port
 from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.following.rows import Rows

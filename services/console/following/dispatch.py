@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from enmasse.control import ControlConnection, Dispatch
 from enmasse.engines.moved import Carried, Moved
-from enmasse.live import INTER_ROUTER, NODE, Row
+from enmasse.live_state import INTER_ROUTER, NODE, Row
 
 POLL = 3.0
 """Seconds between two looks: those over which rates are taken (meter.py)."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from enmasse.api.types import Event
-from enmasse.live import Row
+from enmasse.live_state import Row
 from services.console.following.rows import Rows
 from services.console.following.traffic import moment
 

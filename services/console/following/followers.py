@@ -8,17 +8,17 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
-from enmasse import process
 from enmasse.control import ControlConnection, ControlError, connect, keep_connected
 from enmasse.control.live import follow
 from enmasse.engines.artemis.live import poll_broker
 from enmasse.engines.messages.products import ARTEMIS, EMBEDDED, product_at
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.roles import Role
-from enmasse.live import NODE, Merged, Row
+from enmasse.live_state import NODE, Merged, Row
 from enmasse.model.feeds import BrokerEndpoint
 from enmasse.model.names import MANAGEMENT
-from enmasse.settings import host_port
+from enmasse.process import runner
+from enmasse.process.settings import host_port
 from services.console.errors import RequestError
 from services.console.following.configuration import Configuration
 from services.console.following.dispatch import poll_router
@@ -103,10 +103,10 @@ class Live:
 
     def _start(self) -> None:
         self._began = time.monotonic()
-        self._looking = process.spawn(self._look(), "rates")
+        self._looking = runner.spawn(self._look(), "rates")
         if self._router is not None:
             host, port = host_port(self._router)
-            self.router.task = process.spawn(self._keep(self.router, host, port, self._credential), "live router")
+            self.router.task = runner.spawn(self._keep(self.router, host, port, self._credential), "live router")
         self._follow_brokers()
 
     def _stop(self) -> list[asyncio.Task[Any]]:
@@ -294,7 +294,7 @@ class Live:
             if endpoint is not None:
                 node = self.brokers[name] = Node(name, f"the broker {name}")
                 credential = self._credential_at(endpoint)
-                node.task = process.spawn(self._keep(node, endpoint.host, endpoint.port, credential), f"live {name}")
+                node.task = runner.spawn(self._keep(node, endpoint.host, endpoint.port, credential), f"live {name}")
         self._endpoints = dict(now)
 
     def _credential_at(self, endpoint: BrokerEndpoint) -> AnyCredential | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from enmasse.control import ControlConnection
 from enmasse.engines.messages.product import Product
-from enmasse.live import Merged
+from enmasse.live_state import Merged
 from enmasse.model.names import MANAGEMENT
 from services.console.errors import RequestError
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from enmasse import process
+from enmasse.process import runner
 from services.console.errors import RequestError
 from services.console.following.rows import Rows, Watcher
 
@@ -62,7 +62,7 @@ class Polled(Rows[R]):
         """Yield a watcher; the owner is asked again and again until the end of the last one's block."""
         self._watched += 1
         if self._polling is None:
-            self._polling = process.spawn(self._poll(), "poll")
+            self._polling = runner.spawn(self._poll(), "poll")
         try:
             with super().watched() as watcher:
                 yield watcher

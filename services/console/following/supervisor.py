@@ -10,7 +10,7 @@ import msgspec
 
 from enmasse.api.types import Component, Window
 from enmasse.identity.operator import BEARER, read_line
-from enmasse.jobs import Query
+from enmasse.spark_jobs import Query
 from services.console.errors import RequestError
 
 SECONDS = 60.0

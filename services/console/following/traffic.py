@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from enmasse.api.types import Connection, Counters, Link, Rates, Stats
-from enmasse.live import INTER_ROUTER, Row
+from enmasse.live_state import INTER_ROUTER, Row
 from services.console.following.rates import Meter
 from services.console.following.rows import Rows
 

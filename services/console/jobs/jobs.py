@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from enmasse import process
 from enmasse.api.types import Job
+from enmasse.process import runner
 from services.console.errors import RequestError, failed
 from services.console.following.traffic import moment
 
@@ -88,7 +88,7 @@ class Jobs:
         while len(self._jobs) > KEPT:
             oldest = next(key for key, each in self._jobs.items() if not each.is_running)
             del self._jobs[oldest]
-        running.task = process.spawn(self._run(running, work, ended), "job")
+        running.task = runner.spawn(self._run(running, work, ended), "job")
         await asyncio.wait([running.task], timeout=AT_ONCE)
         if running.error is not None and not running.done:
             raise running.error

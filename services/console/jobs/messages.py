@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import AmqpSequence, AmqpValue
 from enmasse.amqp.message import Message as AmqpMessage
@@ -22,6 +21,7 @@ from enmasse.control import Artemis, ControlError, RequestFailed
 from enmasse.engines.messages import product as engine
 from enmasse.engines.messages.product import Product, Waiting
 from enmasse.identity.annotations import ACTUAL_EXPIRY, DEATH, ORIGINAL_ADDRESS
+from enmasse.logs import log
 from enmasse.model.moves import MoveOrder
 from services.console.door.access import Caller
 from services.console.errors import RequestError

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from enmasse import log
 from enmasse.api.types import Connection, Event, History, Link, Page, Sample
+from enmasse.logs import log
 from services.console.door.access import Caller
 from services.console.errors import unknown
 from services.console.following.closing import close_connection

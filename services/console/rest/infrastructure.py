@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from enmasse.api.types import Broker, Neighbour, Page, Rates, Router
-from enmasse.live import INTER_ROUTER
+from enmasse.live_state import INTER_ROUTER
 from services.console.errors import unknown
 from services.console.following.node import Node
 from services.console.following.polled import Polled

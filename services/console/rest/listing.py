@@ -16,8 +16,8 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar
 import msgspec
 from aiohttp import web
 
-from enmasse import log
 from enmasse.api.types import Page
+from enmasse.logs import log
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
 from services.console.following.rows import Rows, Watcher

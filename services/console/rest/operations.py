@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 from aiohttp import web
 
-from enmasse.decoding import decode
+from enmasse.storage.decoding import decode
 from services.console.door.access import Caller
 from services.console.door.limits import CONNECTIONS_KEY
 from services.console.errors import RequestError

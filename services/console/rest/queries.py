@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enmasse import jobs
+from enmasse import spark_jobs
 from enmasse.api.types import Page, Query, QueryWindows
 from services.console.errors import unknown
 from services.console.following.polled import Polled
@@ -61,7 +61,7 @@ def operations(parts: Parts) -> list[Operation]:
     ]  # fmt: skip
 
 
-def _row(query: jobs.Query) -> Query:
+def _row(query: spark_jobs.Query) -> Query:
     return Query(
         name=query.name, batch=query.batch if query.batch >= 0 else None, at=query.at or None, rows=query.rows,
         rows_per_second=query.rows_per_second, behind=query.behind, oldest=query.oldest_seconds,

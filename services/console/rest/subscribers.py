@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from enmasse import log
 from enmasse.api.types import Page, Retained, Session, Subscription
 from enmasse.identity.owned import owner
 from enmasse.identity.principal import ANONYMOUS
+from enmasse.logs import log
 from enmasse.model import sessions as wire
 from services.console.door.access import EVERYTHING, Caller
 from services.console.errors import RequestError, unknown

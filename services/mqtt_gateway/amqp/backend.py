@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from enmasse import log as logs
-from enmasse import process
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.live import LiveLink
 from enmasse.aio.transport import Hub
@@ -25,6 +23,7 @@ from enmasse.identity.credentials import AnyCredential, relay_key_of
 from enmasse.identity.login import LONGEST_WAIT, Certified, Login
 from enmasse.identity.owned import owned
 from enmasse.identity.refused import Refusals
+from enmasse.logs import log as logs
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
 from enmasse.model.sessions import (
@@ -40,6 +39,7 @@ from enmasse.model.sessions import (
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
+from enmasse.process import runner
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
@@ -133,7 +133,7 @@ class AmqpBackend:
             (self._tick(), "the ticks of the lanes"),
             (self.audit.run(), "audit of logins"),
         ):
-            self._running.append(process.spawn(work, what))
+            self._running.append(runner.spawn(work, what))
 
     async def close(self) -> None:
         """As ports.Backend."""

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from enmasse import log
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.encoder import encode_string
 from enmasse.amqp.errors import AmqpError
@@ -22,8 +21,8 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Source, Target
 from enmasse.amqp.sections import Properties, Sections, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
-from enmasse.decoding import decode
 from enmasse.identity.seals import Seal
+from enmasse.logs import log
 from enmasse.model.sessions import (
     ADDRESS,
     STALE,
@@ -42,6 +41,7 @@ from enmasse.model.sessions import (
     Takeover,
 )
 from enmasse.mqtt import reasons
+from enmasse.storage.decoding import decode
 from services.mqtt_gateway.amqp.uplink import LinkUser
 
 TIMEOUT: Final = 5.0

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-from enmasse import log as logs
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import CONNECTION_FORCED, PRECONDITION_FAILED, UNAUTHORIZED_ACCESS, AmqpError, LoginError
@@ -23,6 +22,7 @@ from enmasse.amqp.sasl import PlainClient, SaslClient
 from enmasse.identity.login import Login, stated
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.relays import relayed_host_name
+from enmasse.logs import log as logs
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.ports import Ask, Refused

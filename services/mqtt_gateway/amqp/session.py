@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from enmasse import log as logs
 from enmasse.amqp.errors import AmqpError
 from enmasse.identity import authors, senders
 from enmasse.identity.filters import may_keep, may_subscribe, name_of, names_of
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
+from enmasse.logs import log as logs
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Outgoing
 from enmasse.model.topics import MAX_LEVELS, TopicMap

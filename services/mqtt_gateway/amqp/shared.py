@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from enmasse import log
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.identity.refused import Refusals
+from enmasse.logs import log
 from enmasse.model.topics import TopicMap
 from services.mqtt_gateway.amqp.access import Access
 from services.mqtt_gateway.amqp.control import Control

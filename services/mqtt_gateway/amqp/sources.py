@@ -15,9 +15,9 @@ from enmasse.amqp.performatives import RELEASED, Error, Rejected, Source, Target
 from enmasse.amqp.scan import after
 from enmasse.amqp.termini import MESSAGE_IDENTITY
 from enmasse.amqp.types import Symbol
-from enmasse.backoff import Backoff
 from enmasse.model.sessions import Outgoing, is_address, is_contended
 from enmasse.mqtt.packets import NONE, Properties
+from enmasse.network.backoff import Backoff
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters, Match
 from services.mqtt_gateway.amqp.identity import SIZE, of_message

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from enmasse import log
 from enmasse.aio.live import LiveLink
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp.connection import Connection
@@ -16,10 +15,11 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.sasl import AnonymousClient, SaslClient
-from enmasse.backoff import ReconnectBackoff
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.scram import of_process
-from enmasse.reconnect import keep_connected
+from enmasse.logs import log
+from enmasse.network.backoff import ReconnectBackoff
+from enmasse.network.reconnect import keep_connected
 
 if TYPE_CHECKING:
     from enmasse.tracing.spans import Tracing

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from enmasse import log
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Link, Sender
@@ -24,6 +23,7 @@ from enmasse.amqp.types import Symbol, UInt
 from enmasse.identity.annotations import CLIENT_ID, GROUPS, USER, WILL_DELAY
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
+from enmasse.logs import log
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from enmasse import log as logs
-from enmasse import tls
-from enmasse.acceptor import Acceptor, listening
-from enmasse.allocator import trim
+from enmasse.logs import log as logs
+from enmasse.network import tls
+from enmasse.network.acceptor import Acceptor, listening
+from enmasse.process.allocator import trim
 from enmasse.text import endpoint
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
 from services.mqtt_gateway.protocol.front import Front

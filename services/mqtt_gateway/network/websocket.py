@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from enmasse import log as logs
-from enmasse.loopback import is_loopback
+from enmasse.logs import log as logs
+from enmasse.model.loopback import is_loopback
 from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection

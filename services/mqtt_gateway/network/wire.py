@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from enmasse import log as logs
 from enmasse.identity.certificates import certified
 from enmasse.identity.login import Certified
+from enmasse.logs import log as logs
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.front import Front
 from services.mqtt_gateway.protocol.memory import LITTLE

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from enmasse import log as logs
 from enmasse.identity.login import Certified
 from enmasse.identity.owned import owner
+from enmasse.logs import log as logs
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import MqttError, ProtocolError, UnsupportedVersion
 from enmasse.mqtt.packets import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 from enmasse.model.sessions import Outgoing
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import ProtocolError

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 from enmasse.mqtt.topics import RESERVED, parse_share
 from enmasse.tries import PatternTrie
 from services.mqtt_gateway.protocol.timetable import Timetable

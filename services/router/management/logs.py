@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from enmasse import log
+from enmasse.logs import log
 from services.router.management import schema
 from services.router.management.entities import Entity, EntityTable, UniqueNames
 from services.router.management.requests import Request

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from enmasse.identity.roles import Listener
-from enmasse.loopback import is_loopback
+from enmasse.model.loopback import is_loopback
 from services.router.routing.connection import DEFAULT_CAPACITY, NORMAL
 
 ANONYMOUS, PLAIN, SCRAM = "ANONYMOUS", "PLAIN", "SCRAM-SHA-256"

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from enmasse import process
 from enmasse.aio.transport import dial
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
-from enmasse.backoff import ReconnectBackoff
 from enmasse.identity.credentials import read_credential
 from enmasse.identity.scram import ScramClient, of_process
-from enmasse.reconnect import keep_connected
+from enmasse.network.backoff import ReconnectBackoff
+from enmasse.network.reconnect import keep_connected
+from enmasse.process import runner
 from services.router.network import hosts, tls
 from services.router.network.configuration import NEIGHBOURS, SCRAM, ConnectorConfig
 from services.router.network.maker import ConnectionMaker
@@ -38,7 +38,7 @@ class Connector:
         if self.config.role in NEIGHBOURS:
             self.message = "a mesh of several routers is not supported yet: kept and reported, not dialled"
             return
-        self._task = process.spawn(self._run(), f"connector {self.config.name}")
+        self._task = runner.spawn(self._run(), f"connector {self.config.name}")
 
     def stop(self) -> None:
         """Stop dialling and close the connection."""

@@ -7,7 +7,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from enmasse import process
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp import errors
 from enmasse.amqp.connection import Connection
@@ -29,6 +28,7 @@ from enmasse.amqp.sasl import EXTERNAL, TEMPORARY, SaslClient, SaslServer
 from enmasse.amqp.types import Symbol
 from enmasse.identity.login import Login, stated
 from enmasse.identity.relays import relayed_host_name
+from enmasse.process import runner
 from services.router import PRODUCT, SIMULATES
 from services.router.network import hosts, tls
 from services.router.network.configuration import ANONYMOUS, PLAIN, AuthService, SslProfile
@@ -251,7 +251,7 @@ class RelayedLogin(SaslServer):
 
     def ask_service(self) -> None:
         """Connect to the service: the client has its turn."""
-        self._task = process.spawn(self._dial(), "connection to the authentication service")
+        self._task = runner.spawn(self._dial(), "connection to the authentication service")
 
     async def _dial(self) -> None:
         service, logins = self._service, self._logins

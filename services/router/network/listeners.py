@@ -7,19 +7,20 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from enmasse import log, process
 from enmasse.aio.transport import Peer, Server, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import EXTERNAL, SaslServer, anonymous, external
+from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from enmasse.identity.admission import Admission
 from enmasse.identity.certificates import certified
 from enmasse.identity.login import Login
 from enmasse.identity.refusals import log_handshake
 from enmasse.identity.roles import Listener as PeersListener
-from enmasse.loopback import is_loopback
+from enmasse.logs import log
 from enmasse.metrics import CONTENT_TYPE, text
-from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
+from enmasse.model.loopback import is_loopback
+from enmasse.process import runner
 from services.router import metrics
 from services.router.network import hosts, tls
 from services.router.network.configuration import (
@@ -84,7 +85,7 @@ class Listener:
                 refused = None if config.access is None else log_handshake
                 self._server = await serve(self._maker.hub, host, port, self._accept, context, refused=refused)
                 self.port = self._server.port
-        except (OSError, ValueError, process.Fatal) as error:
+        except (OSError, ValueError, runner.Fatal) as error:
             self._http = None
             where = f"listener '{config.name}' on {config.host or '*'}:{config.port}"
             raise ListenError(f"{where}: {getattr(error, 'strerror', None) or error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from enmasse import process
+from enmasse.process import runner
 from services.router.network.configuration import AuthService, ConnectorConfig, ListenerConfig, SslProfile
 from services.router.network.connectors import Connector
 from services.router.network.listeners import Listener, ListenError
@@ -87,7 +87,7 @@ class Sockets:
                     failure = error
             done(failure)
 
-        process.spawn(opening(), f"open {listener.config.name}")
+        runner.spawn(opening(), f"open {listener.config.name}")
 
     def close_soon(self, listener: Listener, done: Callable[[], None]) -> None:
         """`close` in the background; a pending open is cancelled."""
@@ -100,7 +100,7 @@ class Sockets:
             done()
 
         listener.deleted = True
-        process.spawn(closing(), f"close {listener.config.name}")
+        runner.spawn(closing(), f"close {listener.config.name}")
 
     def connect(self, config: ConnectorConfig) -> Connector:
         """Dial until `disconnect`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import ssl
 
-from enmasse import tls
+from enmasse.network import tls
 from services.router.network.configuration import SslProfile
 from services.router.network.secrets import password
 from services.router.routing.connection import Protection

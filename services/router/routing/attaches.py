@@ -8,7 +8,7 @@ from typing import Any
 from enmasse.amqp.errors import NOT_FOUND, AmqpError, no_transactions
 from enmasse.amqp.link import FIRST, SECOND, Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
-from enmasse.live import NODE as LIVE
+from enmasse.live_state import NODE as LIVE
 from services.router.routing import termini
 from services.router.routing.address import RoutedAddress
 from services.router.routing.anonymous import AnonymousInLink

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from enmasse import log
 from enmasse.engines import EMBEDDED, catalogue
 from enmasse.engines.engine import AMQP
 from enmasse.kubernetes.api import (
@@ -33,7 +32,8 @@ from enmasse.kubernetes.api import (
 from enmasse.kubernetes.events import Events
 from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, MESH
 from enmasse.kubernetes.watch import View
-from enmasse.process import Fatal
+from enmasse.logs import log
+from enmasse.process.runner import Fatal
 from services.storage_controller.drivers import pods
 from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
 from services.storage_controller.drivers.objects import (

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from enmasse import log
-from enmasse.decoding import decode_any
-from enmasse.durable import replace_file
 from enmasse.engines import EMBEDDED, catalogue
+from enmasse.logs import log
+from enmasse.storage.decoding import decode_any
+from enmasse.storage.durable import replace_file
 from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
 
 _LOG = log.get()

@@ -14,11 +14,11 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from enmasse.decoding import decode, decode_any
 from enmasse.engines import EMBEDDED, catalogue
 from enmasse.engines.engine import AMQP, DATA, ETC, TMP, Pod
 from enmasse.kubernetes.api import BUDGET, CONFIG_MAP, SERVICE, STATEFUL_SET, Kind, Object
 from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, PART_OF
+from enmasse.storage.decoding import decode, decode_any
 from services.storage_controller.drivers.driver import Manifest
 
 MANAGER = "enmasse-storage-controller"

@@ -92,8 +92,8 @@ def _check_there(where: str, offset: int, *, as_json: bool) -> NoReturn:
 
 
 def _contents(folder: Path) -> dict[str, Content]:
-    from enmasse.files import read_file
     from enmasse.model.configuration import FILES, Unreadable
+    from enmasse.storage.files import read_file
 
     found: dict[str, Content] = {}
     for name in FILES:

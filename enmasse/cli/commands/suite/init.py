@@ -139,7 +139,7 @@ def existing(folder: Path) -> list[str]:
 
 def write(folder: Path) -> None:
     """Write all files; the folder is made if it is missing. Raises OSError."""
-    from enmasse.files import write_text
+    from enmasse.storage.files import write_text
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in FILES.items():

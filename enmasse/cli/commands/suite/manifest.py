@@ -68,7 +68,7 @@ def facts_of(path: Path) -> dict[str, Any]:
 
 def seal(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     """Write the manifest of a finished copy, with the facts of each file and those given. Raises OSError."""
-    from enmasse.files import write_json
+    from enmasse.storage.files import write_json
 
     sync_folders(folder)
     files = {path.as_posix(): facts_of(folder / path) for path in files_below(folder)}

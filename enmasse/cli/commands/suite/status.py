@@ -184,7 +184,7 @@ def _missing(hashes: Hashes, status: dict[str, Any]) -> list[str]:
 def file_hashes(folder: Path) -> Hashes:
     """Return the expected hash of each configuration file. A file that cannot be read is left out: it cannot be
     applied."""
-    from enmasse.files import read_file
+    from enmasse.storage.files import read_file
 
     hashes: Hashes = {}
     for name in FILES:

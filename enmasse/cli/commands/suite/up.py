@@ -17,7 +17,7 @@ from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS, ROUTERS
 from enmasse.model.limits import Limits
-from enmasse.settings import METRICS_ADDRESSES
+from enmasse.process.settings import METRICS_ADDRESSES
 
 LEVELS = ("debug", "info", "warning", "error")
 COMPONENTS = (

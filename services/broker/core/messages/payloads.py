@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enmasse import log
+from enmasse.logs import log
 from services.broker.core.limits.usage import Ledger
 from services.broker.core.messages.stored_message import PARTLY, STORED, StoredMessage
 from services.broker.core.persistence import MessageStore, PageStore

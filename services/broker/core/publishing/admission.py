@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enmasse import log
+from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.usage import UNCOMMITTED, Ledger

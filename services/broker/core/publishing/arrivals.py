@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from enmasse import log
 from enmasse.amqp.errors import AmqpError
+from enmasse.logs import log
 from services.broker.core.errors import BrokerError
 from services.broker.core.limits.usage import Ledger
 from services.broker.core.messages.payloads import Payloads

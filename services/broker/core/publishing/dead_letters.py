@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from enmasse import log
 from enmasse.identity.annotations import ORIGINAL_ADDRESS
+from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.messages.death import Death, Reason, annotation

@@ -7,8 +7,8 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Generic
 
-from enmasse import log
 from enmasse.amqp.errors import AmqpError
+from enmasse.logs import log
 from services.broker.core.messages.death import Death, Reason
 from services.broker.core.messages.front_sections import outgoing
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, StoredMessage

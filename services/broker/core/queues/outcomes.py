@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic
 
-from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.identity.annotations import OF_FACTS
+from enmasse.logs import log
 from services.broker.core.jobs import AT_ONCE, Work
 from services.broker.core.messages.death import Death, Reason
 from services.broker.core.messages.front_sections import annotated

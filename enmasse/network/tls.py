@@ -9,7 +9,7 @@ from asyncio import sslproto
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 
 log = logs.get(part="tls")
 

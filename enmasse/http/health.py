@@ -1,6 +1,6 @@
 """Answers of a service over HTTP: /livez, /readyz, /healthz, /metrics (docs/contracts.md, "A service as a process").
 
-The answers are given by a thread (enmasse.webserver). It fetches readiness and metrics from the event loop, and
+The answers are given by a thread (enmasse.http.webserver). It fetches readiness and metrics from the event loop, and
 sees by a heartbeat whether the loop turns: a blocked loop shows as not live, not as a missing answer.
 """
 
@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from enmasse import __version__, metrics, settings, tls
+from enmasse import __version__, metrics
+from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from enmasse.identity.operator import BEARER, read_line
-from enmasse.loopback import is_loopback, may_be_rebound
-from enmasse.process import cannot_listen
-from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
+from enmasse.model.loopback import is_loopback, may_be_rebound
+from enmasse.network import tls
+from enmasse.process import settings
+from enmasse.process.runner import cannot_listen
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -1,7 +1,7 @@
 """Catalogue of log events: the id of each, its level, its fields, what it means and what to do.
 
 A program logs an id with fields (`log.warning("lease.renewal.failed", reason=…)`); the sentences are here. An id is
-`area.noun.verb`, the verb in the past. docs/events.md is made from this catalogue by `python -m enmasse.events`;
+`area.noun.verb`, the verb in the past. docs/events.md is made from this catalogue by `python -m enmasse.logs.events`;
 tests/test_events.py compares it with the calls in the code.
 """
 
@@ -283,7 +283,7 @@ process, null if it is not known), `from` (host and port, or a file), `what` and
 equal events for which a line stands: after the first one there is a line a minute. [operations.md](operations.md) says
 where they are. Lines without a dotted id come from libraries and have the field `logger`.
 
-This page is made from `enmasse/events.py` by `make event-docs`.
+This page is made from `enmasse/logs/events.py` by `make event-docs`.
 """
 
 

@@ -1,4 +1,4 @@
-"""Audit events: limits for those that repeat. `enmasse.log.audit` writes them. No clock of its own, no sockets."""
+"""Audit events: limits for those that repeat. `enmasse.logs.log.audit` writes them. No clock of its own, no sockets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The first moments of a service: `__main__.py` calls `begin` before it imports the rest, which takes a tenth of a
 second, and seconds on a busy machine. Imports next to nothing itself.
 
-`python -m enmasse.startup PROGRAM ARGUMENT…` runs a program of others so that it, too, ends with its parent.
+`python -m enmasse.process.startup PROGRAM ARGUMENT…` runs a program of others so that it, too, ends with its parent.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from enmasse import log
+from enmasse.logs import log
 
 LINGER_BYTES, LINGER_SECONDS = 16 << 20, 2.0
 """How much is read, and for how long, of a request that was refused before its end."""

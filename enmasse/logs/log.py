@@ -15,7 +15,7 @@ import sys
 from functools import cache
 from typing import Any, Protocol
 
-from enmasse.lines import LineWriter
+from enmasse.logs.lines import LineWriter
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _threshold = 30
@@ -28,7 +28,7 @@ LAST_LINES = 1.0
 
 
 class Log:
-    """Logger with bound ids. `log.warning("agent.router.replaced", router=id)` logs an event of enmasse.events."""
+    """Logger with bound ids. `log.warning("agent.router.replaced", router=id)` logs an event of enmasse.logs.events."""
 
     __slots__ = ("_ids",)
 
@@ -145,7 +145,7 @@ def _audit_logger() -> Any:
 
 
 def _wrapped(lines: _Lines) -> Any:
-    from enmasse.structured import structlog
+    from enmasse.logs.structured import structlog
 
     return structlog.wrap_logger(
         lines,

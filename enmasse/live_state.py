@@ -13,14 +13,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from enmasse import log
 from enmasse.amqp.message import Message
+from enmasse.logs import log
 
 _log = log.get()
 INTER_ROUTER: Final = "inter-router"
 """Kind of the connections between routers, and of their links."""
 NODE: Final = "$live"
-SUBJECT: Final = "enmasse.live"
+SUBJECT: Final = "enmasse.live_state"
 INTERVAL: Final = 1.0
 """Seconds between two looks."""
 ROWS: Final = 500
@@ -84,7 +84,7 @@ class Rows:
             self.removed_before = self._removed.pop(oldest)
 
     def event(self, event: Row) -> None:
-        """Add an event, a JSON object with `id` of enmasse.events."""
+        """Add an event, a JSON object with `id` of enmasse.logs.events."""
         self.number += 1
         self._events.append((self.number, {"at": round(self.wall(), 3), **event}))
 

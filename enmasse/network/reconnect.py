@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import NoReturn, TypeVar
 
-from enmasse.backoff import ReconnectBackoff
+from enmasse.network.backoff import ReconnectBackoff
 
 C = TypeVar("C")
 

@@ -18,8 +18,10 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from enmasse import allocator, errors, log, settings
-from enmasse.startup import die_with_parent
+from enmasse import errors
+from enmasse.logs import log
+from enmasse.process import allocator, settings
+from enmasse.process.startup import die_with_parent
 from enmasse.text import offset_option
 
 GRACE = 10.0

@@ -10,8 +10,8 @@ from typing import Annotated, Literal, NoReturn, TypeVar
 
 import msgspec
 
-from enmasse.decoding import decode
 from enmasse.errors import marked
+from enmasse.storage.decoding import decode
 
 HostPort = Annotated[str, msgspec.Meta(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
 """`host:port`, an IPv6 host in brackets."""

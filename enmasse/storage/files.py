@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from enmasse.decoding import decode_any
-from enmasse.durable import sync_folder
+from enmasse.storage.decoding import decode_any
+from enmasse.storage.durable import sync_folder
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of a full disk or an exhausted quota."""

@@ -12,7 +12,7 @@ import errno
 import socket
 from collections.abc import Callable
 
-from enmasse import log as logs
+from enmasse.logs import log as logs
 
 log = logs.get(part="amqp")
 

@@ -1,0 +1,1 @@
+"""HTTP of services for operators: health and metrics."""

@@ -1,0 +1,1 @@
+"""Log events: their catalogue, their form, their way to stderr."""

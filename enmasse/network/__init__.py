@@ -1,0 +1,1 @@
+"""Sockets and TLS without a protocol: accepting, retries, certificates."""

@@ -1,0 +1,1 @@
+"""Small files: written atomically and durably, read with bounds."""
