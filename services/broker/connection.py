@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from enmasse.aio.live import LiveLink
+from enmasse.aio.live_follower import LiveLink
 from enmasse.amqp import errors as amqp
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError

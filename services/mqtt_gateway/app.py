@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from enmasse.aio.live import LiveLink
+from enmasse.aio.live_follower import LiveLink
 from enmasse.http.health import Health
 from enmasse.identity.credentials import AnyCredential, own
 from enmasse.identity.process_certificates import Certificate
@@ -21,7 +21,7 @@ from enmasse.tracing import start as tracing
 from services.mqtt_gateway import metrics
 from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.gateway import Gateway
-from services.mqtt_gateway.live import LiveGateway
+from services.mqtt_gateway.live_rows import LiveGateway
 from services.mqtt_gateway.network.listeners import ListenerError
 from services.mqtt_gateway.ports import Backend
 from services.mqtt_gateway.settings import GatewaySettings

@@ -21,7 +21,7 @@ from enmasse.text import endpoint
 from enmasse.tracing import start as tracing
 from services.router import config, metrics
 from services.router.config import RouterSettings
-from services.router.live import LiveRouter
+from services.router.live_rows import LiveRouter
 from services.router.management.agent import ManagementAgent
 from services.router.management.assembly import all_tables
 from services.router.network.maker import ConnectionMaker

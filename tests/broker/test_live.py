@@ -18,7 +18,7 @@ from enmasse.live_state import Merged
 from services.broker.connection import BrokerConnection
 from services.broker.core.connections import Connections
 from services.broker.core.queues.queue import Queue
-from services.broker.live import Ages, LiveBroker
+from services.broker.live_rows import Ages, LiveBroker
 from tests.broker.sansio import Core, QueueConsumer, encoded, outlet
 from tests.router.world import Clock
 

@@ -13,7 +13,7 @@ from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.control import ControlConnection
-from enmasse.control.live import follow
+from enmasse.control.live_followers import follow
 from enmasse.live_state import Merged
 from enmasse.testing import Suite, wait_for
 from tests.kit.waiting import until

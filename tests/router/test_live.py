@@ -19,9 +19,9 @@ from enmasse.amqp.sections import Sections
 from enmasse.control import jsonmessage
 from enmasse.control.connection import ControlConnection
 from enmasse.control.dial import connect, keep_connected
-from enmasse.control.live import follow
+from enmasse.control.live_followers import follow
 from enmasse.live_state import Merged
-from services.router.live import LiveRouter
+from services.router.live_rows import LiveRouter
 from services.router.routing.address import RoutedAddress
 from services.router.routing.configuration import MULTICAST, AddressConfig
 from services.router.routing.connection import RouterConnection

@@ -15,7 +15,7 @@ from services.broker.storage.chunk import Segment
 from services.broker.storage.files import Files, write_new
 from services.broker.storage.format import write_format
 from services.broker.storage.journal import Journal
-from services.broker.storage.live import Live
+from services.broker.storage.live_records import Live
 from services.broker.storage.segment import OFFSET_BITS
 
 log = logs.get(part="storage")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enmasse.logs import log as logs
 from services.broker.storage.deletion import Deletion
 from services.broker.storage.journal import Journal
-from services.broker.storage.live import Live
+from services.broker.storage.live_records import Live
 from services.broker.storage.records import (
     COPY,
     DEFINE,

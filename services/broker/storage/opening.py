@@ -14,7 +14,7 @@ from services.broker.storage.catalogue import Catalogue
 from services.broker.storage.files import Files
 from services.broker.storage.format import StoreError, check_format
 from services.broker.storage.journal import Journal
-from services.broker.storage.live import Live
+from services.broker.storage.live_records import Live
 from services.broker.storage.losses import Losses
 from services.broker.storage.records import REPEATED
 from services.broker.storage.recovered import Progress, Recovered

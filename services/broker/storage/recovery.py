@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from services.broker.storage.catalogue import Catalogue
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, ORPHAN
-from services.broker.storage.live import Live
+from services.broker.storage.live_records import Live
 from services.broker.storage.mending import Range, guess
 from services.broker.storage.records import (
     COPY,

@@ -11,7 +11,7 @@ from services.broker.storage.chunk import Segment
 from services.broker.storage.files import Files
 from services.broker.storage.index import BLOCK_BITS, MANY
 from services.broker.storage.journal import Journal
-from services.broker.storage.live import Live
+from services.broker.storage.live_records import Live
 from services.broker.storage.segment import HEAD_SIZE
 from services.broker.storage.segment_files import DamagedError, good_records, too_short
 from services.broker.storage.summary import Contents, Summary

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from services.broker.storage.journal import Journal
-from services.broker.storage.live import Live
+from services.broker.storage.live_records import Live
 from services.broker.storage.records import (
     COPY,
     DEFINE,

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from enmasse.control import ControlConnection, ControlError, connect, keep_connected
-from enmasse.control.live import follow
+from enmasse.control.live_followers import follow
 from enmasse.engines.artemis.live import poll_broker
 from enmasse.engines.messages.products import ARTEMIS, EMBEDDED, product_at
 from enmasse.identity.credentials import AnyCredential

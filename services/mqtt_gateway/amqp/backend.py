@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
-from enmasse.aio.live import LiveLink
+from enmasse.aio.live_follower import LiveLink
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import EXTERNAL

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from enmasse.aio.live import LiveLink
+from enmasse.aio.live_follower import LiveLink
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import CONNECTION_FORCED, AmqpError

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from enmasse.aio.live import LiveLink
+from enmasse.aio.live_follower import LiveLink
 from enmasse.live_state import Clock, Publisher, Rows
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.front import Front

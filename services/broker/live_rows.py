@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from enmasse.aio.live import LiveLink
+from enmasse.aio.live_follower import LiveLink
 from enmasse.live_state import Clock, Publisher, Rows
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections
