@@ -15,8 +15,8 @@ from typing import Any
 from benchmarks import broker
 from benchmarks.manage import create_queue, create_topic
 from enmasse.aio.client import Client, connect
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.message import Message
 
 SECONDS = float(os.environ.get("SECONDS", "5"))
 VICTIM, HOSTILE = "victim", "hostile"

@@ -16,11 +16,11 @@ import statistics
 import time
 from typing import Any
 
+from enmasse.amqp.codec.performatives import ACCEPTED, Source, Target
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import ACCEPTED, Source, Target
 
 READ = 65536
 

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks import broker, router
 from benchmarks.harness import ROOT, Server, line, tell
 from benchmarks.manage import create_queue
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.performatives import (
     ACCEPTED,
     Attach,
     Begin,

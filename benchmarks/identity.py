@@ -25,8 +25,8 @@ import msgspec
 import psutil
 
 from benchmarks.harness import ROOT, Server, await_port, free_port, line, load, running, side_by_side, summary, tell
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.sasl import PlainClient
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.sasl.layer import PlainClient
 from enmasse.identity.credentials import PeerEntry, peers_text
 from enmasse.identity.passwords import hashed
 from enmasse.identity.roles import Role

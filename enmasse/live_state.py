@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from enmasse.amqp.message import Message
+from enmasse.amqp.messages.message import Message
 from enmasse.logs import log
 
 _log = log.get()

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.messages.sections import Sections
 from enmasse.live_state import MAX_EVENTS, MAX_REMOVED, ROWS, Merged, Publisher, Rows
 from tests.router.world import Clock
 

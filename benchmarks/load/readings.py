@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from enmasse.aio.client import connect
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.messages.message import Message
 
 BODY = 200
 BASE = 1_764_000_000_000

@@ -23,18 +23,18 @@ from urllib.parse import unquote, urlsplit
 
 from enmasse.aio.client_links import ClientLink, ClientReceiver, ClientSender, Delivery, within
 from enmasse.aio.transport import Hub, dial
-from enmasse.amqp import errors
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError, LoginError
+from enmasse.amqp.codec.performatives import ACCEPTED, Source, Target
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError, LoginError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.message import Message, jms_selector
-from enmasse.amqp.performatives import ACCEPTED, Source, Target
+from enmasse.amqp.messages.message import Message, jms_selector
 from enmasse.amqp.receiver import Partial
-from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
+from enmasse.amqp.sasl.layer import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.session import Session
-from enmasse.amqp.types import Symbol
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.login import may_be_token
 from enmasse.model.loopback import is_loopback

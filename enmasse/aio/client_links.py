@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected
+from enmasse.amqp.messages.message import Message
 from enmasse.amqp.receiver import Partial
-from enmasse.amqp.types import Symbol
 
 
 async def within(what: Any, timeout: float | None, words: str) -> Any:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 from enmasse.aio.client import Client, ClientReceiver, Delivery, connect
-from enmasse.amqp.errors import DECODE_ERROR, AmqpError
+from enmasse.amqp.codec.errors import DECODE_ERROR, AmqpError
 from enmasse.amqp.limits import Limits
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.credentials import AnyCredential
 from enmasse.logs import log
 from enmasse.network.backoff import ReconnectBackoff

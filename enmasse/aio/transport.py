@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, cast
 
-from enmasse.amqp import errors
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.logs import log as logs
 from enmasse.network.acceptor import Acceptor, listening
 

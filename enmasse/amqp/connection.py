@@ -9,18 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
-from enmasse.amqp import errors
-from enmasse.amqp.disposition import usual_disposition
-from enmasse.amqp.endpoint import LinkFault, SessionFault, from_error
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.frames import HEADER
-from enmasse.amqp.handler import Guard, Handler
-from enmasse.amqp.handshake import Handshake
-from enmasse.amqp.held import Held
-from enmasse.amqp.limits import Limits
-from enmasse.amqp.linktable import LinkNames
-from enmasse.amqp.output import Output
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import (
     Attach,
     Begin,
     Close,
@@ -33,11 +25,19 @@ from enmasse.amqp.performatives import (
     Transfer,
     decode_performative,
 )
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.disposition import usual_disposition
+from enmasse.amqp.endpoint import LinkFault, SessionFault, from_error
+from enmasse.amqp.handler import Guard, Handler
+from enmasse.amqp.held_bytes import Held
+from enmasse.amqp.idle import Silence
+from enmasse.amqp.limits import Limits
+from enmasse.amqp.linktable import LinkNames
+from enmasse.amqp.output import Output
 from enmasse.amqp.reader import Reader
-from enmasse.amqp.sasl import SaslClient, SaslServer
+from enmasse.amqp.sasl.handshake import Handshake
+from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 from enmasse.amqp.session import Session
-from enmasse.amqp.silence import Silence
-from enmasse.amqp.types import Symbol
 
 MIN_MAX_FRAME = 512
 _SIZE = Struct(">I").unpack_from

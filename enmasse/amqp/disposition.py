@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Any
 
-from enmasse.amqp.codec import MAX_DEPTH
-from enmasse.amqp.composite import decode_composite
-from enmasse.amqp.encoder import encode
-from enmasse.amqp.frames import HEADER, performative, uint
+from enmasse.amqp.codec.codec import MAX_DEPTH
+from enmasse.amqp.codec.composite import decode_composite
+from enmasse.amqp.codec.encoder import encode
+from enmasse.amqp.codec.frames import HEADER, performative, uint
+from enmasse.amqp.codec.performatives import ACCEPTED, Disposition, Modified, Rejected
+from enmasse.amqp.codec.serial import U32
 from enmasse.amqp.output import Output
-from enmasse.amqp.performatives import ACCEPTED, Disposition, Modified, Rejected
-from enmasse.amqp.serial import U32
 
 _KIND = 0x005315C0
 _FRAME = Struct(">IHHIBBBBIBIB").pack

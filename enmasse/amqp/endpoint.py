@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import Attach, Detach, Error, Flow
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Attach, Detach, Error, Flow
 
 if TYPE_CHECKING:
     from enmasse.amqp.session import Session

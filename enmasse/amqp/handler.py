@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import RELEASED
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import RELEASED
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp import errors
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.encoder import encode
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.codec.serial import U32, known, serial_difference
 from enmasse.amqp.disposition import by_state, send_dispositions
-from enmasse.amqp.encoder import encode
 from enmasse.amqp.endpoint import SessionFault
 from enmasse.amqp.output import Output
-from enmasse.amqp.performatives import ACCEPTED
-from enmasse.amqp.serial import U32, known, serial_difference
 
 if TYPE_CHECKING:
     from enmasse.amqp.receiver import Receiver

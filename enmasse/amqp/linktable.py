@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from enmasse.amqp import errors
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.endpoint import Link, SessionFault
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.limits import MOST_REFUSED, Limits
 
 Key = tuple[str, bool]

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp import errors
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.serial import U32, known, serial_difference
 from enmasse.amqp.disposition import send_dispositions
 from enmasse.amqp.endpoint import SessionFault
 from enmasse.amqp.output import Output
-from enmasse.amqp.serial import U32, known, serial_difference
 
 if TYPE_CHECKING:
     from enmasse.amqp.sender import Sender

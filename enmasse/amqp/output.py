@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.frames import HEADER
-from enmasse.amqp.performatives import Close, Detach, End, encode_performative
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import Close, Detach, End, encode_performative
 
 MANY = 2048  # buffers of output in one turn
 _SPILL = 256 * 1024  # output that is handed to the socket before the turn ends

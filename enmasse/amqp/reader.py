@@ -18,10 +18,10 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, cast
 
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Disposition, Transfer
 from enmasse.amqp.incoming import IncomingWindow
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Disposition, Transfer
 from enmasse.amqp.receiver import Receiver
 from enmasse.amqp.sender import Sender
 from enmasse.amqp.session import Session

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp import errors
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.performatives import ACCEPTED, Flow, TransactionalState, Transfer
+from enmasse.amqp.codec.serial import U32, serial_difference
 from enmasse.amqp.endpoint import SECOND, Link, LinkFault, SessionFault
-from enmasse.amqp.held import Held
+from enmasse.amqp.held_bytes import Held
 from enmasse.amqp.incoming import IncomingWindow
-from enmasse.amqp.performatives import ACCEPTED, Flow, TransactionalState, Transfer
-from enmasse.amqp.serial import U32, serial_difference
 
 if TYPE_CHECKING:
     from enmasse.amqp.handler import Guard

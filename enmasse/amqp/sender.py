@@ -10,16 +10,16 @@ from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp import errors
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.encoder import encode
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.frames import HEADER, uint
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Flow, Released, Terminal
+from enmasse.amqp.codec.serial import U32, serial_difference
 from enmasse.amqp.delivery import Outgoing, Piece
-from enmasse.amqp.encoder import encode
 from enmasse.amqp.endpoint import SETTLED, Link
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.frames import HEADER, uint
 from enmasse.amqp.outgoing import OutgoingWindow
 from enmasse.amqp.output import MANY, Output
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Flow, Released, Terminal
-from enmasse.amqp.serial import U32, serial_difference
 
 if TYPE_CHECKING:
     from enmasse.amqp.handler import Guard

@@ -6,13 +6,9 @@ from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from enmasse.amqp import errors
-from enmasse.amqp.endpoint import FIRST, SECOND, Link, SessionFault, from_error
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.incoming import IncomingWindow
-from enmasse.amqp.linktable import LinkTable
-from enmasse.amqp.outgoing import MAX_WINDOW, OutgoingWindow
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import (
     ACCEPTED,
     Attach,
     Begin,
@@ -25,9 +21,13 @@ from enmasse.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
+from enmasse.amqp.codec.serial import U32, serial_difference
+from enmasse.amqp.endpoint import FIRST, SECOND, Link, SessionFault, from_error
+from enmasse.amqp.incoming import IncomingWindow
+from enmasse.amqp.linktable import LinkTable
+from enmasse.amqp.outgoing import MAX_WINDOW, OutgoingWindow
 from enmasse.amqp.receiver import Receiver, no_transactions
 from enmasse.amqp.sender import Sender
-from enmasse.amqp.serial import U32, serial_difference
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from enmasse.amqp.types import Described
+from enmasse.amqp.codec.types import Described
 
 SELECTOR = (0x0000468C00000004, "apache.org:selector-filter:string")
 MESSAGE_IDENTITY = "message-identity"

@@ -19,8 +19,8 @@ from cproton import (
 )
 from proton import Endpoint, Event, Terminus, Transport
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handshake import AMQP_HEADER
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.sasl.handshake import AMQP_HEADER
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS, ConnectionLost, LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 from enmasse.control.login import Login

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enmasse.amqp.errors import UNAUTHORIZED_ACCESS, AmqpError
-from enmasse.amqp.handshake import Handshake
+from enmasse.amqp.codec.errors import UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.output import Output
-from enmasse.amqp.sasl import SaslClient
+from enmasse.amqp.sasl.handshake import Handshake
+from enmasse.amqp.sasl.layer import SaslClient
 from enmasse.control.errors import ConnectionLost
 from enmasse.identity.admission import Admission
 from enmasse.identity.credentials import AnyCredential

@@ -21,9 +21,9 @@ from cproton import (
     pn_message_properties,
 )
 
-from enmasse.amqp import codec
-from enmasse.amqp.errors import AmqpError as CodecError
-from enmasse.amqp.types import Described
+from enmasse.amqp.codec import codec
+from enmasse.amqp.codec.errors import AmqpError as CodecError
+from enmasse.amqp.codec.types import Described
 from enmasse.control.connection import ControlConnection
 from enmasse.control.errors import (
     DECODE_ERROR,

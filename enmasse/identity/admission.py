@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from enmasse.amqp import sasl
-from enmasse.amqp.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS, AmqpError
-from enmasse.amqp.sasl import Exchange, SaslServer, ServerMechanism
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS, AmqpError
+from enmasse.amqp.sasl import layer
+from enmasse.amqp.sasl.layer import Exchange, SaslServer, ServerMechanism
 from enmasse.identity import roles
 from enmasse.identity.credentials import PeerEntry, Peers
 from enmasse.identity.process_certificates import common_name, peer_of
@@ -57,10 +57,10 @@ class Admission:
         """Return the SASL layer of the connection, which cannot be skipped: EXTERNAL for certificates, or
         SCRAM-SHA-256, and if asked for PLAIN, for tools of operators that know no other mechanism."""
         if self._peers is None:
-            return SaslServer({EXTERNAL: sasl.external(self._certified)})
+            return SaslServer({EXTERNAL: layer.external(self._certified)})
         mechanisms: dict[str, Callable[[], ServerMechanism]] = {SCRAM: scram(self._find)}
         if plain:
-            mechanisms[PLAIN] = sasl.plain(self._check_plain)
+            mechanisms[PLAIN] = layer.plain(self._check_plain)
         return SaslServer(mechanisms)
 
     def _check_plain(self, exchange: Exchange, name: str, secret: str) -> None:

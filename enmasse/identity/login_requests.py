@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from enmasse.amqp.encoder import encode_string
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.codec.encoder import encode_string
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
 from enmasse.storage.decoding import decode

@@ -1,4 +1,4 @@
-"""SASL SCRAM (RFC 5802, RFC 7677) of both sides, on scramp: mechanisms for enmasse.amqp.sasl."""
+"""SASL SCRAM (RFC 5802, RFC 7677) of both sides, on scramp: mechanisms for enmasse.amqp.sasl.layer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from scramp import ScramClient as Client
 from scramp import ScramException, ScramMechanism
 
-from enmasse.amqp.errors import LoginError
-from enmasse.amqp.sasl import ClientFirst, ClientMechanism, Exchange, ExternalClient
+from enmasse.amqp.codec.errors import LoginError
+from enmasse.amqp.sasl.layer import ClientFirst, ClientMechanism, Exchange, ExternalClient
 from enmasse.identity.credentials import AnyCredential, Credential, Peers
 from enmasse.model.users import SCRAM_DIGESTS, Verifier
 

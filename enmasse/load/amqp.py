@@ -18,12 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from enmasse.amqp import errors
-from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Handler
-from enmasse.amqp.link import Link
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import (
     ACCEPTED,
     RELEASED,
     Attach,
@@ -36,7 +33,10 @@ from enmasse.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-from enmasse.amqp.sasl import AnonymousClient, PlainClient, SaslClient
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.link import Link
+from enmasse.amqp.sasl.layer import AnonymousClient, PlainClient, SaslClient
 from enmasse.amqp.session import Session
 from enmasse.load.columns import alike, column, fill, numbers, packed
 from enmasse.load.common import barrier, latencies, parser, ready, run

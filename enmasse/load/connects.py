@@ -17,9 +17,8 @@ import time
 from functools import cache
 from typing import Any
 
-from enmasse.amqp.frames import HEADER
-from enmasse.amqp.handshake import AMQP_HEADER, SASL_HEADER
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import (
     Close,
     Open,
     SaslInit,
@@ -29,7 +28,8 @@ from enmasse.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
 from enmasse.load.common import barrier, run
 
 

@@ -30,8 +30,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from enmasse.aio.client import Client, ClientReceiver, Delivery
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import RELEASED
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import RELEASED
 from enmasse.spark.columns import decoded
 from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.login import login_of

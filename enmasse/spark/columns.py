@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import (
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.scan import (
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
     DATA,
@@ -28,7 +28,7 @@ from enmasse.amqp.scan import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
 )
-from enmasse.amqp.sections import Properties, Sections
+from enmasse.amqp.messages.sections import Properties, Sections
 from enmasse.spark.schema import ARROW, TIMES, batch, row, texts
 from enmasse.spark.segment import SpoolChunk
 

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from enmasse.amqp import encoder
-from enmasse.amqp.encoder import ENCODERS, encode_binary, encode_string, encode_symbol
-from enmasse.amqp.sections import Header, encode_header
+from enmasse.amqp.codec import encoder
+from enmasse.amqp.codec.encoder import ENCODERS, encode_binary, encode_string, encode_symbol
+from enmasse.amqp.messages.sections import Header, encode_header
 from enmasse.spark.errors import QueryError
 
 NULL = b"\x40"

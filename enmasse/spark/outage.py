@@ -20,8 +20,8 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.spark.login import FileError
 from enmasse.spark.options import shown
 

@@ -28,10 +28,10 @@ from typing import Any, TextIO
 import msgspec
 
 from enmasse.aio.client import Client, ClientReceiver, Delivery
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import RELEASED as RELEASED_OUTCOME
 from enmasse.amqp.link import FIRST, SECOND
-from enmasse.amqp.performatives import RELEASED as RELEASED_OUTCOME
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
 from enmasse.process import runner

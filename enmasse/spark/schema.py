@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from enmasse.amqp.errors import AmqpError, malformed
-from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
+from enmasse.amqp.codec.errors import AmqpError, malformed
+from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message
 from enmasse.spark.segment import SpoolRecord
 
 DDL = (

@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 
 from enmasse.aio.client import Client, ClientSender
 from enmasse.aio.client_links import SentRun
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import Accepted, Rejected
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Accepted, Rejected
+from enmasse.amqp.messages.message import Message
 from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.login import login_of
 from enmasse.spark.messages import KEY, Ids, Outgoing, outgoing

@@ -47,8 +47,8 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Sections
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.message import Sections
 from enmasse.spark.segment import SpoolError, partition_folder, read_segment, segments
 from enmasse.spark.spool import MappedCount
 from enmasse.storage.durable import replace_file

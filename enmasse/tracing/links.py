@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
+from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.endpoint import Link
 from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.performatives import ACCEPTED
 from enmasse.amqp.receiver import OnDelivery, OnRun, Partial
 from enmasse.amqp.session import Session
 from enmasse.tracing.wire import look, look_at_all

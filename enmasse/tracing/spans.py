@@ -26,12 +26,12 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from enmasse import __version__
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Rejected
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.endpoint import Link
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import Rejected
-from enmasse.amqp.sections import Sections
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import ORIGINAL_ADDRESS
 from enmasse.logs import log
 from enmasse.metrics import counter

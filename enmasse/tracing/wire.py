@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import front_end
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.scan import front_end
+from enmasse.amqp.messages.sections import Sections
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"

@@ -15,10 +15,10 @@ import msgspec
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub, Server
 from enmasse.aio.transport import serve as serve_amqp
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.limits import Limits
-from enmasse.amqp.sasl import SaslServer
+from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.http.health import Health
 from enmasse.identity.admission import Admission
 from enmasse.identity.credentials import AnyPeers, Peers, own, peers_at, relay_key_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from enmasse.amqp.types import Array
+from enmasse.amqp.codec.types import Array
 from enmasse.identity.permissions import Rights, expanded
 from enmasse.identity.roles import Access
 from enmasse.model.users import OPERATIONS, Operation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from enmasse.amqp.sasl import ClientFirst, Exchange
+from enmasse.amqp.sasl.layer import ClientFirst, Exchange
 
 TokenCheck = Callable[[Exchange, str, str], None]
 """Asked with (exchange, user, token): `user` is empty unless the client states one."""

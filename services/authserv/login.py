@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import SASL_AUTH
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.handler import Handler
-from enmasse.amqp.performatives import SASL_AUTH
-from enmasse.amqp.sasl import TEMPORARY, Exchange, ServerMechanism, anonymous, plain
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.sasl.layer import TEMPORARY, Exchange, ServerMechanism, anonymous, plain
 from enmasse.identity.login import Login as Identity
 from enmasse.identity.login_requests import RedeemCode, RefreshLogin
 from enmasse.identity.passwords import Busy

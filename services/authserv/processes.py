@@ -8,10 +8,10 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.handler import Handler
-from enmasse.amqp.sasl import SaslServer
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.identity import roles
 from enmasse.identity.admission import Admission
 from enmasse.identity.credentials import Peers

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from enmasse.amqp import errors
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import SASL_AUTH
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import SASL_AUTH
-from enmasse.amqp.sasl import Exchange
+from enmasse.amqp.sasl.layer import Exchange
 from enmasse.identity.admission import Admission
 from enmasse.identity.login_requests import (
     ADDRESS,

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse.aio.live_follower import LiveLink
-from enmasse.amqp import errors as amqp
+from enmasse.amqp.codec import errors as amqp
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Coordinator, Open, Source, Target
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import Coordinator, Open, Source, Target
 from enmasse.amqp.session import Session
-from enmasse.amqp.sole import refuse_second, wants_sole
+from enmasse.amqp.sole_connection import refuse_second, wants_sole
 from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, capabilities, subscription_kind
-from enmasse.amqp.types import Symbol
 from enmasse.identity.admission import Admission
 from enmasse.identity.roles import Role
 from enmasse.identity.senders import SIZE, of_role

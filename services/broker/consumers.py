@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from enmasse.amqp import errors
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, Modified, Rejected, Released
 from enmasse.amqp.endpoint import SECOND
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Sender
-from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released
 from enmasse.amqp.termini import CONSUMER, MESSAGE_IDENTITY
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConsumerInfo

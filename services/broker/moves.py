@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from enmasse.amqp import errors as amqp
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec import errors as amqp
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import ACCEPTED, RELEASED
 from enmasse.amqp.termini import MOVES
-from enmasse.amqp.types import Symbol
 from enmasse.model.moves import MoveOrder
 from services.broker.consumers import CopyLink
 from services.broker.core.broker import Broker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from enmasse.amqp import errors as amqp
+from enmasse.amqp.codec import errors as amqp
 from enmasse.identity.admission import Admission
 from enmasse.logs import log
 from services.broker.core import errors

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Receiver
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
-from enmasse.amqp.scan import ToSpans
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.messages.scan import ToSpans
 from enmasse.identity.senders import SIZE
 from services.broker.core import errors
 from services.broker.core.broker import Broker

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from enmasse import engines
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.sasl import SaslServer
-from enmasse.amqp.sole import SOLE_CONNECTION
+from enmasse.amqp.sasl.layer import SaslServer
+from enmasse.amqp.sole_connection import SOLE_CONNECTION
 from enmasse.identity.admission import Admission
 from enmasse.identity.credentials import AnyPeers, Peers
 from enmasse.identity.process_certificates import CertifiedPeers

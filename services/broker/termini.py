@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from enmasse.amqp.performatives import Source
+from enmasse.amqp.codec.performatives import Source
+from enmasse.amqp.codec.types import Described, Symbol
 from enmasse.amqp.termini import is_no_local, is_selector
-from enmasse.amqp.types import Described, Symbol
 from services.broker.core.errors import BrokerError
 from services.broker.selector import CACHED, Selector, SelectorError, compile_selector
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlLink
 from enmasse.control.errors import UNAUTHORIZED_ACCESS
 from enmasse.identity.admission import Admission

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.message import Message
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
 from enmasse.identity.annotations import CLIENT_ID, GROUPS, OF_FACTS, QOS, RETAIN, RETAINED_BY, USER, WILL_DELAY
 from enmasse.identity.authors import NOT_STATED, Author

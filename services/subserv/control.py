@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlConnection, ControlError, ControlLink, ControlReceiver, ControlSender, Delivery
 from enmasse.control.errors import (
     INTERNAL_ERROR,

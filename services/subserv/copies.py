@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from enmasse.amqp.encoder import encode
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import DATA, PROPERTIES
-from enmasse.amqp.sections import Header, Sections
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.encoder import encode
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.messages.scan import DATA, PROPERTIES
+from enmasse.amqp.messages.sections import Header, Sections
 from enmasse.identity.annotations import ORIGINAL_ADDRESS, QOS, RETAIN, RETAINED_BY, RETAINED_FOR
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal

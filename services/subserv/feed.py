@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import proton
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.sections import Sections
 from enmasse.control import ConnectionLost, ControlConnection, ControlError, Delivery, LinkClosed
 from enmasse.control.errors import INTERNAL_ERROR
 from enmasse.control.link import ControlReceiver, ControlSender

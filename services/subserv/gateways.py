@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlLink, ControlReceiver, ControlSender, Delivery
 from enmasse.control.errors import NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT
 from enmasse.logs import log

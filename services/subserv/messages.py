@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enmasse.amqp.encoder import encode_string
-from enmasse.amqp.message import Message
-from enmasse.amqp.scan import AMQP_VALUE, DATA
-from enmasse.amqp.sections import MessageId, Sections, encode_properties
+from enmasse.amqp.codec.encoder import encode_string
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.scan import AMQP_VALUE, DATA
+from enmasse.amqp.messages.sections import MessageId, Sections, encode_properties
 
 STORE_AWAY = "nothing can be stored at the moment: try again later"
 """Text for clients in place of a StoreError, which names places on the server: that is for the log and for health."""

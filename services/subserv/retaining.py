@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlConnection, Outcome
 from enmasse.identity import seals, senders
 from enmasse.identity.principal import ANONYMOUS, Principal

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlConnection, ControlError, Outcome
 from enmasse.logs import log
 from enmasse.stores import Store, StoreError

@@ -10,7 +10,7 @@ from uuid import UUID
 import proton
 from hypothesis import strategies as st
 
-from enmasse.amqp.types import (
+from enmasse.amqp.codec.types import (
     Array,
     Byte,
     Char,

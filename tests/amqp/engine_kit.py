@@ -6,11 +6,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Handler
-from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import (
     ACCEPTED,
     Attach,
     Begin,
@@ -22,9 +19,12 @@ from enmasse.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
-from enmasse.amqp.types import Symbol
 
 AMQP = b"AMQP\x00\x01\x00\x00"
 SASL = b"AMQP\x03\x01\x00\x00"

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
-from enmasse.amqp.types import Symbol, ULong
+from enmasse.amqp.codec.types import Symbol, ULong
+from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message
 from tests.amqp.codec_values import ASCII, OF_TYPE, SIMPLE, TEXT, VALUES, same
 
 IDS = st.none() | OF_TYPE[ULong] | st.uuids() | st.binary(max_size=20) | TEXT

@@ -11,12 +11,12 @@ from typing import Any
 import uvloop
 
 from enmasse.aio.transport import Hub, Server, serve
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, Source
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED, Source
+from enmasse.amqp.messages.message import Message
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -70,8 +70,8 @@ class Store(Handler):
         if address == "silent":
             return
         if address == "full":
-            from enmasse.amqp.performatives import Error, Rejected
-            from enmasse.amqp.types import Symbol
+            from enmasse.amqp.codec.performatives import Error, Rejected
+            from enmasse.amqp.codec.types import Symbol
 
             error = Error(condition=Symbol("amqp:resource-limit-exceeded"), description="full")
             link.session.settle(delivery_id, Rejected(error=error))

@@ -10,11 +10,11 @@ import pytest
 
 from enmasse.aio.client import Client, ClientReceiver, connect
 from enmasse.aio.transport import Server
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, Rejected
 from enmasse.amqp.link import FIRST, SECOND, Receiver
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected
-from enmasse.amqp.sasl import SaslServer, plain
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.sasl.layer import SaslServer, plain
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, run, start
 from tests.kit.waiting import until

@@ -17,11 +17,11 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.aio.client import connect
 from enmasse.aio.transport import Hub, serve
-from enmasse.amqp import message as ours
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import selector_of
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified
-from enmasse.amqp.sasl import SaslServer, plain
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified
+from enmasse.amqp.messages import message as ours
+from enmasse.amqp.messages.message import selector_of
+from enmasse.amqp.sasl.layer import SaslServer, plain
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, Watched, run, start
 from tests.certificates import Authority

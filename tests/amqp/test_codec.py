@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 
-from enmasse.amqp.codec import MAX_DEPTH, MAX_UUID_KEYS, decode, encode, skip
-from enmasse.amqp.errors import DECODE_ERROR, AmqpError, malformed
-from enmasse.amqp.types import (
+from enmasse.amqp.codec.codec import MAX_DEPTH, MAX_UUID_KEYS, decode, encode, skip
+from enmasse.amqp.codec.errors import DECODE_ERROR, AmqpError, malformed
+from enmasse.amqp.codec.types import (
     MAX_EMPTY_ELEMENTS,
     Array,
     Byte,

@@ -18,10 +18,9 @@ from uuid import UUID
 
 import pytest
 
-from enmasse.amqp.codec import decode, encode, skip
-from enmasse.amqp.errors import DECODE_ERROR, AmqpError
-from enmasse.amqp.message import Message, Sections
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.codec import decode, encode, skip
+from enmasse.amqp.codec.errors import DECODE_ERROR, AmqpError
+from enmasse.amqp.codec.performatives import (
     ACCEPTED,
     Attach,
     Begin,
@@ -44,18 +43,8 @@ from enmasse.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-from enmasse.amqp.types import (
-    Array,
-    Char,
-    Decimal128,
-    Described,
-    Float32,
-    Int,
-    Symbol,
-    Timestamp,
-    UInt,
-    ULong,
-)
+from enmasse.amqp.codec.types import Array, Char, Decimal128, Described, Float32, Int, Symbol, Timestamp, UInt, ULong
+from enmasse.amqp.messages.message import Message, Sections
 
 ITERATIONS = int(os.environ.get("ENMASSE_FUZZ_ITERATIONS", "20000"))
 SEED = int(os.environ.get("ENMASSE_FUZZ_SEED", "1"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.amqp.codec import decode, encode
+from enmasse.amqp.codec.codec import decode, encode
 from tests.amqp.codec_values import (
     OF_TYPE,
     VALUES,

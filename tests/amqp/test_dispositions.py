@@ -7,17 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enmasse.amqp.codec.encoder import encode
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Disposition, Modified, Rejected, decode_performative
 from enmasse.amqp.disposition import by_state, send_dispositions, usual_disposition
-from enmasse.amqp.encoder import encode
 from enmasse.amqp.output import Output
-from enmasse.amqp.performatives import (
-    ACCEPTED,
-    RELEASED,
-    Disposition,
-    Modified,
-    Rejected,
-    decode_performative,
-)
 
 _states = st.sampled_from((None, ACCEPTED, RELEASED, Modified(delivery_failed=True), Rejected()))
 _ids = st.integers(0, 2**32 - 1)

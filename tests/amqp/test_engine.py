@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.limits import Limits
-from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import (
     ACCEPTED,
     RELEASED,
     Disposition,
@@ -21,6 +18,9 @@ from enmasse.amqp.performatives import (
     Target,
     Transfer,
 )
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.limits import Limits
+from enmasse.amqp.link import Link, Receiver, Sender
 from tests.amqp.engine_kit import Pair, Recorder, frames
 
 

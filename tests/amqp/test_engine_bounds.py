@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.connection import Connection
-from enmasse.amqp.delivery import Outgoing
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.limits import Limits
-from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import (
     ACCEPTED,
     Attach,
     Begin,
@@ -29,9 +25,13 @@ from enmasse.amqp.performatives import (
     Target,
     Transfer,
 )
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.delivery import Outgoing
+from enmasse.amqp.limits import Limits
+from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.receiver import Partial
-from enmasse.amqp.sasl import SaslServer, anonymous
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.sasl.layer import SaslServer, anonymous
 from tests.amqp.engine_kit import AMQP, SASL, Pair, Raw, Recorder, attach, by_tables, condition_of, frame, frames
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED
 from enmasse.amqp.link import Sender
-from enmasse.amqp.performatives import ACCEPTED, RELEASED
 from enmasse.amqp.reader import Reader
 from tests.amqp.engine_kit import Raw, Recorder, attach, by_tables, frame
 

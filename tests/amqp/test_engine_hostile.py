@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.limits import MOST_REFUSED, Limits
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import (
     ACCEPTED,
     Attach,
     Begin,
@@ -23,8 +21,10 @@ from enmasse.amqp.performatives import (
     Transfer,
     encode_performative,
 )
-from enmasse.amqp.sasl import SaslServer, anonymous
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.limits import MOST_REFUSED, Limits
+from enmasse.amqp.sasl.layer import SaslServer, anonymous
 from tests.amqp.engine_kit import AMQP, SASL, Raw, Recorder, attach, condition_of, frame, frames, init
 
 

@@ -6,14 +6,9 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Attach, Detach, Source, Target
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import (
-    Attach,
-    Detach,
-    Source,
-    Target,
-)
 from tests.amqp.engine_kit import Pair, frames
 
 

@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, Rejected, Transfer
 from enmasse.amqp.disposition import ranges
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
-from enmasse.amqp.performatives import (
-    ACCEPTED,
-    Rejected,
-    Transfer,
-)
 from tests.amqp.engine_kit import Pair, Raw, Recorder, attach, frame, frames
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from proton import Data, Delivery, Link
 
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, Rejected, Source, Target
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected, Source, Target
-from enmasse.amqp.sasl import AnonymousClient, PlainClient, SaslClient, SaslServer, anonymous, plain
+from enmasse.amqp.sasl.layer import AnonymousClient, PlainClient, SaslClient, SaslServer, anonymous, plain
 from tests.amqp.engine_kit import Recorder
 from tests.amqp.proton_kit import ProtonPeer, closed
 
@@ -140,8 +140,8 @@ def test_modified_with_annotations_from_proton() -> None:
 def test_rejected_with_an_error_from_proton_and_to_it() -> None:
     from proton import Condition
 
-    from enmasse.amqp.performatives import Error
-    from enmasse.amqp.types import Symbol
+    from enmasse.amqp.codec.performatives import Error
+    from enmasse.amqp.codec.types import Symbol
 
     error = Error(condition=Symbol("amqp:not-allowed"), description="because", info={})
     _, _, peer = served(Recorder(outcome=Rejected(error=error)))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Disposition, Modified, Received, Source
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Disposition, Modified, Received, Source
 from tests.amqp.engine_kit import Pair, Recorder, frames
 
 Run = tuple[str, int, list[bytes]]

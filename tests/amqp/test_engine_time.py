@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from enmasse.amqp.codec.performatives import Close
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import Limits
-from enmasse.amqp.performatives import (
-    Close,
-)
 from tests.amqp.engine_kit import Pair, Recorder, condition_of, frames
 
 

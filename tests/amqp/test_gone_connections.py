@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from enmasse.aio.transport import Hub
-from enmasse.amqp.performatives import Begin, Close, Detach, End, Flow, Open
+from enmasse.amqp.codec.performatives import Begin, Close, Detach, End, Flow, Open
 from services.broker.core.broker import Broker
 from services.broker.server import BrokerServer, steady_clock
 from services.router import config

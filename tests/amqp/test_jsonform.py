@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.amqp.jsonform import NoMessage, exact, from_json, to_json, value_of
-from enmasse.amqp.message import AmqpSequence, AmqpValue, Message, Sections
-from enmasse.amqp.types import UByte, ULong
+from enmasse.amqp.codec.types import UByte, ULong
+from enmasse.amqp.messages.jsonform import NoMessage, exact, from_json, to_json, value_of
+from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message, Sections
 from tests.amqp.codec_values import VALUES, same
 from tests.amqp.messages import MESSAGES, identical
 

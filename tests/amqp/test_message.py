@@ -10,10 +10,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.amqp.codec import encode
-from enmasse.amqp.errors import DECODE_ERROR, AmqpError
-from enmasse.amqp.message import AmqpSequence, AmqpValue, Message, is_no_local, jms_selector, no_local, selector_of
-from enmasse.amqp.types import Decimal32, Decimal64, Decimal128, Described, Int, Symbol, Timestamp, UByte, UInt, ULong
+from enmasse.amqp.codec.codec import encode
+from enmasse.amqp.codec.errors import DECODE_ERROR, AmqpError
+from enmasse.amqp.codec.types import (
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Int,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+)
+from enmasse.amqp.messages.message import (
+    AmqpSequence,
+    AmqpValue,
+    Message,
+    is_no_local,
+    jms_selector,
+    no_local,
+    selector_of,
+)
 from tests.amqp.codec_values import ASCII, OF_TYPE, SIMPLE, TEXT, VALUES, same, to_proton
 
 _U32 = st.integers(0, 2**32 - 1)

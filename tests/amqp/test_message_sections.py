@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.amqp.codec import encode
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Header, Message, Properties, Sections
-from enmasse.amqp.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA
-from enmasse.amqp.types import Symbol, UInt, ULong
+from enmasse.amqp.codec.codec import encode
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Symbol, UInt, ULong
+from enmasse.amqp.messages.message import Header, Message, Properties, Sections
+from enmasse.amqp.messages.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA
 from tests.amqp.codec_values import same
 from tests.amqp.test_message import MESSAGES
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.amqp.codec import decode, encode
-from enmasse.amqp.errors import DECODE_ERROR, NOT_FOUND, AmqpError
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.codec import decode, encode
+from enmasse.amqp.codec.errors import DECODE_ERROR, NOT_FOUND, AmqpError
+from enmasse.amqp.codec.performatives import (
     ACCEPTED,
     DELETE_ON_CLOSE,
     RELEASED,
@@ -45,7 +45,7 @@ from enmasse.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-from enmasse.amqp.types import Array, Byte, Described, Int, Symbol, UByte, UInt, ULong, UShort
+from enmasse.amqp.codec.types import Array, Byte, Described, Int, Symbol, UByte, UInt, ULong, UShort
 from tests.amqp.codec_values import OF_TYPE, TEXT, VALUES, proton_decode, same
 
 ALL: dict[int, tuple[str, Any]] = {

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.codec.performatives import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.performatives import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
-from enmasse.amqp.sasl import (
+from enmasse.amqp.sasl.layer import (
     AnonymousClient,
     Exchange,
     ExternalClient,
@@ -19,7 +20,6 @@ from enmasse.amqp.sasl import (
     external,
     plain,
 )
-from enmasse.amqp.types import Symbol
 from tests.amqp.engine_kit import AMQP, SASL, Pair, Recorder, frame, frames, init
 
 USERS = {"guest": "secret", "ünï": "pässwörd"}

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enmasse.amqp.connection import Connection
-from enmasse.amqp.handshake import AMQP_HEADER, SASL_HEADER
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.performatives import (
     Begin,
     Close,
     Open,
@@ -23,8 +21,10 @@ from enmasse.amqp.performatives import (
     SaslOutcome,
     SaslResponse,
 )
-from enmasse.amqp.sasl import Exchange, SaslServer, external, plain
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
+from enmasse.amqp.sasl.layer import Exchange, SaslServer, external, plain
 from enmasse.identity.scram import SCRAM, Unknown, scram, verifier
 from tests.amqp.engine_kit import Recorder, frame, frames
 

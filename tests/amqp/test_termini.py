@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from enmasse.amqp import termini
-from enmasse.amqp.performatives import Coordinator, Source, Target
-from enmasse.amqp.types import Described, Symbol
+from enmasse.amqp.codec.performatives import Coordinator, Source, Target
+from enmasse.amqp.codec.types import Described, Symbol
 
 SELECTOR_CODE = 0x0000468C00000004
 

@@ -11,15 +11,15 @@ import pytest
 
 from enmasse.aio.client import connect
 from enmasse.aio.transport import Hub, Wire, dial, new_event_loop, serve
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Begin, Close, Flow, Open, Source, Target
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.delivery import Outgoing
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import Begin, Close, Flow, Open, Source, Target
 from enmasse.amqp.receiver import Partial
-from enmasse.amqp.sasl import SaslServer, external
+from enmasse.amqp.sasl.layer import SaslServer, external
 from enmasse.identity.certificates import certified
 from enmasse.testing import free_port
 from tests.amqp.engine_kit import AMQP, Recorder, condition_of, frame, frames

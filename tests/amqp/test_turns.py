@@ -16,9 +16,9 @@ import pytest
 
 from enmasse.aio import transport
 from enmasse.aio.transport import Hub, serve
+from enmasse.amqp.codec.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
-from enmasse.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
 from enmasse.network import acceptor
 from enmasse.network.acceptor import Acceptor, listening

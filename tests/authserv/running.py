@@ -16,14 +16,14 @@ from proton.reactor import Container
 
 from enmasse.aio.transport import Hub
 from enmasse.aio.transport import serve as serve_amqp
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import SaslInit, encode_performative
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection as Engine
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.frames import HEADER
 from enmasse.amqp.handler import Handler
-from enmasse.amqp.handshake import SASL_HEADER
-from enmasse.amqp.performatives import SaslInit, encode_performative
-from enmasse.amqp.sasl import ClientMechanism, SaslClient
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.sasl.handshake import SASL_HEADER
+from enmasse.amqp.sasl.layer import ClientMechanism, SaslClient
 from enmasse.identity.credentials import peers_at
 from enmasse.identity.passwords import hashed
 from enmasse.model import feeds

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from joserfc.jwk import RSAKey
 
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.login_requests import (
     ISSUERS,
     BrowserIssuer,

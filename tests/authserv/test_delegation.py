@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from proton import Array, Data, symbol
 
-from enmasse.amqp.sasl import PlainClient
+from enmasse.amqp.sasl.layer import PlainClient
 from enmasse.identity.relays import relayed_client, relayed_host_name
 from enmasse.identity.scram import ScramClient
 from enmasse.model.users import Permission, User

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.sasl import PlainClient
+from enmasse.amqp.sasl.layer import PlainClient
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import User
 from services.authserv import endpoint, issuer, logins

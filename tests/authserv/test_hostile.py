@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import Open, SaslInit, SaslOutcome, SaslResponse, encode_performative
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.frames import HEADER
-from enmasse.amqp.handshake import AMQP_HEADER, SASL_HEADER
-from enmasse.amqp.performatives import Open, SaslInit, SaslOutcome, SaslResponse, encode_performative
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
 from enmasse.model import feeds
 from enmasse.model.issuers import Issuer
 from services.authserv import logins

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from enmasse.aio.transport import Hub, serve
-from enmasse.amqp.types import Array, Symbol
+from enmasse.amqp.codec.types import Array, Symbol
 from enmasse.identity.credentials import Credential, Peers
 from enmasse.identity.roles import TABLE, Listener, Peer, Role, access, may_receive, may_send
 from enmasse.identity.scram import ScramClient

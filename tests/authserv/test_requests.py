@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from enmasse.aio.client import ClientReceiver, ClientSender
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity.login_requests import ADDRESS, MOST, LoginAnswer, LoginRequest, decoded_answer, encoded
 from enmasse.identity.principal import Principal
 from enmasse.identity.roles import Role

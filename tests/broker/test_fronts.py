@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from proton import Delivery, symbol
 from proton.utils import BlockingConnection
 
-from enmasse.amqp.codec import decode, encode
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.sections import Sections
-from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from enmasse.amqp.codec.codec import decode, encode
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import RETAINED_BY
 from services.broker.core.messages.front_sections import Front, moved, original_annotations, outgoing, read_front
 from services.broker.core.publisher import publish, publish_run

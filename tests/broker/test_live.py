@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from enmasse.amqp.codec.performatives import Rejected, Source, Target
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Receiver
-from enmasse.amqp.performatives import Rejected, Source, Target
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.messages.sections import Sections
 from enmasse.live_state import Merged
 from services.broker.connection import BrokerConnection
 from services.broker.core.connections import Connections

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity import senders
 from enmasse.identity.principal import Principal
 from services.broker.core.publisher import publish

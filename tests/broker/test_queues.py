@@ -10,8 +10,8 @@ import pytest
 from proton import Delivery, Message
 from proton.utils import BlockingConnection, BlockingSender, LinkDetached
 
-from enmasse.amqp.codec import encode
-from enmasse.amqp.types import Described, UInt, ULong
+from enmasse.amqp.codec.codec import encode
+from enmasse.amqp.codec.types import Described, UInt, ULong
 from tests.broker.harness import (
     DEADLINE,
     BrokerProcess,

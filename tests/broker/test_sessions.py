@@ -15,10 +15,10 @@ from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached, Sen
 
 from enmasse.aio import client
 from enmasse.aio.client import ClientReceiver
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message as OurMessage
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.messages.message import Message as OurMessage
 from enmasse.amqp.termini import MESSAGE_IDENTITY
-from enmasse.amqp.types import Symbol
 from tests.broker.harness import (
     DEADLINE,
     BrokerProcess,

@@ -19,9 +19,9 @@ from typing import Any
 import proton
 import pytest
 
-from enmasse.amqp.errors import NOT_FOUND, AmqpError, LoginError
-from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
-from enmasse.amqp.types import Array, Described, Symbol, UInt
+from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError, LoginError
+from enmasse.amqp.codec.types import Array, Described, Symbol, UInt
+from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message
 from enmasse.cli.commands.messaging.bench import percentiles
 from enmasse.cli.common import UNREACHABLE
 from enmasse.cli.contexts.remote import RemoteAddress, at_suite, parse

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.codec.errors import UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Link
-from enmasse.amqp.sasl import TEMPORARY, SaslServer, anonymous, plain
+from enmasse.amqp.sasl.layer import TEMPORARY, SaslServer, anonymous, plain
 from enmasse.identity.passwords import hashed
 from enmasse.identity.scram import scram
 from tests.amqp.server_kit import Store, start

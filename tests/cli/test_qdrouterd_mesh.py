@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from enmasse.aio.client import Client, ClientReceiver, connect
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.messages.message import Message
 from tests.cli.running import Up, enmasse, wait_for
 from tests.kit.waiting import DEADLINE
 

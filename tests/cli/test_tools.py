@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from enmasse.aio.client import connect
-from enmasse.amqp.message import Message, Sections
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.messages.message import Message, Sections
 from enmasse.cli.commands.examples import EXAMPLES
 from enmasse.cli.registry import COMMANDS, group
 from tests.amqp.codec_values import same

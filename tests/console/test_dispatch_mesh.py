@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import expect
 
 from enmasse.aio import client as aio
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.messages.message import Message
 from enmasse.testing import Suite, running
 from tests.console.browser import SECONDS, Console, chromium
 from tests.console.client import Client

@@ -10,7 +10,7 @@ from typing import Any
 import proton
 import pytest
 
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.messages.sections import Sections
 from enmasse.control import ControlLink, ControlSender, listen
 from enmasse.live_state import MAX_REMOVED, NODE, ROWS, Publisher
 from enmasse.live_state import Rows as LiveRows

@@ -14,7 +14,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from enmasse.amqp.message import Message as Decoded
+from enmasse.amqp.messages.message import Message as Decoded
 from enmasse.control import Artemis, ControlError, RequestFailed, connect
 from enmasse.engines.messages.product import Order, Product, Waiting
 from enmasse.engines.messages.products import product_at

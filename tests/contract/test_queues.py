@@ -15,9 +15,9 @@ from proton.reactor import SenderOption
 from proton.utils import BlockingConnection, BlockingSender, ConnectionClosed, LinkDetached, SendException
 
 from enmasse.aio.client import connect
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, Received, Source
 from enmasse.amqp.link import FIRST, SECOND
-from enmasse.amqp.message import Message as Encoded
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Received, Source
+from enmasse.amqp.messages.message import Message as Encoded
 from tests.broker.harness import (
     DEADLINE,
     Management,

@@ -13,9 +13,9 @@ import pytest
 from proton.utils import BlockingConnection
 
 from enmasse.aio.client import connect as aio_connect
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import SaslOutcome
-from enmasse.amqp.sasl import AnonymousClient, PlainClient, SaslClient
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import SaslOutcome
+from enmasse.amqp.sasl.layer import AnonymousClient, PlainClient, SaslClient
 from enmasse.control import ConnectionLost, ControlConnection, ControlReceiver, Delivery, Listener, connect, listen
 from enmasse.control import connection as connection_module
 from enmasse.identity import roles

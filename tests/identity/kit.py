@@ -19,11 +19,11 @@ import msgspec
 import pytest
 
 from enmasse.aio.client import Client, connect
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.frames import HEADER
-from enmasse.amqp.message import AmqpValue, Message
-from enmasse.amqp.performatives import Rejected, encode_performative
-from enmasse.amqp.sasl import PlainClient, SaslClient
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import Rejected, encode_performative
+from enmasse.amqp.messages.message import AmqpValue, Message
+from enmasse.amqp.sasl.layer import PlainClient, SaslClient
 from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
 from enmasse.identity.roles import Access, Role
 from enmasse.identity.scram import verifier

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from enmasse.aio.client import Client, connect
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity.roles import TABLE, Listener, Role
 from tests.artemis import Artemis
 from tests.certificates import Authority

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from enmasse.amqp.message import AmqpValue, Message
+from enmasse.amqp.messages.message import AmqpValue, Message
 from enmasse.identity.roles import Role
 from enmasse.testing import free_port
 from tests.identity.kit import DEADLINE, Service, Suite, dial, manage_broker, query, refusal

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.messages.message import Message
 from enmasse.amqp.termini import passed_on_name
-from enmasse.amqp.types import Symbol
 from enmasse.identity import roles
 from enmasse.identity.annotations import BROKERS_FACTS
 from enmasse.identity.credentials import Credential

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from enmasse.aio.client import Client
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.message import Message
 from enmasse.identity.credentials import Credential, new_secret
 from enmasse.identity.roles import TABLE, Listener, Role
 from enmasse.testing import free_port

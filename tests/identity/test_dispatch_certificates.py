@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from enmasse.aio.client import connect
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.messages.message import Message
 from enmasse.identity.process_certificates import Certificate
 from enmasse.identity.roles import Listener, Peer, Role
 from enmasse.testing import free_port

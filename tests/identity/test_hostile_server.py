@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scramp import ScramMechanism
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import SaslChallenge, SaslMechanisms, SaslOutcome
-from enmasse.amqp.sasl import SaslClient
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import SaslChallenge, SaslMechanisms, SaslOutcome
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.sasl.layer import SaslClient
 from enmasse.identity.credentials import Credential
 from enmasse.identity.roles import Role
 from enmasse.identity.scram import SCRAM, of_process, verifier

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from enmasse.aio.client import Client, connect
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.messages.message import Message
 from enmasse.control import ConnectionLost, listen
 from enmasse.control import connect as control_connect
 from enmasse.identity import roles

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from enmasse.aio.client import Client, connect
-from enmasse.amqp.message import AmqpValue, Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.messages.message import AmqpValue, Message
 from enmasse.identity.credentials import Credential
 from enmasse.identity.roles import Role
 from enmasse.testing import free_port

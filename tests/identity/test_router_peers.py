@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from enmasse.aio.client import connect
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity import roles
 from enmasse.identity.credentials import Credential
 from enmasse.identity.roles import TABLE, Listener, Role

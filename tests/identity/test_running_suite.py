@@ -18,10 +18,10 @@ from typing import Any
 import psutil
 import pytest
 
-from enmasse.amqp.frames import HEADER
-from enmasse.amqp.performatives import Open, SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
-from enmasse.amqp.sasl import PlainClient
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import Open, SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.sasl.layer import PlainClient
 from enmasse.identity.credentials import Credential, read_credential
 from enmasse.identity.passwords import hashed
 from enmasse.identity.relays import relayed_host_name

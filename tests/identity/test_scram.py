@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import SaslInit, SaslResponse
-from enmasse.amqp.sasl import SaslClient, SaslServer
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import SaslInit, SaslResponse
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 from enmasse.identity.credentials import Credential, PeerEntry, Peers, peers_text
 from enmasse.identity.roles import Peer, Role
 from enmasse.identity.scram import Unknown, of_peers, of_process, scram, verifier

@@ -13,16 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scramp import ScramClient
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import (
-    SaslChallenge,
-    SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
-    SaslResponse,
-)
-from enmasse.amqp.sasl import SaslClient, SaslServer
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 from enmasse.identity.credentials import Credential
 from enmasse.identity.roles import Role
 from enmasse.identity.scram import MOST_ITERATIONS, SCRAM, Unknown, of_process, scram, verifier

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from enmasse.aio.transport import Hub
-from enmasse.amqp.handshake import SASL_HEADER
-from enmasse.amqp.performatives import SASL_OK, SaslInit, SaslMechanisms, SaslOutcome, decode_performative
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.performatives import SASL_OK, SaslInit, SaslMechanisms, SaslOutcome, decode_performative
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.sasl.handshake import SASL_HEADER
 from enmasse.model import feeds
 from enmasse.mqtt import reasons
 from enmasse.testing import free_port

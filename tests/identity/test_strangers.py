@@ -13,7 +13,7 @@ from functools import partial
 import psutil
 import pytest
 
-from enmasse.amqp.frames import HEADER
+from enmasse.amqp.codec.frames import HEADER
 from enmasse.testing import Suite, running
 from tests.identity.kit import AMQP_HEADER, SASL_HEADER
 from tests.identity.test_running_suite import ADDRESSES, USERS, inner_ports, other_ports, port_of, processes, settings

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from enmasse.aio.client import Client
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity.credentials import new_secret
 from enmasse.identity.roles import Role
 from enmasse.testing import free_port

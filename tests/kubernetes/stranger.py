@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.aio.client import connect
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 
 TRIES = 30
 

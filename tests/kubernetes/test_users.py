@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from enmasse.aio.client import connect
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.messages.message import Message
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, until
 from tests.kubernetes.cluster import Cluster

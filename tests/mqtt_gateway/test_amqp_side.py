@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from enmasse.aio.client import Client, connect
-from enmasse.amqp.message import Message
+from enmasse.amqp.messages.message import Message
 from enmasse.mqtt.packets import Properties, Subscribe, Subscription
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.ports import UNKNOWN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enmasse.amqp.message import Message
+from enmasse.amqp.messages.message import Message
 from enmasse.identity.annotations import ORIGINAL_MESSAGE_ID, ORIGINAL_QUEUE
 from services.mqtt_gateway.amqp.identity import of_message
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Rejected
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Rejected
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.sessions import PacketChange, Packets, PacketsReply, Subscription

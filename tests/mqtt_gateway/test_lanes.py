@@ -7,8 +7,8 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
+from enmasse.amqp.codec.types import Symbol
 from enmasse.model.addresses import AddressType
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.lanes import AT_ONCE, AT_ONCE_BYTES, MAX_WAITING, Counters, Entry, Lane, Publisher

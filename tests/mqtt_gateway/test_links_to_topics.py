@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from enmasse.amqp.performatives import Target
+from enmasse.amqp.codec.performatives import Target
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sender import Sender
-from enmasse.amqp.types import Symbol
 from enmasse.model.addresses import Address
 from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
 from enmasse.model.topics import TopicMap

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from enmasse.amqp.encoder import encode
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.sections import Sections
-from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from enmasse.amqp.codec.encoder import encode
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.senders import shown
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName

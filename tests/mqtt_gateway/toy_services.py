@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from enmasse.aio.transport import Hub, dial
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.message import Message
-from enmasse.amqp.sasl import AnonymousClient, SaslClient
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.sasl.layer import AnonymousClient, SaslClient
 from enmasse.model import sessions as wire
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import symbol
 
-from enmasse.amqp.message import Message
+from enmasse.amqp.messages.message import Message
 from enmasse.amqp.termini import passed_on_name
 from enmasse.control import ControlError
 from enmasse.identity.authors import Author

@@ -12,10 +12,10 @@ from proton import Message, symbol, ulong
 from proton.reactor import AtMostOnce
 from proton.utils import SendException
 
-from enmasse.amqp.encoder import encode
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import find_to
-from enmasse.amqp.types import Described, Symbol, ULong
+from enmasse.amqp.codec.encoder import encode
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Described, Symbol, ULong
+from enmasse.amqp.messages.scan import find_to
 from enmasse.identity.annotations import FACTS
 from services.router.routing.annotations import Stripper, complete
 from tests.router.harness import LINK_ROUTE, PREFIX, Broker, Management, RouterProcess, post, pump, pump_until, wait_for

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message, Sections
-from enmasse.amqp.scan import ToSpans, find_to, span_of_to
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.message import Message, Sections
+from enmasse.amqp.messages.scan import ToSpans, find_to, span_of_to
 
 _texts = st.text(max_size=300)
 

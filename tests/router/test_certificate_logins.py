@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from enmasse.aio.transport import Hub
-from enmasse.amqp.handshake import AMQP_HEADER, SASL_HEADER
-from enmasse.amqp.performatives import Close, Open, SaslInit, SaslMechanisms, SaslOutcome
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.performatives import Close, Open, SaslInit, SaslMechanisms, SaslOutcome
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
 from enmasse.model.users import Permission, User
 from enmasse.testing import free_port
 from services.router.app import LoopClock

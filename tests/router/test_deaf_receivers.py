@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, Source, Target
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Sender
-from enmasse.amqp.performatives import ACCEPTED, Source, Target
 from services.router.routing.configuration import MULTICAST, AddressConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler

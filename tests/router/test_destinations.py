@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import RELEASED, Source, Target
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import RELEASED, Source, Target
 from services.router.routing.address import RoutedAddress
 from services.router.routing.choice import Choice
 from services.router.routing.configuration import BALANCED, CLOSEST, MULTICAST

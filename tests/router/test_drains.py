@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import Source, Target
 from services.router.routing.configuration import MULTICAST, AddressConfig, AutoLinkConfig, LinkRouteConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from proton import Message
 
-from enmasse.amqp.performatives import Accepted, Begin, Close, Disposition, Flow, Open, Rejected, Target, Transfer
+from enmasse.amqp.codec.performatives import Accepted, Begin, Close, Disposition, Flow, Open, Rejected, Target, Transfer
 from tests.amqp.engine_kit import AMQP, attach, frame, frames
 from tests.router.harness import DEADLINE, Broker, Management, RouterProcess, pump, wait_for
 from tests.router.test_containers import connector, topic

@@ -10,12 +10,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, Rejected, Source, Target
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected, Source, Target
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.sections import Sections
 from enmasse.control import jsonmessage
 from enmasse.control.connection import ControlConnection
 from enmasse.control.dial import connect, keep_connected

@@ -11,9 +11,8 @@ from typing import Any, cast
 import pytest
 
 from enmasse.aio.transport import Hub
-from enmasse.amqp.frames import HEADER
-from enmasse.amqp.handshake import AMQP_HEADER, SASL_HEADER
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import (
     Close,
     Open,
     SaslChallenge,
@@ -24,7 +23,8 @@ from enmasse.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
 from enmasse.model import feeds
 from enmasse.model.users import Permission, User
 from enmasse.testing import free_port

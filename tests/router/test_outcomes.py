@@ -12,7 +12,7 @@ from proton.reactor import AtMostOnce, LinkOption
 
 from enmasse.aio.client import connect
 from enmasse.amqp.link import SECOND
-from enmasse.amqp.message import Message as Sent
+from enmasse.amqp.messages.message import Message as Sent
 from tests.router.harness import DEADLINE, PREFIX, Management, RouterProcess, idle, outcome_of, post, wait_for
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import Source, Target
+from enmasse.amqp.codec.performatives import Source, Target
+from enmasse.amqp.messages.message import Message
 from enmasse.identity.admission import Admission
 from enmasse.identity.roles import Listener, Role
 from services.router.routing.in_link import FURTHER

@@ -3,11 +3,11 @@ go when the router's configuration changes."""
 
 from __future__ import annotations
 
+from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import Source, Target
+from enmasse.amqp.messages.message import Message
 from services.router.routing.configuration import LinkRouteConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enmasse.amqp.encoder import encode
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.encoder import encode
+from enmasse.amqp.codec.types import Symbol
 from tests.router.world import World
 
 HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"

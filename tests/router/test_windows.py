@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.codec.performatives import ACCEPTED, Source, Target
 from enmasse.amqp.link import FIRST, SECOND, Receiver, Sender
-from enmasse.amqp.performatives import ACCEPTED, Source, Target
 from tests.router.test_drains import World
 
 WINDOW = 250

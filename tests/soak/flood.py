@@ -8,8 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec.performatives import (
     Attach,
     Begin,
     Detach,
@@ -21,7 +20,8 @@ from enmasse.amqp.performatives import (
     Transfer,
     encode_performative,
 )
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.messages.message import Message
 from tests.conformance.wire import connect, publish, subscribe
 
 ANONYMOUS = b"AMQP\x03\x01\x00\x00"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from proton import Message as ProtonMessage
 from proton import symbol, ulong
 
-from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
-from enmasse.amqp.types import Symbol, ULong
+from enmasse.amqp.codec.types import Symbol, ULong
+from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message
 from enmasse.spark.columns import Messages, decoded
 from enmasse.spark.schema import batch, row
 from enmasse.spark.segment import SpoolChunk

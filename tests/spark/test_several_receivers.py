@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from enmasse.amqp.message import Message
+from enmasse.amqp.messages.message import Message
 from enmasse.spark import spool as spooling
 from enmasse.spark import unsettled as accounting
 from enmasse.spark.segment import partition_folder, partitions_of, read_spool, segments

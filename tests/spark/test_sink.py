@@ -19,7 +19,7 @@ from proton import Message as ProtonMessage
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNull, LessThan
 
 from enmasse.aio.client import connect
-from enmasse.amqp.message import Message
+from enmasse.amqp.messages.message import Message
 from enmasse.spark.browse import AmqpReader, selector_of
 from enmasse.spark.login import FileError
 from enmasse.spark.messages import DUPLICATE_ID, ColumnError, Ids, Outgoing, outgoing

@@ -25,10 +25,10 @@ from proton import Message
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from enmasse.aio.transport import Hub, serve
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import ACCEPTED
-from enmasse.amqp.sasl import SaslServer, plain
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.sasl.layer import SaslServer, plain
 from enmasse.spark import receivers
 from enmasse.spark import spool as spooling
 from enmasse.spark.account import OwnAccount

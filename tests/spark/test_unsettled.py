@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.codec.types import ULong
 from enmasse.amqp.link import FIRST
-from enmasse.amqp.message import AmqpSequence, Message
-from enmasse.amqp.performatives import ACCEPTED
-from enmasse.amqp.types import ULong
+from enmasse.amqp.messages.message import AmqpSequence, Message
 from enmasse.spark import spool as spooling
 from enmasse.spark import unsettled as window
 from enmasse.spark.account import OwnAccount

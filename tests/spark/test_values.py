@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from enmasse.amqp.message import AmqpValue, Message
+from enmasse.amqp.messages.message import AmqpValue, Message
 from enmasse.spark.columns import decoded
 from enmasse.spark.datasource import AmqpDataSource
 from enmasse.spark.options import OptionError

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from enmasse.amqp.message import Message
+from enmasse.amqp.messages.message import Message
 from enmasse.control import Reply
 from services.subserv import binding, conversation
 from services.subserv.binding import while_it_answers

@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enmasse.amqp.message import AmqpSequence, Message
-from enmasse.amqp.types import Int, Symbol, Timestamp
+from enmasse.amqp.codec.types import Int, Symbol, Timestamp
+from enmasse.amqp.messages.message import AmqpSequence, Message
 from enmasse.stores import Change, Store
 from services.subserv import copies
 from services.subserv.retaining import RetainedMessages

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import proton
 
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.messages.sections import Sections
 from enmasse.control import Artemis, ControlConnection, connect
 from services.subserv.feed import RetainedFeed
 from services.subserv.management import BrokerManagement

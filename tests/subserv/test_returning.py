@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.messages.sections import Sections
 from enmasse.control import Outcome
 from enmasse.control.link import ACCEPTED
 from enmasse.stores import Change, SqliteSettings

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from enmasse.amqp.message import Message
-from enmasse.amqp.types import Symbol, Timestamp
+from enmasse.amqp.codec.types import Symbol, Timestamp
+from enmasse.amqp.messages.message import Message
 from enmasse.model import sessions as wire
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import records, retaining

@@ -8,7 +8,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.aio.client import Client, connect
-from enmasse.amqp.sasl import ClientMechanism, PlainClient, SaslClient
+from enmasse.amqp.sasl.layer import ClientMechanism, PlainClient, SaslClient
 from enmasse.identity.scram import ScramClient
 from enmasse.testing import Suite
 from tests.kit.waiting import DEADLINE

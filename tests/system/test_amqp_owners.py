@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from enmasse.aio.client import Client
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.messages.message import Message
 from enmasse.testing import Suite
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Scram, client

@@ -11,12 +11,12 @@ import pytest
 from proton import ConnectionException
 
 from enmasse.aio.client import Client, ClientReceiver
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.frames import HEADER
-from enmasse.amqp.message import Message as OurMessage
-from enmasse.amqp.performatives import ACCEPTED, Rejected, SaslInit, encode_performative
-from enmasse.amqp.sasl import ClientMechanism
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import ACCEPTED, Rejected, SaslInit, encode_performative
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.messages.message import Message as OurMessage
+from enmasse.amqp.sasl.layer import ClientMechanism
 from enmasse.spark.receivers import ReceiverError
 from enmasse.spark.segment import read_spool
 from enmasse.spark.source import AmqpStreamReader

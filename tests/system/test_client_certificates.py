@@ -17,7 +17,7 @@ from proton import ConnectionException, Message, SSLDomain
 from proton.utils import BlockingConnection
 
 from enmasse.aio.client import connect
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.testing import Suite, wait_for
 from tests.certificates import Authority
 from tests.kit.running import asyncio_test

@@ -13,8 +13,8 @@ from proton import ConnectionException, Message
 from proton.utils import LinkDetached
 
 from enmasse.aio.client import connect
-from enmasse.amqp.errors import AmqpError, LoginError
-from enmasse.amqp.sasl import ClientMechanism
+from enmasse.amqp.codec.errors import AmqpError, LoginError
+from enmasse.amqp.sasl.layer import ClientMechanism
 from enmasse.testing import Suite, running, wait_for
 from tests.authserv.bearer import oauthbearer, xoauth2
 from tests.console.browser import Console, chromium

@@ -13,10 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from enmasse.aio.client import Client, ClientReceiver, ClientSender
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.messages.message import Message
 from enmasse.amqp.termini import SENDER
-from enmasse.amqp.types import Symbol
 from enmasse.identity import senders
 from enmasse.identity.annotations import RETAINED_BY
 from enmasse.identity.principal import Principal

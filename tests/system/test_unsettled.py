@@ -17,10 +17,10 @@ from proton.utils import BlockingConnection, BlockingReceiver
 
 from enmasse.aio.client import connect
 from enmasse.aio.client_links import ClientReceiver, Delivery
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Accepted, Modified, Received, Released, Source
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import FIRST, SECOND
-from enmasse.amqp.message import Message as Sent
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Modified, Received, Released, Source
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.messages.message import Message as Sent
 from enmasse.testing import Suite
 from tests.broker.harness import named
 from tests.kit.leaving import LOST, WAYS

@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, Rejected
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.endpoint import SECOND, Link
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected
-from enmasse.amqp.sections import Sections
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.sections import Sections
 from enmasse.tracing.links import SPARE, TracedSession
 from enmasse.tracing.wire import carrier
 from tests.amqp.engine_kit import Pair, Recorder

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from enmasse.amqp.message import Message
-from enmasse.amqp.sections import Sections
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.sections import Sections
 from enmasse.process.runner import Fatal
 from enmasse.process.settings import ServiceSettings
 from enmasse.supervisor.errors import StartError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.testing import Suite
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Scram, client

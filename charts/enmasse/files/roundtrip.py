@@ -9,9 +9,9 @@ import sys
 
 from enmasse.aio.client import connect
 from enmasse.aio.client_links import ClientReceiver
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import Accepted
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Accepted
+from enmasse.amqp.messages.message import Message
 from enmasse.identity.process_certificates import Certificate
 
 CA = "/etc/enmasse-tls/ca.crt"

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from enmasse.aio.client import Client, connect
-from enmasse.amqp.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError, LoginError
+from enmasse.amqp.codec.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError, LoginError
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.hints import cause, remedy

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from enmasse.amqp.errors import NOT_FOUND, AmqpError
-from enmasse.amqp.jsonform import plain
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import Rejected
+from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
+from enmasse.amqp.codec.performatives import Rejected
+from enmasse.amqp.messages.jsonform import plain
+from enmasse.amqp.messages.message import Message
 from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.contexts.http import NotAllowed, operator_credential
 from enmasse.cli.contexts.remote import RemoteAddress, at_operators

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from enmasse.amqp.jsonform import plain, to_json
-from enmasse.amqp.message import Message
+from enmasse.amqp.messages.jsonform import plain, to_json
+from enmasse.amqp.messages.message import Message
 
 
 def as_json(message: Message, payload: bytes | None = None) -> str:

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.scan import front_end
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.scan import front_end
 from enmasse.control import Artemis, RequestFailed
 from enmasse.control.errors import MESSAGE_SIZE, LinkClosed
 from enmasse.engines.messages.product import Order, Progress, Waiting

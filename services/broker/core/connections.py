@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity.refused import Refusals
 
 

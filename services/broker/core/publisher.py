@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import islice, takewhile
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import DATA, may_hold
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.scan import DATA, may_hold
 from enmasse.identity.annotations import ORIGINAL_ADDRESS
 from enmasse.identity.senders import SERVICE
 from services.broker.core.broker import Broker

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import DATA, MESSAGE_ANNOTATIONS, PROPERTIES
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.scan import DATA, MESSAGE_ANNOTATIONS, PROPERTIES
 from enmasse.identity.annotations import DEATH, ORIGINAL_ADDRESS, ORIGINAL_QUEUE
 from services.broker.core import errors
 from services.broker.core.broker import Broker

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import AmqpValue, Message
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.message import AmqpValue, Message
 from enmasse.identity.roles import Role
 from enmasse.logs import log
 from enmasse.storage.decoding import decode_any

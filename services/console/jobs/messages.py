@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import AmqpSequence, AmqpValue
-from enmasse.amqp.message import Message as AmqpMessage
-from enmasse.amqp.types import Described
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Described
+from enmasse.amqp.messages.message import AmqpSequence, AmqpValue
+from enmasse.amqp.messages.message import Message as AmqpMessage
 from enmasse.api.types import Death, Job, Message, NewMessage
 from enmasse.control import Artemis, ControlError, RequestFailed
 from enmasse.engines.messages import product as engine

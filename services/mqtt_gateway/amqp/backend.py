@@ -16,7 +16,7 @@ from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.live_follower import LiveLink
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.sasl import EXTERNAL
+from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity import authors
 from enmasse.identity.audit import LoginAudit
 from enmasse.identity.credentials import AnyCredential, relay_key_of

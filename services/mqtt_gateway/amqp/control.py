@@ -14,12 +14,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from enmasse.amqp.codec.encoder import encode_string
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.encoder import encode_string
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import Source, Target
-from enmasse.amqp.sections import Properties, Sections, encode_properties
+from enmasse.amqp.messages.sections import Properties, Sections, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.identity.seals import Seal
 from enmasse.logs import log

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from enmasse.amqp.scan import PROPERTIES
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.messages.scan import PROPERTIES
+from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import ORIGINAL_MESSAGE_ID, ORIGINAL_QUEUE
 
 SIZE = 8

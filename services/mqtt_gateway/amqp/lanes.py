@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Any, Final, NamedTuple
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, Modified, Rejected, Released, Source, Target
 from enmasse.amqp.link import Link, Sender
-from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released, Source, Target
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.model.addresses import STORED, AddressType
 from enmasse.mqtt import reasons

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, Final
 
 from enmasse.aio.transport import Hub, dial
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, PRECONDITION_FAILED, UNAUTHORIZED_ACCESS, AmqpError, LoginError
+from enmasse.amqp.codec.performatives import SASL_AUTH
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import CONNECTION_FORCED, PRECONDITION_FAILED, UNAUTHORIZED_ACCESS, AmqpError, LoginError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
-from enmasse.amqp.performatives import SASL_AUTH
-from enmasse.amqp.sasl import PlainClient, SaslClient
+from enmasse.amqp.sasl.layer import PlainClient, SaslClient
 from enmasse.identity.login import Login, stated
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.relays import relayed_host_name

@@ -11,18 +11,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from enmasse.amqp.encoder import encode, encode_binary
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import (
-    AMQP_SEQUENCE,
-    AMQP_VALUE,
-    DATA,
-    MESSAGE_ANNOTATIONS,
-    front_end,
+from enmasse.amqp.codec.encoder import encode, encode_binary
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Int, Symbol, Timestamp
+from enmasse.amqp.messages.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA, MESSAGE_ANNOTATIONS, front_end
+from enmasse.amqp.messages.sections import (
+    Header,
+    Sections,
+    encode_annotations,
+    encode_header,
+    encode_properties,
+    milliseconds,
 )
-from enmasse.amqp.sections import Header, Sections, encode_annotations, encode_header, encode_properties, milliseconds
-from enmasse.amqp.sections import Properties as AmqpProperties
-from enmasse.amqp.types import Int, Symbol, Timestamp
+from enmasse.amqp.messages.sections import Properties as AmqpProperties
 from enmasse.identity import annotations as stated
 from enmasse.identity.annotations import ORIGINAL_ADDRESS, ORIGINAL_MESSAGE_ID, RETAINED_FOR
 from enmasse.identity.authors import Author

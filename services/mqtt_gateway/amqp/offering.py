@@ -3,12 +3,12 @@ connection, with which it ends. The embedded router passes such links on without
 
 from __future__ import annotations
 
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import Source, Target
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.sections import Sections
 from enmasse.live_state import NODE
 from enmasse.logs import log
 from enmasse.model.names import MANAGEMENT, RELAYS_TO_TOPICS

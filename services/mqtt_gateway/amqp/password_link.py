@@ -8,13 +8,13 @@ from collections import deque
 from typing import Any, Final
 
 from enmasse.aio.transport import Hub, dial
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, DECODE_ERROR, AmqpError
+from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import CONNECTION_FORCED, DECODE_ERROR, AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import Source, Target
-from enmasse.amqp.sasl import SaslClient
+from enmasse.amqp.sasl.layer import SaslClient
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.login_requests import ADDRESS, MOST, LoginAnswer, LoginRequest, decoded_answer, encoded
 from enmasse.identity.scram import of_process

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topics import TopicMap

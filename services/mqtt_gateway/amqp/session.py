@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity import authors, senders
 from enmasse.identity.filters import may_keep, may_subscribe, name_of, names_of
 from enmasse.identity.login import Login

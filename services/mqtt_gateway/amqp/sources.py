@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import RELEASED, Error, Rejected, Source, Target
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import SECOND, Link, Receiver
-from enmasse.amqp.message import jms_selector
-from enmasse.amqp.performatives import RELEASED, Error, Rejected, Source, Target
-from enmasse.amqp.scan import after
+from enmasse.amqp.messages.message import jms_selector
+from enmasse.amqp.messages.scan import after
 from enmasse.amqp.termini import MESSAGE_IDENTITY
-from enmasse.amqp.types import Symbol
 from enmasse.model.sessions import Outgoing, is_address, is_contended
 from enmasse.mqtt.packets import NONE, Properties
 from enmasse.network.backoff import Backoff

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.aio.transport import Hub, dial
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import CONNECTION_FORCED, AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.sasl import AnonymousClient, SaslClient
+from enmasse.amqp.sasl.layer import AnonymousClient, SaslClient
 from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.scram import of_process
 from enmasse.logs import log

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from enmasse.amqp.types import Array, Described, Timestamp, ULong
+from enmasse.amqp.codec.types import Array, Described, Timestamp, ULong
 
 MAX_TEXT = 65535
 """Bytes of a string of MQTT (v5 1.5.4)."""

@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, Rejected, Source, Target
+from enmasse.amqp.codec.types import Symbol, UInt
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Link, Sender
-from enmasse.amqp.performatives import ACCEPTED, Rejected, Source, Target
-from enmasse.amqp.scan import MESSAGE_ANNOTATIONS
-from enmasse.amqp.sections import Properties, encode_annotations, encode_properties
+from enmasse.amqp.messages.scan import MESSAGE_ANNOTATIONS
+from enmasse.amqp.messages.sections import Properties, encode_annotations, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
-from enmasse.amqp.types import Symbol, UInt
 from enmasse.identity.annotations import CLIENT_ID, GROUPS, USER, WILL_DELAY
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal

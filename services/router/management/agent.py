@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from enmasse.amqp.encoder import encode, encode_string
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.sections import encode_properties
-from enmasse.amqp.types import Int
+from enmasse.amqp.codec.encoder import encode, encode_string
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Int
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.sections import encode_properties
 from enmasse.logs import log
 from services.router.management import nodes
 from services.router.management.requests import Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from enmasse.amqp.message import Sections
+from enmasse.amqp.messages.message import Sections
 from services.router.routing.connection import RouterConnection
 
 

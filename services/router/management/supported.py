@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from enmasse.amqp.sasl import EXTERNAL
+from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity.annotations import OF_ROUTERS
 from services.router.management.bodies import listener_config
 from services.router.management.schema import BAD_REQUEST, NOT_IMPLEMENTED, EntityType, ManagementError

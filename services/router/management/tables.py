@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
-from enmasse.amqp.encoder import encode, encoded_map
+from enmasse.amqp.codec.encoder import encode, encoded_map
 from services.router.management import schema
 from services.router.management.bodies import address_config, auto_link_config, checked, link_route_config
 from services.router.management.requests import Request

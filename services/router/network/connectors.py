@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from enmasse.aio.transport import dial
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
+from enmasse.amqp.sasl.layer import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.identity.credentials import read_credential
 from enmasse.identity.scram import ScramClient, of_process
 from enmasse.network.backoff import ReconnectBackoff

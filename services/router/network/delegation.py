@@ -8,13 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from enmasse.aio.transport import Hub, dial
-from enmasse.amqp import errors
-from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.frames import HEADER
-from enmasse.amqp.handler import Handler
-from enmasse.amqp.limits import Limits
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import (
     SASL_AUTH,
     SASL_OK,
     SaslChallenge,
@@ -24,8 +21,11 @@ from enmasse.amqp.performatives import (
     SaslResponse,
     encode_performative,
 )
-from enmasse.amqp.sasl import EXTERNAL, TEMPORARY, SaslClient, SaslServer
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.limits import Limits
+from enmasse.amqp.sasl.layer import EXTERNAL, TEMPORARY, SaslClient, SaslServer
 from enmasse.identity.login import Login, stated
 from enmasse.identity.relays import relayed_host_name
 from enmasse.process import runner

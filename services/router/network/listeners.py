@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from enmasse.aio.transport import Peer, Server, serve
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.sasl import EXTERNAL, SaslServer, anonymous, external
+from enmasse.amqp.sasl.layer import EXTERNAL, SaslServer, anonymous, external
 from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from enmasse.identity.admission import Admission
 from enmasse.identity.certificates import certified

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import INNER_LIMITS, Limits
-from enmasse.amqp.sasl import SaslClient, SaslServer
-from enmasse.amqp.sole import SOLE_CONNECTION
+from enmasse.amqp.sasl.layer import SaslClient, SaslServer
+from enmasse.amqp.sole_connection import SOLE_CONNECTION
 from enmasse.identity.credentials import Peers
 from enmasse.model.names import RELAYS_TO_TOPICS
 from services.router import PRODUCT, SIMULATES

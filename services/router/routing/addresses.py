@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from enmasse.amqp.errors import NOT_FOUND, AmqpError
+from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
 from services.router.routing import termini
 from services.router.routing.address import RoutedAddress
 from services.router.routing.clock import Clock

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, front_end
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.scan import MESSAGE_ANNOTATIONS, front_end
+from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import OF_FACTS, OF_ROUTERS, TABLE, Names
 
 _OF_ROUTERS: Final = Names(each for each in TABLE if each.name == OF_ROUTERS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from enmasse.amqp.errors import NOT_IMPLEMENTED, AmqpError
+from enmasse.amqp.codec.errors import NOT_IMPLEMENTED, AmqpError
+from enmasse.amqp.codec.performatives import RELEASED
 from enmasse.amqp.link import Receiver
-from enmasse.amqp.performatives import RELEASED
+from enmasse.amqp.messages.scan import ToSpans, find_to
+from enmasse.amqp.messages.sections import Sections
 from enmasse.amqp.receiver import Partial
-from enmasse.amqp.scan import ToSpans, find_to
-from enmasse.amqp.sections import Sections
 from enmasse.identity.annotations import DELIVERY_DELAY, DELIVERY_TIME
 from services.router.routing.address import RoutedAddress
 from services.router.routing.addresses import Addresses

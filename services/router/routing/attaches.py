@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from enmasse.amqp.errors import NOT_FOUND, AmqpError, no_transactions
+from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError, no_transactions
+from enmasse.amqp.codec.performatives import Coordinator
 from enmasse.amqp.link import FIRST, SECOND, Link, Receiver, Sender
-from enmasse.amqp.performatives import Coordinator
 from enmasse.live_state import NODE as LIVE
 from services.router.routing import termini
 from services.router.routing.address import RoutedAddress

@@ -13,14 +13,14 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from enmasse.amqp.codec.errors import DETACH_FORCED, AmqpError
+from enmasse.amqp.codec.performatives import Source as Terminus
+from enmasse.amqp.codec.performatives import Target
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.delivery import Outgoing
-from enmasse.amqp.errors import DETACH_FORCED, AmqpError
 from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.performatives import Source as Terminus
-from enmasse.amqp.performatives import Target
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import SENDER
-from enmasse.amqp.types import Symbol
 from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.configuration import AutoLinkConfig
 from services.router.routing.connection import LinkRecord, RouterConnection

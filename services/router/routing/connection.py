@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
+from enmasse.amqp.codec.performatives import Rejected
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import CONNECTION_FORCED, AmqpError
 from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.performatives import Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
 from enmasse.identity.owned import owned

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from enmasse.amqp.codec.performatives import ACCEPTED, Accepted, Error, Modified, Rejected, Released
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Sender
-from enmasse.amqp.performatives import ACCEPTED, Accepted, Error, Modified, Rejected, Released
-from enmasse.amqp.types import Symbol
 
 SHORTEST = 4
 """Bytes of a message with one empty section: some client libraries raise an error for shorter ones."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.delivery import Outgoing
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.receiver import Partial
 from services.router.routing.connection import RouterConnection
 from services.router.routing.deliveries import Source, Token

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
-from enmasse.amqp.sole import refuse_second, wants_sole
+from enmasse.amqp.sole_connection import refuse_second, wants_sole
 from services.router.routing.attaches import Attaches
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.router import Router

@@ -7,10 +7,10 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
 
+from enmasse.amqp.codec.performatives import RELEASED, Modified, Rejected, Released
 from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.performatives import RELEASED, Modified, Rejected, Released
+from enmasse.amqp.messages.scan import PROPERTIES
 from enmasse.amqp.receiver import Partial
-from enmasse.amqp.scan import PROPERTIES
 from services.router.routing.address import RoutedAddress
 from services.router.routing.annotations import Stripper
 from services.router.routing.choice import Choice

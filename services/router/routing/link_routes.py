@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.tries import PatternTrie
 from services.router.routing.configuration import LinkRouteConfig
 from services.router.routing.connection import RouterConnection

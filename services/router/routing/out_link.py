@@ -8,10 +8,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from enmasse.amqp.codec.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.delivery import Outgoing
-from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
 from enmasse.amqp.link import SECOND, Sender
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import CONSUMER
 from services.router.routing.address import WINDOWS, RoutedAddress

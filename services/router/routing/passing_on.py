@@ -10,10 +10,10 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
+from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.termini import SENDER, passed_on_name
-from enmasse.amqp.types import Symbol
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.link_routes import NO_ROUTE
 from services.router.routing.routed_link import RoutedHalf, RoutedLink

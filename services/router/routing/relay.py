@@ -10,10 +10,10 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from enmasse.amqp.codec.performatives import Source, Target
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Sender
-from enmasse.amqp.performatives import Source, Target
 from enmasse.amqp.termini import SENDER, passed_on_name
-from enmasse.amqp.types import Symbol
 from services.router.routing.address import RoutedAddress
 from services.router.routing.addresses import Addresses
 from services.router.routing.configuration import BALANCED

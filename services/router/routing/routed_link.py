@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, Rejected
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.delivery import Outgoing
-from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.performatives import ACCEPTED, Rejected
 from enmasse.amqp.receiver import Partial
-from enmasse.amqp.types import Symbol
 from services.router.routing.annotations import Stripper, complete
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import FAILED, Token, count_outcomes, is_whole, settle_others

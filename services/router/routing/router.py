@@ -10,7 +10,7 @@ import string
 from collections.abc import Iterator
 from typing import Any
 
-from enmasse.amqp.errors import RESOURCE_DELETED, AmqpError
+from enmasse.amqp.codec.errors import RESOURCE_DELETED, AmqpError
 from services.router.routing.addresses import Addresses
 from services.router.routing.auto_links import AutoLinks
 from services.router.routing.clock import Clock

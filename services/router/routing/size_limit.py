@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
+from enmasse.amqp.codec.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
+from enmasse.amqp.codec.performatives import Error, Rejected
 from enmasse.amqp.link import Receiver
-from enmasse.amqp.performatives import Error, Rejected
 from services.router.routing.connection import LinkRecord, RouterConnection
 
 OnDelivery = Callable[[Receiver, int, bool, bytes, bytes, int], None]

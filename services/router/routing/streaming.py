@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from enmasse.amqp.codec.performatives import RELEASED
 from enmasse.amqp.delivery import Outgoing
-from enmasse.amqp.performatives import RELEASED
 from enmasse.amqp.receiver import Partial
 from services.router.routing.address import RoutedAddress
 from services.router.routing.annotations import complete

@@ -4,7 +4,7 @@ its link lives. The router's own, for routers without brokers, are addresses tha
 
 from __future__ import annotations
 
-from enmasse.amqp.errors import RESOURCE_DELETED, AmqpError
+from enmasse.amqp.codec.errors import RESOURCE_DELETED, AmqpError
 from services.router.routing.address import RoutedAddress
 from services.router.routing.configured import ConfiguredAddresses
 from services.router.routing.connection import LinkRecord, RouterConnection

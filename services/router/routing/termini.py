@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from enmasse.amqp.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, AmqpError
+from enmasse.amqp.codec.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, AmqpError
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.termini import capabilities, is_selector, subscription_kind
-from enmasse.amqp.types import Symbol
 
 ANYCAST, MULTICAST, QUEUE = "anycast", "multicast", "queue"
 TOPIC = "topic"

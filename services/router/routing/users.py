@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, AmqpError
+from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Receiver
-from enmasse.amqp.sasl import EXTERNAL
+from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity.audit import LoginAudit
 from enmasse.identity.login import LONGEST_WAIT, Login
 from enmasse.identity.owned import queue_prefix

@@ -20,9 +20,9 @@ from paho.mqtt.client import Client, MQTTv5
 from paho.mqtt.enums import CallbackAPIVersion
 
 from enmasse.aio.client import connect
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.messages.message import Message
 from enmasse.testing import wait_for
 from tests.certificates import Authority
 from tests.console.client import Client as ConsoleClient

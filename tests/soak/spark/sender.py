@@ -8,9 +8,9 @@ import threading
 from typing import Any
 
 from enmasse.aio.client import connect
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.messages.message import Message
 
 RATE = 60.0
 BYTES = 300

@@ -99,7 +99,7 @@ def _measure(remote: RemoteAddress, seconds: float, size: int, durable: bool) ->
 
 def _phase(receiver: ReceivingEnd, remote: RemoteAddress, work: Work, seconds: float, title: str) -> dict[str, Any]:
     """Run one sender; return its result when all accepted messages have arrived. Raises LoadError."""
-    from enmasse.amqp.errors import AmqpError
+    from enmasse.amqp.codec.errors import AmqpError
     from enmasse.cli.commands.messaging.load import LoadError, load_error
     from enmasse.load.amqp import Foreign
 

@@ -9,8 +9,8 @@ import sys
 from typing import Any
 
 from enmasse.aio.client import user_sasl
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.sasl import AnonymousClient, ExternalClient, SaslClient
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.sasl.layer import AnonymousClient, ExternalClient, SaslClient
 from enmasse.cli.common import TlsFiles
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.remote import RemoteAddress

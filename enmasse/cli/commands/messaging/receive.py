@@ -15,7 +15,7 @@ from enmasse.errors import marked
 
 if TYPE_CHECKING:
     from enmasse.aio.client import Client, ClientReceiver, Delivery
-    from enmasse.amqp.errors import AmqpError
+    from enmasse.amqp.codec.errors import AmqpError
     from enmasse.cli.contexts.remote import RemoteAddress
 
 CREDIT = 100
@@ -115,7 +115,7 @@ class ReceiveLoop:
 
     async def run(self) -> int:
         """Return the exit status. Raises AmqpError or OSError if it cannot receive, Unprinted."""
-        from enmasse.amqp.errors import AmqpError
+        from enmasse.amqp.codec.errors import AmqpError
 
         return await self._attempts.run(self._once, (AmqpError, OSError), is_final)
 
@@ -161,7 +161,7 @@ class ReceiveLoop:
 
     async def _look_for_subscription(self, client: Client) -> None:
         """Check that the subscription exists: an attach would create it. Raises NoSubscription."""
-        from enmasse.amqp.errors import NOT_FOUND, AmqpError
+        from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
 
         name = self._options.subscription
         assert name is not None
@@ -179,7 +179,7 @@ class ReceiveLoop:
 
     def _check(self, receiver: ClientReceiver) -> None:
         """Check that the link has the durable subscription. Raises AmqpError if the server attached it without."""
-        from enmasse.amqp.errors import NOT_IMPLEMENTED, AmqpError
+        from enmasse.amqp.codec.errors import NOT_IMPLEMENTED, AmqpError
 
         source = receiver.link.remote_source
         if self._options.subscription is not None and not getattr(source, "durable", 0):
@@ -235,7 +235,7 @@ class ReceiveLoop:
 
     async def _print(self, delivery: Delivery, kept: list[Delivery]) -> None:
         """Print a message, then settle it. Raises Unprinted."""
-        from enmasse.amqp.errors import AmqpError
+        from enmasse.amqp.codec.errors import AmqpError
         from enmasse.cli.output.show import as_json, as_text
 
         outcome = self._options.outcome
@@ -260,7 +260,7 @@ class ReceiveLoop:
 
 def is_final(error: AmqpError | OSError) -> bool:
     """Return whether to connect again would not help."""
-    from enmasse.amqp import errors
+    from enmasse.amqp.codec import errors
 
     if isinstance(error, errors.LoginError):
         return not error.temporary

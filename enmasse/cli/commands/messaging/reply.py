@@ -76,7 +76,7 @@ class Replies:
 
     async def run(self) -> int:
         """Return the exit status. Raises AmqpError or OSError if it cannot receive, Unprinted."""
-        from enmasse.amqp.errors import AmqpError
+        from enmasse.amqp.codec.errors import AmqpError
         from enmasse.cli.commands.messaging.receive import is_final
 
         return await self._attempts.run(self._once, (AmqpError, OSError), is_final)
@@ -105,9 +105,9 @@ class Replies:
 
     async def _answer(self, client: Client, request: Delivery) -> None:
         """Print a request, send the reply, and settle the request. Raises AmqpError, OSError, Unprinted."""
-        from enmasse.amqp.errors import DECODE_ERROR, PRECONDITION_FAILED, AmqpError
-        from enmasse.amqp.message import Message
-        from enmasse.amqp.performatives import ACCEPTED
+        from enmasse.amqp.codec.errors import DECODE_ERROR, PRECONDITION_FAILED, AmqpError
+        from enmasse.amqp.codec.performatives import ACCEPTED
+        from enmasse.amqp.messages.message import Message
         from enmasse.cli.output.show import as_text
 
         try:

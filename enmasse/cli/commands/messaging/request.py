@@ -68,8 +68,8 @@ async def _request(
     as_json: bool,
 ) -> int:  # fmt: skip
     """Return the exit status; the reply is added to `printed`. Raises AmqpError, OSError."""
-    from enmasse.amqp.message import Message
-    from enmasse.amqp.performatives import ACCEPTED
+    from enmasse.amqp.codec.performatives import ACCEPTED
+    from enmasse.amqp.messages.message import Message
     from enmasse.cli.messages.amqp import connected
     from enmasse.cli.output.show import as_json as json_line
     from enmasse.cli.output.show import as_text

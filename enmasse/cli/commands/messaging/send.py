@@ -92,7 +92,7 @@ class Tally:
 
     def take(self, outcome: Any) -> None:
         """Count one outcome. A delivery settled without an outcome counts as accepted."""
-        from enmasse.amqp.performatives import Modified, Rejected, Released
+        from enmasse.amqp.codec.performatives import Modified, Rejected, Released
 
         if isinstance(outcome, Rejected):
             self.counts["rejected"] += 1
@@ -125,14 +125,14 @@ class Unreadable(Exception):
 
 async def encoded(bodies: AsyncIterator[Any], fields: dict[str, Any], *, lines: bool) -> AsyncIterator[bytes]:
     """Yield a message for each body. `lines`: the bodies are messages as JSON. Raises Unreadable."""
-    from enmasse.amqp.message import Message
+    from enmasse.amqp.messages.message import Message
 
     if not lines:
         template = {"durable": True} | fields
         async for body in bodies:
             yield Message(body, **template).encode()
         return
-    from enmasse.amqp.jsonform import NoMessage, from_json
+    from enmasse.amqp.messages.jsonform import NoMessage, from_json
 
     number = 0
     async for line in bodies:
@@ -149,7 +149,7 @@ async def encoded(bodies: AsyncIterator[Any], fields: dict[str, Any], *, lines: 
 
 
 def _object(line: str | bytes) -> dict[str, Any]:
-    from enmasse.amqp.jsonform import NoMessage
+    from enmasse.amqp.messages.jsonform import NoMessage
 
     try:
         found = json.loads(line)
@@ -161,7 +161,7 @@ def _object(line: str | bytes) -> dict[str, Any]:
 
 
 async def _send(remote: RemoteAddress, messages: AsyncIterator[bytes], timeout: float, tally: Tally) -> int:
-    from enmasse.amqp.errors import AmqpError
+    from enmasse.amqp.codec.errors import AmqpError
     from enmasse.cli.messages.amqp import connected
 
     waiting: deque[asyncio.Future[Any]] = deque()

@@ -188,7 +188,7 @@ class SubscribeLoop:
         return OK
 
     def _line(self, message: Publish) -> str:
-        from enmasse.amqp.jsonform import plain
+        from enmasse.amqp.messages.jsonform import plain
 
         if self._options.as_json:
             return as_json(message)
@@ -199,7 +199,7 @@ class SubscribeLoop:
 
 def as_json(message: Publish) -> str:
     """Return one line: topic, body, qos, retain …; what is not set is left out."""
-    from enmasse.amqp.jsonform import plain
+    from enmasse.amqp.messages.jsonform import plain
 
     values = message.properties
     found: dict[str, Any] = {

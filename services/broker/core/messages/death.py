@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from enmasse.amqp.scan import MESSAGE_ANNOTATIONS
-from enmasse.amqp.types import Timestamp, UInt
+from enmasse.amqp.codec.types import Timestamp, UInt
+from enmasse.amqp.messages.scan import MESSAGE_ANNOTATIONS
 from enmasse.identity.annotations import DEATH
 from services.broker.core.messages.front_sections import readable
 

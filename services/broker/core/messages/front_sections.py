@@ -12,9 +12,10 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from enmasse.amqp.codec import decode, encode
-from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError, malformed
-from enmasse.amqp.scan import (
+from enmasse.amqp.codec.codec import decode, encode
+from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError, malformed
+from enmasse.amqp.codec.types import Described, Symbol, UByte, UInt, ULong
+from enmasse.amqp.messages.scan import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -24,8 +25,7 @@ from enmasse.amqp.scan import (
     PROPERTIES,
     may_hold,
 )
-from enmasse.amqp.sections import FOREVER, Sections, milliseconds
-from enmasse.amqp.types import Described, Symbol, UByte, UInt, ULong
+from enmasse.amqp.messages.sections import FOREVER, Sections, milliseconds
 from enmasse.identity.annotations import (
     ACTUAL_EXPIRY,
     DELIVERY_DELAY,

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.scan import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
-from enmasse.amqp.sections import Sections
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.scan import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
+from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import ORIGINAL_ADDRESS, ORIGINAL_QUEUE
 from services.broker.core.messages.front_sections import sections_of
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.logs import log
 from services.broker.core.errors import BrokerError
 from services.broker.core.limits.usage import Ledger

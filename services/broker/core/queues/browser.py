@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from services.broker.core.messages.front_sections import outgoing
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.core.queues.backlog import Slice

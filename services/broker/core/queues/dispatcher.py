@@ -7,7 +7,7 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Generic
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.logs import log
 from services.broker.core.messages.death import Death, Reason
 from services.broker.core.messages.front_sections import outgoing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity.annotations import OF_FACTS
 from enmasse.logs import log
 from services.broker.core.jobs import AT_ONCE, Work

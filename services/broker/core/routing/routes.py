@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from enmasse.amqp.scan import may_hold, span_of_to
+from enmasse.amqp.messages.scan import may_hold, span_of_to
 from services.broker.core.jobs import Work
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.messages.condition import Condition

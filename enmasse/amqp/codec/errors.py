@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.types import Symbol
 
 
 class AmqpError(Exception):

@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from enmasse.amqp import codec, encoder
-from enmasse.amqp.codec import DECODERS, MAX_DEPTH, Decoder, cut_short
-from enmasse.amqp.composite import (
+from enmasse.amqp.codec import codec, encoder
+from enmasse.amqp.codec.codec import DECODERS, MAX_DEPTH, Decoder, cut_short
+from enmasse.amqp.codec.composite import (
     ADDRESS,
     BINARY,
     BOOLEAN,
@@ -31,9 +31,10 @@ from enmasse.amqp.composite import (
     Kind,
     encode_fields,
 )
-from enmasse.amqp.encoder import NULL, encode_string
-from enmasse.amqp.errors import AmqpError, malformed
-from enmasse.amqp.scan import (
+from enmasse.amqp.codec.encoder import NULL, encode_string
+from enmasse.amqp.codec.errors import AmqpError, malformed
+from enmasse.amqp.codec.types import Buffer, Symbol, ULong
+from enmasse.amqp.messages.scan import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
@@ -49,7 +50,6 @@ from enmasse.amqp.scan import (
     list_head,
     section_at,
 )
-from enmasse.amqp.types import Buffer, Symbol, ULong
 
 _END: Final = 0x79
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-from enmasse.amqp import codec
-from enmasse.amqp.codec import cut_short
-from enmasse.amqp.errors import AmqpError, malformed
-from enmasse.amqp.types import Buffer, Symbol, ULong
+from enmasse.amqp.codec import codec
+from enmasse.amqp.codec.codec import cut_short
+from enmasse.amqp.codec.errors import AmqpError, malformed
+from enmasse.amqp.codec.types import Buffer, Symbol, ULong
 
 _unpack_u32 = Struct(">I").unpack_from
 

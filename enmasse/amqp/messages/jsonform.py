@@ -19,9 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from enmasse.amqp.message import AmqpSequence, AmqpValue, Message, Sections
-from enmasse.amqp.scan import DATA
-from enmasse.amqp.types import (
+from enmasse.amqp.codec.types import (
     Array,
     Byte,
     Char,
@@ -39,6 +37,8 @@ from enmasse.amqp.types import (
     ULong,
     UShort,
 )
+from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message, Sections
+from enmasse.amqp.messages.scan import DATA
 
 _TYPES: dict[str, type] = {
     "null": type(None), "boolean": bool, "ubyte": UByte, "ushort": UShort, "uint": UInt, "ulong": ULong, "byte": Byte,

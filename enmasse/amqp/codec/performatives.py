@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from enmasse.amqp.composite import (
+from enmasse.amqp.codec.composite import (
     ADDRESS,
     BINARY,
     BOOLEAN,
@@ -30,9 +30,9 @@ from enmasse.amqp.composite import (
     instance,
     map_of,
 )
-from enmasse.amqp.encoder import ENCODERS
-from enmasse.amqp.errors import INTERNAL_ERROR, AmqpError
-from enmasse.amqp.types import Buffer, Described, Symbol, ULong
+from enmasse.amqp.codec.encoder import ENCODERS
+from enmasse.amqp.codec.errors import INTERNAL_ERROR, AmqpError
+from enmasse.amqp.codec.types import Buffer, Described, Symbol, ULong
 
 SENDER: Final = False  # role (2.8.1)
 RECEIVER: Final = True

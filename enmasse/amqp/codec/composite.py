@@ -17,11 +17,11 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-from enmasse.amqp import codec, encoder
-from enmasse.amqp.codec import DECODERS, MAX_DEPTH, Decoder, constant, cut_short, fixed
-from enmasse.amqp.encoder import ENCODERS, NULL, Encoder
-from enmasse.amqp.errors import AmqpError, malformed
-from enmasse.amqp.types import TYPE_OF_CODE, Array, Buffer, Symbol, ULong
+from enmasse.amqp.codec import codec, encoder
+from enmasse.amqp.codec.codec import DECODERS, MAX_DEPTH, Decoder, constant, cut_short, fixed
+from enmasse.amqp.codec.encoder import ENCODERS, NULL, Encoder
+from enmasse.amqp.codec.errors import AmqpError, malformed
+from enmasse.amqp.codec.types import TYPE_OF_CODE, Array, Buffer, Symbol, ULong
 
 
 class Kind(NamedTuple):

@@ -7,10 +7,18 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
-from enmasse.amqp import encoder
-from enmasse.amqp.encoder import ENCODERS, encode_binary, encode_string
-from enmasse.amqp.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA, DELIVERY_ANNOTATIONS, FOOTER, MESSAGE_ANNOTATIONS
-from enmasse.amqp.sections import (
+from enmasse.amqp.codec import encoder
+from enmasse.amqp.codec.encoder import ENCODERS, encode_binary, encode_string
+from enmasse.amqp.codec.types import Buffer, Decimal32, Decimal64, Decimal128, Described, Symbol, ULong
+from enmasse.amqp.messages.scan import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    MESSAGE_ANNOTATIONS,
+)
+from enmasse.amqp.messages.sections import (
     Header,
     MessageId,
     Properties,
@@ -19,7 +27,6 @@ from enmasse.amqp.sections import (
     encode_header,
     encode_properties,
 )
-from enmasse.amqp.types import Buffer, Decimal32, Decimal64, Decimal128, Described, Symbol, ULong
 
 __all__ = [
     "Message", "AmqpValue", "AmqpSequence", "Sections", "Header", "Properties", "MessageId",

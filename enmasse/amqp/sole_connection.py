@@ -6,10 +6,10 @@ amqp:connection-establishment-failed, and a `close` with the reason follows.
 
 from __future__ import annotations
 
+from enmasse.amqp.codec.errors import INVALID_FIELD, AmqpError
+from enmasse.amqp.codec.performatives import Open
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import INVALID_FIELD, AmqpError
-from enmasse.amqp.performatives import Open
-from enmasse.amqp.types import Symbol
 
 SOLE_CONNECTION = Symbol("sole-connection-for-container")
 _FAILED = Symbol("amqp:connection-establishment-failed")

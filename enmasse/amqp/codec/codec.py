@@ -15,9 +15,9 @@ from struct import Struct
 from typing import Any, Final
 from uuid import UUID
 
-from enmasse.amqp.encoder import encode as encode
-from enmasse.amqp.errors import malformed
-from enmasse.amqp.types import (
+from enmasse.amqp.codec.encoder import encode as encode
+from enmasse.amqp.codec.errors import malformed
+from enmasse.amqp.codec.types import (
     MAX_EMPTY_ELEMENTS,
     TYPE_OF_CODE,
     Array,

@@ -8,7 +8,7 @@ from struct import error as StructError
 from typing import Any, Final
 from uuid import UUID
 
-from enmasse.amqp.types import (
+from enmasse.amqp.codec.types import (
     MAX_EMPTY_ELEMENTS,
     Array,
     Buffer,

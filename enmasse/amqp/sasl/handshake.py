@@ -6,12 +6,12 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.frames import HEADER
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.frames import HEADER
+from enmasse.amqp.codec.performatives import SaslResponse, decode_performative, encode_performative
 from enmasse.amqp.output import Output
-from enmasse.amqp.performatives import SaslResponse, decode_performative, encode_performative
-from enmasse.amqp.sasl import SaslClient, SaslServer
+from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"

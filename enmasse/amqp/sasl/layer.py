@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError, LoginError
-from enmasse.amqp.performatives import (
+from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError, LoginError
+from enmasse.amqp.codec.performatives import (
     SASL_AUTH,
     SASL_OK,
     SASL_SYS_TEMP,
@@ -21,7 +21,7 @@ from enmasse.amqp.performatives import (
     SaslOutcome,
     SaslResponse,
 )
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.codec.types import Symbol
 
 __all__ = [
     "EXTERNAL",
