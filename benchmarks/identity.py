@@ -27,10 +27,10 @@ import psutil
 from benchmarks.harness import ROOT, Server, await_port, free_port, line, load, running, side_by_side, summary, tell
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.sasl.layer import PlainClient
-from enmasse.identity.credentials import PeerEntry, peers_text
-from enmasse.identity.passwords import hashed
-from enmasse.identity.roles import Role
-from enmasse.identity.scram import verifier
+from enmasse.identity.processes.credentials import PeerEntry, peers_text
+from enmasse.identity.processes.roles import Role
+from enmasse.identity.processes.scram import verifier
+from enmasse.identity.proofs.passwords import hashed
 from enmasse.mqtt.reasons import NOT_AUTHORIZED
 from enmasse.testing import Suite, wait_for
 from enmasse.testing import running as running_suite

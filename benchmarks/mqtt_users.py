@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from enmasse.identity.passwords import hashed
+from enmasse.identity.proofs.passwords import hashed
 from enmasse.testing import Suite, running
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -21,8 +21,8 @@ from typing import IO, Any
 from enmasse.cli.commands.suite.init import write
 from enmasse.cli.commands.suite.status import EMPTY, fetch
 from enmasse.cli.contexts.http import NotRunning, get_status
-from enmasse.identity.credentials import Credential
-from enmasse.identity.operator import BEARER, OPERATOR, credential, read_secret
+from enmasse.identity.processes.credentials import Credential
+from enmasse.identity.processes.operator import BEARER, OPERATOR, credential, read_secret
 from enmasse.supervisor.ports import INTERNAL
 
 PORTS = (5671, 5672, 5673, 8079, 8080, 1883, 8883, 8083, 8084)

@@ -35,8 +35,8 @@ from enmasse.amqp.messages.message import Message, jms_selector
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl.layer import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.session import Session
-from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.login import may_be_token
+from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.model.loopback import is_loopback
 
 __all__ = ["Client", "ClientReceiver", "ClientSender", "Delivery", "connect"]
@@ -289,7 +289,10 @@ def user_sasl(host: str, user: str, password: str, *, tls: bool, hostname: str |
     ValueError for a NUL."""
     mechanisms: list[ClientMechanism] = []
     if not may_be_token(password):
-        from enmasse.identity.scram import USER_MECHANISMS, ScramClient  # scramp takes a tenth of a second to import
+        from enmasse.identity.processes.scram import (  # scramp takes a tenth of a second to import
+            USER_MECHANISMS,
+            ScramClient,
+        )
 
         mechanisms += [ScramClient(user, password, name) for name in reversed(USER_MECHANISMS)]
     if tls or is_loopback(host):
@@ -343,7 +346,9 @@ def connect(
             ssl = True
     context = ssl_module.create_default_context() if ssl is True else (ssl or None)
     if credential is not None:
-        from enmasse.identity.scram import of_process  # scramp takes a tenth of a second: not for each command
+        from enmasse.identity.processes.scram import (
+            of_process,  # scramp takes a tenth of a second: not for each command
+        )
 
         sasl = SaslClient([of_process(credential)], hostname or name)
         context = credential.tls() or context

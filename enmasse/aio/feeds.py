@@ -11,7 +11,7 @@ from enmasse.aio.client import Client, ClientReceiver, Delivery, connect
 from enmasse.amqp.codec.errors import DECODE_ERROR, AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.messages.sections import Sections
-from enmasse.identity.credentials import AnyCredential
+from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected

@@ -24,8 +24,8 @@ from enmasse.amqp.sasl.handshake import AMQP_HEADER
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS, ConnectionLost, LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 from enmasse.control.login import Login
-from enmasse.identity.admission import Admission
-from enmasse.identity.roles import Peer
+from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
 
 MAX_FRAME = 65536

@@ -13,11 +13,11 @@ from typing import Any
 from enmasse.control.connection import HANDSHAKE, MAX_FRAME, ControlConnection
 from enmasse.control.errors import UNAUTHORIZED_ACCESS, ConnectionLost, ControlError
 from enmasse.control.login import Login
-from enmasse.identity import roles
-from enmasse.identity.admission import Admission
-from enmasse.identity.credentials import AnyCredential, AnyPeers, Peers
-from enmasse.identity.process_certificates import CertifiedPeers
-from enmasse.identity.refusals import log_handshake
+from enmasse.identity.processes import roles
+from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.credentials import AnyCredential, AnyPeers, Peers
+from enmasse.identity.processes.process_certificates import CertifiedPeers
+from enmasse.identity.processes.refusals import log_handshake
 from enmasse.logs import log
 from enmasse.network import reconnect
 from enmasse.network.acceptor import Acceptor, listening

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from enmasse.engines.program import Program
-from enmasse.identity.credentials import PeerEntry
+from enmasse.identity.processes.credentials import PeerEntry
 
 Entities = list[list[Any]]
 """A router's static configuration: [type, attributes] of each entity, as Qpid Dispatch has them."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 from enmasse.control import ControlConnection, ControlError, connect
 from enmasse.engines.program import ChildHealth
-from enmasse.identity.credentials import Credential
+from enmasse.identity.processes.credentials import Credential
 from enmasse.process.settings import host_port
 
 TIMEOUT = 2.0

@@ -20,7 +20,7 @@ import msgspec
 
 from enmasse import __version__, metrics
 from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
-from enmasse.identity.operator import BEARER, read_line
+from enmasse.identity.processes.operator import BEARER, read_line
 from enmasse.model.loopback import is_loopback, may_be_rebound
 from enmasse.network import tls
 from enmasse.process import settings

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Final
 
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.roles import Role
 
 SIZE: Final = 13
 SERVICE: Final = b"s".ljust(SIZE, b"\0")

@@ -31,7 +31,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     health: HostPort
     log_level: LogLevel = "warning"
     credential: str | None = None
-    """File with the process's own credential (enmasse/identity/credentials.py); None: it authenticates nowhere."""
+    """File with the process's own credential (enmasse/identity/processes/credentials.py); None: it authenticates
+    nowhere."""
     metrics_secret: str | None = None
     """File with the line that requests for /metrics must have as a bearer token; None: every peer may read them."""
     metrics_addresses: Annotated[int, msgspec.Meta(ge=0)] = METRICS_ADDRESSES

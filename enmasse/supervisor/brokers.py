@@ -8,7 +8,7 @@ from typing import Any
 
 from enmasse.engines import EMBEDDED
 from enmasse.engines.program import Spec
-from enmasse.identity.operator import SECRET_FILE
+from enmasse.identity.processes.operator import SECRET_FILE
 from enmasse.supervisor import desired
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.datadir import DataDir

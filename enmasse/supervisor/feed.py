@@ -11,7 +11,7 @@ import msgspec
 
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import encode_message, follow
-from enmasse.identity.credentials import Credential
+from enmasse.identity.processes.credentials import Credential
 from enmasse.process.settings import host_port
 from enmasse.storage.decoding import decode
 

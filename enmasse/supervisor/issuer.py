@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
-from enmasse.identity.operator import OPERATOR, SECRET_FILE
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.credentials import Credential, PeerEntry, new_secret, peers_text
+from enmasse.identity.processes.operator import OPERATOR, SECRET_FILE
+from enmasse.identity.processes.roles import Role
 from enmasse.storage.files import write_text
 from enmasse.supervisor.plan import CREDENTIAL, PEERS, SECRET
 
@@ -78,7 +78,9 @@ class Issuer:
             self._operator_file.unlink(missing_ok=True)
 
     def _admit(self, name: str, role: Role, secret: str) -> None:
-        from enmasse.identity.scram import verifier  # its library takes time: the fork server starts meanwhile
+        from enmasse.identity.processes.scram import (
+            verifier,  # its library takes time: the fork server starts meanwhile
+        )
 
         self._entries[name] = PeerEntry(role, verifier(secret))
 

@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from enmasse.identity.operator import BEARER
+from enmasse.identity.processes.operator import BEARER
 from enmasse.metrics import counter, gauge, largest, single
 from enmasse.model.feeds import PHASES
 from enmasse.process.settings import METRICS_ADDRESSES

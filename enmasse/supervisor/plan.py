@@ -12,9 +12,9 @@ import msgspec
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import ROUTERS
 from enmasse.engines.program import Spec
-from enmasse.identity.operator import SECRET_FILE
 from enmasse.identity.principal import ANONYMOUS
-from enmasse.identity.roles import Listener as Inner
+from enmasse.identity.processes.operator import SECRET_FILE
+from enmasse.identity.processes.roles import Listener as Inner
 from enmasse.model.limits import Limits
 from enmasse.model.loopback import is_loopback
 from enmasse.process.settings import METRICS_ADDRESSES, LogLevel

@@ -17,7 +17,7 @@ from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS, ROUTERS
 from enmasse.engines.engine import BrokerEngine, RouterEngine, Unavailable
 from enmasse.engines.program import Program
-from enmasse.identity.credentials import Credential
+from enmasse.identity.processes.credentials import Credential
 from enmasse.logs import log
 from enmasse.process import allocator
 from enmasse.process.runner import PORT_OFFSET

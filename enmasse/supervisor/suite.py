@@ -13,8 +13,8 @@ import msgspec
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS, ROUTERS
 from enmasse.engines.program import Program, Spec
-from enmasse.identity.credentials import Credential
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.credentials import Credential
+from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.storage.files import NO_ROOM, write_json
 from enmasse.supervisor import desired, listening, logfile, mqtt, status, welcome

@@ -22,7 +22,7 @@ import msgspec
 import enmasse
 from enmasse.http.health import Heartbeat
 from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
-from enmasse.identity.operator import BEARER, OPERATOR, SECRET_FILE
+from enmasse.identity.processes.operator import BEARER, OPERATOR, SECRET_FILE
 from enmasse.logs import log
 from enmasse.logs.audit import Repeats
 from enmasse.metrics import CONTENT_TYPE, text

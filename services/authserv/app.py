@@ -20,11 +20,11 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.http.health import Health
-from enmasse.identity.admission import Admission
-from enmasse.identity.credentials import AnyPeers, Peers, own, peers_at, relay_key_of
-from enmasse.identity.process_certificates import CertifiedPeers
-from enmasse.identity.refusals import log_handshake
-from enmasse.identity.roles import Listener
+from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.credentials import AnyPeers, Peers, own, peers_at, relay_key_of
+from enmasse.identity.processes.process_certificates import CertifiedPeers
+from enmasse.identity.processes.refusals import log_handshake
+from enmasse.identity.processes.roles import Listener
 from enmasse.model import feeds
 from enmasse.network import tls
 from enmasse.process import runner, settings
@@ -42,10 +42,10 @@ LIMITS = Limits(max_sessions=1, max_links=1, max_sasl_frame=16384)
 class AuthservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings (docs/contracts.md, "A service as a process"). `cert`, `key`: files in PEM for TLS; None: without.
     `relays`: networks of routers and gateways, whose clients' addresses count and not their own. `peers`: instead of
-    all that, a folder with a certificate (enmasse/identity/process_certificates.py): only routers, gateways and brokers
-    with theirs may connect, and all of them are relays. `logins`: where gateways have passwords checked over one
-    connection; they authenticate by the folder `peers`, or by secrets if that is a file, which holds for `logins`
-    alone."""
+    all that, a folder with a certificate (enmasse/identity/processes/process_certificates.py): only routers, gateways
+    and brokers with theirs may connect, and all of them are relays. `logins`: where gateways have passwords checked
+    over one connection; they authenticate by the folder `peers`, or by secrets if that is a file, which holds for
+    `logins` alone."""
 
     listen: settings.HostPort
     configserv: settings.HostPort

@@ -11,7 +11,7 @@ from typing import Final
 
 from enmasse.amqp.codec.types import Array
 from enmasse.identity.permissions import Rights, expanded
-from enmasse.identity.roles import Access
+from enmasse.identity.processes.roles import Access
 from enmasse.model.users import OPERATIONS, Operation
 
 AUTHZ: Final = "ADDRESS-AUTHZ"

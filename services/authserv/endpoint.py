@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from enmasse.identity.passwords import Busy
+from enmasse.identity.proofs.passwords import Busy
 from enmasse.model.issuers import Issuer
 from services.authserv.documents import Documents, IssuerError
 from services.authserv.proof import Proof, Unavailable

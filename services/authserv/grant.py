@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from enmasse.identity.login_requests import RedeemCode
-from enmasse.identity.passwords import MAX_PASSWORD
-from enmasse.identity.remembered import Remembered
+from enmasse.identity.proofs.login_requests import RedeemCode
+from enmasse.identity.proofs.passwords import MAX_PASSWORD
+from enmasse.identity.proofs.remembered import Remembered
 from enmasse.logs import log
 from enmasse.model.issuers import Issuer
 from services.authserv.documents import Documents, IssuerError

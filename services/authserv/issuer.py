@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from enmasse.identity.login_requests import BrowserIssuer, RedeemCode
+from enmasse.identity.proofs.login_requests import BrowserIssuer, RedeemCode
 from enmasse.logs import log
 from enmasse.model.issuers import Issuer, url_error
 from enmasse.process import runner

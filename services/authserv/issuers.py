@@ -7,7 +7,7 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping
 
-from enmasse.identity.login_requests import BrowserIssuer, RedeemCode, RefreshLogin
+from enmasse.identity.proofs.login_requests import BrowserIssuer, RedeemCode, RefreshLogin
 from enmasse.model.issuers import Issuer
 from enmasse.process import runner
 from enmasse.storage.decoding import decode_any

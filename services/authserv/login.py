@@ -12,11 +12,11 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.sasl.layer import TEMPORARY, Exchange, ServerMechanism, anonymous, plain
 from enmasse.identity.login import Login as Identity
-from enmasse.identity.login_requests import RedeemCode, RefreshLogin
-from enmasse.identity.passwords import Busy
 from enmasse.identity.principal import Principal
-from enmasse.identity.relays import relayed_client
-from enmasse.identity.scram import Unknown, scram
+from enmasse.identity.processes.relays import relayed_client
+from enmasse.identity.processes.scram import Unknown, scram
+from enmasse.identity.proofs.login_requests import RedeemCode, RefreshLogin
+from enmasse.identity.proofs.passwords import Busy
 from enmasse.model.users import ANONYMOUS, Verifier, prepared
 from services.authserv.authz import AUTHZ, NOTHING, address_authz
 from services.authserv.bearer import oauthbearer, xoauth2

@@ -9,13 +9,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from enmasse.identity.audit import LoginAudit
-from enmasse.identity.failures import Failures, network_of
 from enmasse.identity.login import may_be_token
-from enmasse.identity.login_requests import RedeemCode, RefreshLogin
-from enmasse.identity.passwords import PasswordChecks
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
-from enmasse.identity.scram import USER_ITERATIONS, Unknown
+from enmasse.identity.processes.scram import USER_ITERATIONS, Unknown
+from enmasse.identity.proofs.failures import Failures, network_of
+from enmasse.identity.proofs.login_requests import RedeemCode, RefreshLogin
+from enmasse.identity.proofs.passwords import PasswordChecks
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds

@@ -12,10 +12,10 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.sasl.layer import SaslServer
-from enmasse.identity import roles
-from enmasse.identity.admission import Admission
-from enmasse.identity.credentials import Peers
-from enmasse.identity.roles import Listener, Peer
+from enmasse.identity.processes import roles
+from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.credentials import Peers
+from enmasse.identity.processes.roles import Listener, Peer
 from services.authserv.authz import AUTHZ, NOTHING, allows_every_address, of_process
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.sasl.layer import Exchange
-from enmasse.identity.admission import Admission
-from enmasse.identity.login_requests import (
+from enmasse.identity.processes.admission import Admission
+from enmasse.identity.proofs.login_requests import (
     ADDRESS,
     ISSUERS,
     MAX_REQUEST,

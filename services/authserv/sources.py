@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from enmasse.identity.passwords import PasswordChecks
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import Principal
+from enmasse.identity.proofs.passwords import PasswordChecks
 from enmasse.model import feeds
 from enmasse.model.users import ANONYMOUS, GROUP, User, Verifier, prepared
 from services.authserv.proof import Proof

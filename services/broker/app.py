@@ -12,7 +12,7 @@ import msgspec
 
 from enmasse.engines import EMBEDDED, mark
 from enmasse.http.health import Health
-from enmasse.identity.credentials import Peers, peers_at
+from enmasse.identity.processes.credentials import Peers, peers_at
 from enmasse.logs import log
 from enmasse.process import runner, settings
 from enmasse.tracing import start as tracing

@@ -13,11 +13,11 @@ from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.amqp.sole_connection import SOLE_CONNECTION
-from enmasse.identity.admission import Admission
-from enmasse.identity.credentials import AnyPeers, Peers
-from enmasse.identity.process_certificates import CertifiedPeers
-from enmasse.identity.refusals import log_handshake
-from enmasse.identity.roles import Listener
+from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.credentials import AnyPeers, Peers
+from enmasse.identity.processes.process_certificates import CertifiedPeers
+from enmasse.identity.processes.refusals import log_handshake
+from enmasse.identity.processes.roles import Listener
 from enmasse.logs import log
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlLink
 from enmasse.control.errors import UNAUTHORIZED_ACCESS
-from enmasse.identity.admission import Admission
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.roles import Role
 
 USERS = "users"
 """The feed of users, with hashes of passwords: also a listener without peers refuses it."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from enmasse.api.types import Change
 from enmasse.control import listen
 from enmasse.http.health import Health
-from enmasse.identity.credentials import peers_at
-from enmasse.identity.roles import Listener
+from enmasse.identity.processes.credentials import peers_at
+from enmasse.identity.processes.roles import Listener
 from enmasse.model.configuration import Applied
 from enmasse.model.merged import Source
 from enmasse.model.names import AddressName

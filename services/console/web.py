@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from enmasse.identity.credentials import own
+from enmasse.identity.processes.credentials import own
 from enmasse.metrics import gauge, single
 from enmasse.process import runner
 from services.console.cluster_paths import Alone

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.http.health import Health
-from enmasse.identity.credentials import AnyCredential, own
-from enmasse.identity.process_certificates import Certificate
+from enmasse.identity.processes.credentials import AnyCredential, own
+from enmasse.identity.processes.process_certificates import Certificate
 from enmasse.identity.refused import Refusals
 from enmasse.model.loopback import is_loopback
 from enmasse.process import runner

@@ -13,7 +13,7 @@ import msgspec
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import follow
 from enmasse.http import health
-from enmasse.identity.credentials import AnyCredential, own
+from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed

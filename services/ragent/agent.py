@@ -13,8 +13,8 @@ from enmasse.control import ControlConnection, keep_connected, listen
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import ReadinessReporter
 from enmasse.http import health
-from enmasse.identity.credentials import AnyCredential, own, peers_at
-from enmasse.identity.roles import Listener
+from enmasse.identity.processes.credentials import AnyCredential, own, peers_at
+from enmasse.identity.processes.roles import Listener
 from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds

@@ -12,8 +12,8 @@ from typing import Any
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.aio.transport import Hub
 from enmasse.http.health import Health
-from enmasse.identity import credentials
-from enmasse.identity.credentials import Peers
+from enmasse.identity.processes import credentials
+from enmasse.identity.processes.credentials import Peers
 from enmasse.model import feeds
 from enmasse.process import runner
 from enmasse.process.settings import host_port

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 
 from enmasse.control import keep_connected
 from enmasse.http import health
-from enmasse.identity.credentials import AnyCredential, own
+from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.process import runner, settings
 from services.storage_controller.controller import ControllerSettings, StorageController
 from services.storage_controller.drivers import KubernetesDriver, KubernetesSettings, LocalDriver

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from enmasse.control import keep_connected
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
-from enmasse.identity.credentials import AnyCredential
+from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds

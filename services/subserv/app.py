@@ -7,7 +7,7 @@ import gc
 
 from enmasse.control import ControlConnection, ControlError, ControlLink, keep_connected
 from enmasse.http import health
-from enmasse.identity.credentials import AnyCredential, own
+from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.logs import log
 from enmasse.process import runner, settings
 from enmasse.stores import StoreError, StoreSettings, make_store

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
-from enmasse.identity.credentials import AnyCredential
+from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.model.feeds import Placements
 from services.subserv.conversation import BrokerConversation, Owner
 from services.subserv.feed import RetainedFeed, Store

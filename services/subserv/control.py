@@ -20,10 +20,10 @@ from enmasse.control.errors import (
 )
 from enmasse.identity.authors import Author
 from enmasse.identity.links import of_link
-from enmasse.identity.operator import OPERATOR
 from enmasse.identity.owned import owned
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
+from enmasse.identity.processes.operator import OPERATOR
 from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.model.names import is_temporary

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
 from enmasse.identity.authors import Author
-from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.filters import may_keep
 from enmasse.identity.owned import owner, owner_of_subscription
 from enmasse.identity.principal import ANONYMOUS
+from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds

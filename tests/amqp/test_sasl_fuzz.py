@@ -25,7 +25,7 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
 from enmasse.amqp.sasl.layer import Exchange, SaslServer, external, plain
-from enmasse.identity.scram import SCRAM, Unknown, scram, verifier
+from enmasse.identity.processes.scram import SCRAM, Unknown, scram, verifier
 from tests.amqp.engine_kit import Recorder, frame, frames
 
 USERS = {"alice": "secret", "ünï": "pässwörd"}

@@ -20,7 +20,7 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl.layer import SaslServer, external
-from enmasse.identity.certificates import certified
+from enmasse.identity.proofs.certificates import certified
 from enmasse.testing import free_port
 from tests.amqp.engine_kit import AMQP, Recorder, condition_of, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, Watched, run, start

@@ -24,8 +24,8 @@ from enmasse.amqp.connection import Connection as Engine
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.sasl.handshake import SASL_HEADER
 from enmasse.amqp.sasl.layer import ClientMechanism, SaslClient
-from enmasse.identity.credentials import peers_at
-from enmasse.identity.passwords import hashed
+from enmasse.identity.processes.credentials import peers_at
+from enmasse.identity.proofs.passwords import hashed
 from enmasse.model import feeds
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import User

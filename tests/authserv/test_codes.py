@@ -15,7 +15,9 @@ import pytest
 from joserfc.jwk import RSAKey
 
 from enmasse.amqp.messages.sections import Sections
-from enmasse.identity.login_requests import (
+from enmasse.identity.principal import Principal
+from enmasse.identity.processes.roles import Role
+from enmasse.identity.proofs.login_requests import (
     ISSUERS,
     BrowserIssuer,
     IssuersAnswer,
@@ -26,8 +28,6 @@ from enmasse.identity.login_requests import (
     decoded_answer,
     encoded,
 )
-from enmasse.identity.principal import Principal
-from enmasse.identity.roles import Role
 from enmasse.model.issuers import Issuer
 from services.authserv import logins
 from tests.authserv.published import AUDIENCE, CLIENT, Published

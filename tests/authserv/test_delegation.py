@@ -9,8 +9,8 @@ import pytest
 from proton import Array, Data, symbol
 
 from enmasse.amqp.sasl.layer import PlainClient
-from enmasse.identity.relays import relayed_client, relayed_host_name
-from enmasse.identity.scram import ScramClient
+from enmasse.identity.processes.relays import relayed_client, relayed_host_name
+from enmasse.identity.processes.scram import ScramClient
 from enmasse.model.users import Permission, User
 from services.authserv import logins
 from tests.authserv.running import Running, ask, ask_engine, begun_scram, user

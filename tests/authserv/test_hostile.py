@@ -75,7 +75,7 @@ async def opened(data: list[bytes]) -> Connection:
 def test_no_sequence_of_frames_is_a_login(data: list[bytes], begun: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logins, "DELAY", 0.0)
-        patch.setattr("enmasse.identity.passwords.PasswordChecks._compute", lambda *_: False)
+        patch.setattr("enmasse.identity.proofs.passwords.PasswordChecks._compute", lambda *_: False)
         patch.setattr("services.authserv.documents.Documents._request", away)
         connection = asyncio.run(opened([SASL_HEADER, *data] if begun else data))
     assert connection.state != "open"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from proton import symbol
 
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.roles import Role
 from enmasse.testing import free_port
 from tests.authserv.running import ask
 from tests.certificates import Authority

@@ -11,9 +11,9 @@ import pytest
 
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.codec.types import Array, Symbol
-from enmasse.identity.credentials import Credential, Peers
-from enmasse.identity.roles import TABLE, Listener, Peer, Role, access, may_receive, may_send
-from enmasse.identity.scram import ScramClient
+from enmasse.identity.processes.credentials import Credential, Peers
+from enmasse.identity.processes.roles import TABLE, Listener, Peer, Role, access, may_receive, may_send
+from enmasse.identity.processes.scram import ScramClient
 from services.authserv.app import AuthService, AuthservSettings
 from services.authserv.processes import ProcessLogin
 from tests.authserv.running import Answer, ask, ask_engine

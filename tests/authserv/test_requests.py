@@ -12,9 +12,9 @@ import pytest
 
 from enmasse.aio.client import ClientReceiver, ClientSender
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.identity.login_requests import ADDRESS, MOST, LoginAnswer, LoginRequest, decoded_answer, encoded
 from enmasse.identity.principal import Principal
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.roles import Role
+from enmasse.identity.proofs.login_requests import ADDRESS, MOST, LoginAnswer, LoginRequest, decoded_answer, encoded
 from services.authserv import logins
 from services.authserv.app import AuthservSettings
 from tests.authserv.running import Running, ask, user

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import RSAKey
 
-from enmasse.identity.failures import Failures
 from enmasse.identity.principal import Principal
+from enmasse.identity.proofs.failures import Failures
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import Permission, User
 from services.authserv import issuer, logins

@@ -15,8 +15,8 @@ from enmasse.amqp.codec.errors import UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Link
 from enmasse.amqp.sasl.layer import TEMPORARY, SaslServer, anonymous, plain
-from enmasse.identity.passwords import hashed
-from enmasse.identity.scram import scram
+from enmasse.identity.processes.scram import scram
+from enmasse.identity.proofs.passwords import hashed
 from tests.amqp.server_kit import Store, start
 from tests.authserv.running import Running, user
 from tests.cli.mqtt_peer import Broker, mqtt_peer

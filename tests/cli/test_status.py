@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from enmasse.cli.commands.suite.status import file_hashes
-from enmasse.identity.operator import secret_file
+from enmasse.identity.processes.operator import secret_file
 from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, on_a_terminal, wait_for
 
 FIELDS = ["schema", "ready", "config", "components", "addresses", "errors", "ca", "insecure"]

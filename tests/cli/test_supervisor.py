@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from enmasse.identity.credentials import Peers, read_credential
-from enmasse.identity.operator import OPERATOR, SECRET_FILE, secret_file
-from enmasse.identity.roles import Peer, Role
+from enmasse.identity.processes.credentials import Peers, read_credential
+from enmasse.identity.processes.operator import OPERATOR, SECRET_FILE, secret_file
+from enmasse.identity.processes.roles import Peer, Role
 from tests.cli.running import Up, address, alive, enmasse, order_before, wait_for
 
 FIXED = ["configserv", "ragent", "storage_controller", "console", "router-0"]

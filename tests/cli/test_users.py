@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.identity.passwords import PasswordChecks
+from enmasse.identity.proofs.passwords import PasswordChecks
 from tests.cli.running import ENMASSE, enmasse, free_offset
 
 

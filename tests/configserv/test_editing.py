@@ -177,7 +177,7 @@ def test_a_file_that_does_not_parse_is_left_as_it_is() -> None:
 
 
 def test_hashes_stay_unless_the_entry_has_its_own() -> None:
-    from enmasse.identity.passwords import hashed
+    from enmasse.identity.proofs.passwords import hashed
 
     hash = hashed("a long enough password", random=True).password
     users = json.dumps({"u": {"password": hash, "permissions": []}})

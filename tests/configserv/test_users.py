@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from proton.utils import LinkDetached
 
-from enmasse.identity.passwords import hashed
+from enmasse.identity.proofs.passwords import hashed
 from enmasse.model.configuration import ISSUERS, USERS, Applied, AppliedState, Unreadable, apply
 from enmasse.model.feeds import granted
 from enmasse.model.users import User

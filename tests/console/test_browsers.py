@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from enmasse.identity.login_requests import BrowserIssuer
+from enmasse.identity.proofs.login_requests import BrowserIssuer
 from services.console.door import browsers
 from services.console.door.browsers import SECONDS, BrowserLogins
 from tests.kit.clock import Clock

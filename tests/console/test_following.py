@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.control import Artemis, ControlConnection, Dispatch, connect
-from enmasse.identity.credentials import own
+from enmasse.identity.processes.credentials import own
 from enmasse.process.settings import host_port
 from enmasse.testing import Suite, free_port
 from services.console.app import Door

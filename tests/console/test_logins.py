@@ -22,7 +22,7 @@ from proton.utils import BlockingConnection, LinkDetached
 from enmasse.cli.contexts.contexts import Context
 from enmasse.cli.contexts.problems import Lost
 from enmasse.cli.contexts.remoteconsole import RemoteConsole
-from enmasse.identity.passwords import hashed
+from enmasse.identity.proofs.passwords import hashed
 from enmasse.testing import Suite, running
 from tests.authserv.published import AUDIENCE, CLIENT, Published
 from tests.cli.running import enmasse

@@ -21,7 +21,7 @@ import yaml
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
-from enmasse.identity.passwords import hashed
+from enmasse.identity.proofs.passwords import hashed
 from enmasse.metrics import OTHERS
 from enmasse.testing import Suite, free_port, running, wait_for
 from tests.console.client import Client

@@ -18,10 +18,10 @@ from enmasse.amqp.codec.performatives import SaslOutcome
 from enmasse.amqp.sasl.layer import AnonymousClient, PlainClient, SaslClient
 from enmasse.control import ConnectionLost, ControlConnection, ControlReceiver, Delivery, Listener, connect, listen
 from enmasse.control import connection as connection_module
-from enmasse.identity import roles
-from enmasse.identity.credentials import Credential, PeerEntry, Peers, peers_text
-from enmasse.identity.roles import Peer, Role
-from enmasse.identity.scram import verifier
+from enmasse.identity.processes import roles
+from enmasse.identity.processes.credentials import Credential, PeerEntry, Peers, peers_text
+from enmasse.identity.processes.roles import Peer, Role
+from enmasse.identity.processes.scram import verifier
 from tests.amqp.engine_kit import AMQP, SASL, frame, init
 from tests.kit.running import asyncio_test, uvloop_test
 from tests.kit.waiting import until

@@ -24,9 +24,9 @@ from enmasse.amqp.codec.frames import HEADER
 from enmasse.amqp.codec.performatives import Rejected, encode_performative
 from enmasse.amqp.messages.message import AmqpValue, Message
 from enmasse.amqp.sasl.layer import PlainClient, SaslClient
-from enmasse.identity.credentials import Credential, PeerEntry, new_secret, peers_text
-from enmasse.identity.roles import Access, Role
-from enmasse.identity.scram import verifier
+from enmasse.identity.processes.credentials import Credential, PeerEntry, new_secret, peers_text
+from enmasse.identity.processes.roles import Access, Role
+from enmasse.identity.processes.scram import verifier
 from enmasse.testing import free_port
 from tests.kit import waiting
 from tests.kit.processes import start_service

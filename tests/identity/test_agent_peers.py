@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from enmasse.control import ConnectionLost, ControlConnection, connect
-from enmasse.identity.credentials import Credential, new_secret
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.credentials import Credential, new_secret
+from enmasse.identity.processes.roles import Role
 from enmasse.testing import free_port
 from services.ragent.agent import RouterAgentSettings, serve
 from tests.identity.kit import AMQP_HEADER, DEADLINE, REFUSED, Suite, answer_to, offered

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.identity.roles import TABLE, Listener, Role
+from enmasse.identity.processes.roles import TABLE, Listener, Role
 from tests.artemis import Artemis
 from tests.certificates import Authority
 from tests.identity.kit import (

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from enmasse.engines.artemis import peers
-from enmasse.identity.credentials import Credential, PeerEntry, new_secret
-from enmasse.identity.roles import TABLE, Listener, Role
-from enmasse.identity.scram import verifier
+from enmasse.identity.processes.credentials import Credential, PeerEntry, new_secret
+from enmasse.identity.processes.roles import TABLE, Listener, Role
+from enmasse.identity.processes.scram import verifier
 from tests.artemis import Artemis
 from tests.identity.kit import (
     AMQP_HEADER,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.amqp.messages.message import AmqpValue, Message
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.roles import Role
 from enmasse.testing import free_port
 from tests.identity.kit import DEADLINE, Service, Suite, dial, manage_broker, query, refusal
 from tests.kit.running import asyncio_test

@@ -12,10 +12,10 @@ from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.termini import passed_on_name
-from enmasse.identity import roles
 from enmasse.identity.annotations import BROKERS_FACTS
-from enmasse.identity.credentials import Credential
-from enmasse.identity.roles import TABLE, Listener, Role
+from enmasse.identity.processes import roles
+from enmasse.identity.processes.credentials import Credential
+from enmasse.identity.processes.roles import TABLE, Listener, Role
 from enmasse.testing import free_port
 from tests.identity.kit import (
     AMQP_HEADER,

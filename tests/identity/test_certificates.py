@@ -19,8 +19,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
-from enmasse.identity.certificates import certified, read
 from enmasse.identity.login import Certified
+from enmasse.identity.proofs.certificates import certified, read
 from enmasse.network import tls
 from tests.certificates import Authority
 

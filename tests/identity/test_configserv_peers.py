@@ -13,8 +13,8 @@ import pytest
 from enmasse.aio.client import Client
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.message import Message
-from enmasse.identity.credentials import Credential, new_secret
-from enmasse.identity.roles import TABLE, Listener, Role
+from enmasse.identity.processes.credentials import Credential, new_secret
+from enmasse.identity.processes.roles import TABLE, Listener, Role
 from enmasse.testing import free_port
 from tests.identity.kit import (
     AMQP_HEADER,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from enmasse.control import ControlConnection, listen
-from enmasse.identity.credentials import Peers
-from enmasse.identity.roles import Listener, Peer, Role
+from enmasse.identity.processes.credentials import Peers
+from enmasse.identity.processes.roles import Listener, Peer, Role
 from enmasse.model.feeds import BrokerEndpoint, Placement, Placements
 from enmasse.model.names import AddressName
 from enmasse.stores import SqliteSettings, make_store

@@ -16,8 +16,8 @@ from enmasse.aio.client import connect
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.messages.message import Message
-from enmasse.identity.process_certificates import Certificate
-from enmasse.identity.roles import Listener, Peer, Role
+from enmasse.identity.processes.process_certificates import Certificate
+from enmasse.identity.processes.roles import Listener, Peer, Role
 from enmasse.testing import free_port
 from tests.identity.kit import DEADLINE
 from tests.identity.test_process_certificates import Certified, stub

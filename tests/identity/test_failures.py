@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from enmasse.identity import failures
-from enmasse.identity.failures import FORGOTTEN, FREE, FREE_ADDRESS, LONGEST, Failures, network_of
+from enmasse.identity.proofs import failures
+from enmasse.identity.proofs.failures import FORGOTTEN, FREE, FREE_ADDRESS, LONGEST, Failures, network_of
 from tests.kit.clock import Clock
 
 

@@ -13,9 +13,9 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import SaslChallenge, SaslMechanisms, SaslOutcome
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sasl.layer import SaslClient
-from enmasse.identity.credentials import Credential
-from enmasse.identity.roles import Role
-from enmasse.identity.scram import SCRAM, of_process, verifier
+from enmasse.identity.processes.credentials import Credential
+from enmasse.identity.processes.roles import Role
+from enmasse.identity.processes.scram import SCRAM, of_process, verifier
 
 SECRET = "the secret of broker-1"
 CREDENTIAL = Credential("broker-1", Role.BROKER, SECRET)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from enmasse.identity import passwords
-from enmasse.identity.passwords import LIFETIME, Busy, PasswordChecks, Unsuitable, generated, hashed
+from enmasse.identity.proofs import passwords
+from enmasse.identity.proofs.passwords import LIFETIME, Busy, PasswordChecks, Unsuitable, generated, hashed
 from enmasse.model.jsonfile import parse
 from enmasse.model.users import User, parse_users
 from tests.kit.clock import Clock

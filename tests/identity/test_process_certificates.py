@@ -19,9 +19,9 @@ from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.messages.message import Message
 from enmasse.control import ConnectionLost, listen
 from enmasse.control import connect as control_connect
-from enmasse.identity import roles
-from enmasse.identity.process_certificates import Certificate, CertifiedPeers, common_name, peer_of
-from enmasse.identity.roles import TABLE, Listener, Peer, Role
+from enmasse.identity.processes import roles
+from enmasse.identity.processes.process_certificates import Certificate, CertifiedPeers, common_name, peer_of
+from enmasse.identity.processes.roles import TABLE, Listener, Peer, Role
 from enmasse.process.settings import ServiceSettingsError
 from enmasse.testing import free_port
 from tests.certificates import Authority

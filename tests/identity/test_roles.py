@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.identity.roles import TABLE, Access, Listener, Peer, Role, access, may_receive, may_send, table
+from enmasse.identity.processes.roles import TABLE, Access, Listener, Peer, Role, access, may_receive, may_send, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "identity.md"
 
 
 def test_docs_show_the_table_of_roles() -> None:
-    assert table() in PAGE.read_text(), "put the output of `python -m enmasse.identity.roles` into docs/identity.md"
+    assert table() in PAGE.read_text(), (
+        "put the output of `python -m enmasse.identity.processes.roles` into docs/identity.md"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.messages.message import AmqpValue, Message
-from enmasse.identity.credentials import Credential
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.credentials import Credential
+from enmasse.identity.processes.roles import Role
 from enmasse.testing import free_port
 from tests.identity.kit import DEADLINE, EVENT, Service, Suite, dial, manage_broker, name_of, query
 from tests.kit.running import asyncio_test

@@ -10,9 +10,9 @@ import pytest
 
 from enmasse.aio.client import connect
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.identity import roles
-from enmasse.identity.credentials import Credential
-from enmasse.identity.roles import TABLE, Listener, Role
+from enmasse.identity.processes import roles
+from enmasse.identity.processes.credentials import Credential
+from enmasse.identity.processes.roles import TABLE, Listener, Role
 from enmasse.testing import free_port
 from tests.identity.kit import (
     AMQP_HEADER,

@@ -22,10 +22,10 @@ from enmasse.amqp.codec.frames import HEADER
 from enmasse.amqp.codec.performatives import Open, SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sasl.layer import PlainClient
-from enmasse.identity.credentials import Credential, read_credential
-from enmasse.identity.passwords import hashed
-from enmasse.identity.relays import relayed_host_name
-from enmasse.identity.roles import TABLE, Listener, Role
+from enmasse.identity.processes.credentials import Credential, read_credential
+from enmasse.identity.processes.relays import relayed_host_name
+from enmasse.identity.processes.roles import TABLE, Listener, Role
+from enmasse.identity.proofs.passwords import hashed
 from enmasse.process.settings import host_port
 from enmasse.testing import Suite, running, wait_for
 from tests.authserv.running import ask_engine

@@ -11,9 +11,9 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import SaslInit, SaslResponse
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
-from enmasse.identity.credentials import Credential, PeerEntry, Peers, peers_text
-from enmasse.identity.roles import Peer, Role
-from enmasse.identity.scram import Unknown, of_peers, of_process, scram, verifier
+from enmasse.identity.processes.credentials import Credential, PeerEntry, Peers, peers_text
+from enmasse.identity.processes.roles import Peer, Role
+from enmasse.identity.processes.scram import Unknown, of_peers, of_process, scram, verifier
 
 
 def _peers(folder: Path, **secrets: str) -> Peers:

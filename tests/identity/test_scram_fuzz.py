@@ -17,9 +17,9 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
-from enmasse.identity.credentials import Credential
-from enmasse.identity.roles import Role
-from enmasse.identity.scram import MOST_ITERATIONS, SCRAM, Unknown, of_process, scram, verifier
+from enmasse.identity.processes.credentials import Credential
+from enmasse.identity.processes.roles import Role
+from enmasse.identity.processes.scram import MOST_ITERATIONS, SCRAM, Unknown, of_process, scram, verifier
 
 SECRET = "the secret of alice"
 KNOWN = {"alice": verifier(SECRET)}

@@ -11,8 +11,8 @@ import pytest
 
 from enmasse.aio.client import Client
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.identity.credentials import new_secret
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.credentials import new_secret
+from enmasse.identity.processes.roles import Role
 from enmasse.testing import free_port
 from tests.identity.kit import DEADLINE, REFUSED, Service, Suite, dial, name_of, refused_events
 from tests.kit.running import asyncio_test

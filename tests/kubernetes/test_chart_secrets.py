@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.identity.process_certificates import Certificate, CertifiedPeers, peer_of
-from enmasse.identity.roles import Peer, Role
+from enmasse.identity.processes.process_certificates import Certificate, CertifiedPeers, peer_of
+from enmasse.identity.processes.roles import Peer, Role
 from enmasse.spark.pipeline import arguments as pipeline_arguments
 from tests.kubernetes.charts import (
     CHART,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.identity.process_certificates import Certificate
+from enmasse.identity.processes.process_certificates import Certificate
 from tests.certificates import Authority
 from tests.kit.running import asyncio_test
 from tests.kubernetes.cluster import Cluster

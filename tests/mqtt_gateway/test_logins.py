@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from enmasse.aio.transport import Hub
-from enmasse.identity.credentials import Credential
 from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
-from enmasse.identity.roles import Role
-from enmasse.identity.scram import ScramClient
+from enmasse.identity.processes.credentials import Credential
+from enmasse.identity.processes.roles import Role
+from enmasse.identity.processes.scram import ScramClient
 from enmasse.mqtt import reasons
 from enmasse.testing import free_port
 from services.authserv import logins as authserv

@@ -21,8 +21,8 @@ from enmasse.control import (
     connect,
     listen,
 )
-from enmasse.identity import roles
-from enmasse.identity.credentials import Peers
+from enmasse.identity.processes import roles
+from enmasse.identity.processes.credentials import Peers
 from enmasse.testing import free_port
 from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
 from tests.kit.waiting import until

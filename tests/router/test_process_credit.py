@@ -7,8 +7,8 @@ import pytest
 
 from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.messages.message import Message
-from enmasse.identity.admission import Admission
-from enmasse.identity.roles import Listener, Role
+from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.roles import Listener, Role
 from services.router.routing.in_link import FURTHER
 from services.router.routing.peers import PeerRights
 from tests.router.world import World

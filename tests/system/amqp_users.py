@@ -9,7 +9,7 @@ from proton.utils import BlockingConnection
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.sasl.layer import ClientMechanism, PlainClient, SaslClient
-from enmasse.identity.scram import ScramClient
+from enmasse.identity.processes.scram import ScramClient
 from enmasse.testing import Suite
 from tests.kit.waiting import DEADLINE
 

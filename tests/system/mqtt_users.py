@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
-from enmasse.identity.scram import ScramClient
+from enmasse.identity.processes.scram import ScramClient
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (
     NONE,

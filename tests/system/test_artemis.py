@@ -16,7 +16,7 @@ from proton import ConnectionException, Message
 from proton.utils import BlockingConnection
 
 from enmasse.engines.artemis import peers
-from enmasse.identity.credentials import Credential, read_credential
+from enmasse.identity.processes.credentials import Credential, read_credential
 from enmasse.process.settings import host_port
 from enmasse.testing import Suite, running
 from tests import one_program

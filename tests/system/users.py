@@ -14,7 +14,7 @@ import msgspec
 from proton import ProtonException
 from proton.utils import LinkDetached
 
-from enmasse.identity.passwords import hashed
+from enmasse.identity.proofs.passwords import hashed
 from enmasse.mqtt import reasons
 from enmasse.testing import Suite, running, wait_for
 from tests.system.amqp_users import proton

@@ -12,7 +12,7 @@ from enmasse.aio.client_links import ClientReceiver
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import Accepted
 from enmasse.amqp.messages.message import Message
-from enmasse.identity.process_certificates import Certificate
+from enmasse.identity.processes.process_certificates import Certificate
 
 CA = "/etc/enmasse-tls/ca.crt"
 IDENTITY = "/etc/enmasse-identity"

@@ -287,7 +287,7 @@ spec:
 {{- toJson $settings -}}
 {{- end }}
 
-{{/* Component → role of its processes (enmasse/identity/roles.py). */}}
+{{/* Component → role of its processes (enmasse/identity/processes/roles.py). */}}
 {{- define "enmasse.roles" -}}
 {{- $roles := dict "configserv" "configserv" "ragent" "ragent" "router" "router" "operator" "operator" }}
 {{- if .Values.storageController.enabled }}

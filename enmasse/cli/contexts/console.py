@@ -52,7 +52,7 @@ class LocalConsole:
     def events(self, path: str) -> Iterator[tuple[str, Any]]:
         """Yield the events of a stream. Raises Lost."""
         from enmasse.cli.contexts import remoteconsole
-        from enmasse.identity.operator import BEARER
+        from enmasse.identity.processes.operator import BEARER
 
         try:
             secret = operator_secret(self._offset)

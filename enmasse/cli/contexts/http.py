@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.cli.common import ADMIN_PORT
 from enmasse.cli.contexts import contexts
-from enmasse.identity.operator import BEARER, credential, read_secret, secret_file
+from enmasse.identity.processes.operator import BEARER, credential, read_secret, secret_file
 from enmasse.text import offset_option
 
 if TYPE_CHECKING:
-    from enmasse.identity.credentials import Credential
+    from enmasse.identity.processes.credentials import Credential
 
 MAX_ANSWER = 256 << 20
 ANSWER_SECONDS = 10.0

@@ -21,7 +21,7 @@ from enmasse.cli.contexts.http import MAX_ANSWER, NONE
 from enmasse.cli.contexts.login import login_of, password_of_file
 from enmasse.cli.contexts.problems import LoginNeeded, Lost, lost, problem
 from enmasse.identity.login import may_be_token
-from enmasse.identity.operator import BEARER
+from enmasse.identity.processes.operator import BEARER
 
 ANSWER_SECONDS = 30.0
 """For an answer from another machine: it may have to check a password first."""

@@ -15,7 +15,7 @@ from enmasse.cli.contexts.hints import cause, remedy
 from enmasse.cli.contexts.login import HOW_TO_LOG_IN
 from enmasse.cli.contexts.remote import RemoteAddress
 from enmasse.errors import marked
-from enmasse.identity.credentials import Credential
+from enmasse.identity.processes.credentials import Credential
 from enmasse.text import did_you_mean, offset_option
 
 CONNECT_SECONDS = 15.0

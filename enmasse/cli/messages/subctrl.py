@@ -15,7 +15,7 @@ from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.contexts.http import NotAllowed, operator_credential
 from enmasse.cli.contexts.remote import RemoteAddress, at_operators
 from enmasse.cli.messages.amqp import connected, explain
-from enmasse.identity.credentials import Credential
+from enmasse.identity.processes.credentials import Credential
 from enmasse.model.sessions import CONTROL
 from enmasse.text import offset_option
 

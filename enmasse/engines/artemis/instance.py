@@ -57,7 +57,7 @@ class Instance(NamedTuple):
     unless there are `certificates`."""
     certificates: str | None = None
     """The folder with the broker's certificate; processes connect by those of the same authorities
-    (enmasse/identity/process_certificates.py). Artemis reads changed files within seconds."""
+    (enmasse/identity/processes/process_certificates.py). Artemis reads changed files within seconds."""
 
 
 def files(instance: Instance) -> dict[str, str]:

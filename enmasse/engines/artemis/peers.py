@@ -1,7 +1,7 @@
 """The suite's processes as users of Artemis: who they are, by secret or certificate, and what their roles may do. Pure.
 
-Rights are those of the embedded broker's listener in the table of roles (enmasse/identity/roles.py), as far as Artemis
-can express them (docs/engines.md).
+Rights are those of the embedded broker's listener in the table of roles (enmasse/identity/processes/roles.py), as far
+as Artemis can express them (docs/engines.md).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping
 
-from enmasse.identity.credentials import PeerEntry
-from enmasse.identity.process_certificates import CA, CERT, KEY
-from enmasse.identity.roles import TABLE, Listener
+from enmasse.identity.processes.credentials import PeerEntry
+from enmasse.identity.processes.process_certificates import CA, CERT, KEY
+from enmasse.identity.processes.roles import TABLE, Listener
 
 USERS, ROLES = "artemis.users", "artemis.roles"
 """Files of the users and of their roles, which Artemis reads again when they have changed."""

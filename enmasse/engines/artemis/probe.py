@@ -7,7 +7,7 @@ from pathlib import Path
 from enmasse.control import Artemis, ControlConnection
 from enmasse.engines.management_probe import TIMEOUT, ManagementProbe
 from enmasse.engines.program import ChildHealth
-from enmasse.identity import operator
+from enmasse.identity.processes import operator
 
 
 class ArtemisProbe(ManagementProbe):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from enmasse.control import ControlConnection, Dispatch
 from enmasse.engines.management_probe import TIMEOUT, ManagementProbe
 from enmasse.engines.program import ChildHealth
-from enmasse.identity import operator
+from enmasse.identity.processes import operator
 from enmasse.process.settings import host_port
 from enmasse.text import endpoint
 

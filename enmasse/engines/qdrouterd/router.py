@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from enmasse.engines.engine import Entities, RouterEngine, Unavailable
 from enmasse.engines.program import HealthProbe, LazyProbe, Program, Spec, foreign
-from enmasse.identity.roles import Listener
+from enmasse.identity.processes.roles import Listener
 from enmasse.storage.files import write_changed_json
 
 PROGRAM: Final = "qdrouterd"

@@ -13,7 +13,7 @@ import msgspec
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.message import AmqpValue, Message
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.storage.decoding import decode_any
 from services.broker.core.broker import Broker

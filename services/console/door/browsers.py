@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from enmasse.identity.login_requests import BrowserIssuer
+from enmasse.identity.proofs.login_requests import BrowserIssuer
 from services.console.door.login import digest
 
 SECONDS = 600.0

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from enmasse.identity.login import Login, may_be_token
-from enmasse.identity.operator import BEARER, read_line
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.identity.processes.operator import BEARER, read_line
 from enmasse.logs import log
 from enmasse.logs.audit import Repeats
 from enmasse.model.feeds import GrantedUser

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from enmasse.control import ConnectionLost, ControlConnection, ControlError, connect
-from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.login import Login
-from enmasse.identity.login_requests import (
+from enmasse.identity.processes.credentials import AnyCredential
+from enmasse.identity.proofs.login_requests import (
     ADDRESS,
     ISSUERS,
     MAX_REQUEST,

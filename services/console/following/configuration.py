@@ -12,9 +12,9 @@ import msgspec
 from enmasse.api.types import Address, Change, ChangeResult, Entry, Fault, Flavor, Permission, Stats, User
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import encode_message, follow
-from enmasse.identity.credentials import AnyCredential
 from enmasse.identity.permissions import Permissions, Rule
 from enmasse.identity.principal import Principal
+from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.model import feeds
 from enmasse.model.addresses import Address as AddressEntry
 from enmasse.model.etags import etag

@@ -12,8 +12,8 @@ from enmasse.control import ControlConnection, ControlError, connect, keep_conne
 from enmasse.control.live_followers import follow
 from enmasse.engines.artemis.live import poll_broker
 from enmasse.engines.messages.products import ARTEMIS, EMBEDDED, product_at
-from enmasse.identity.credentials import AnyCredential
-from enmasse.identity.roles import Role
+from enmasse.identity.processes.credentials import AnyCredential
+from enmasse.identity.processes.roles import Role
 from enmasse.live_state import NODE, Merged, Row
 from enmasse.model.feeds import BrokerEndpoint
 from enmasse.model.names import MANAGEMENT

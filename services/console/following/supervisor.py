@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from enmasse.api.types import Component, Window
-from enmasse.identity.operator import BEARER, read_line
+from enmasse.identity.processes.operator import BEARER, read_line
 from enmasse.spark_jobs import Query
 from services.console.errors import RequestError
 

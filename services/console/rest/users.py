@@ -114,7 +114,7 @@ async def _hashed(entry: dict[str, Any]) -> dict[str, Any]:
         return {**entry, "scram": None}
     if not isinstance(password, str):
         raise RequestError("console.request.invalid", "the body: `password` must be text or null")
-    from enmasse.identity.passwords import Unsuitable, hashed  # its library takes memory
+    from enmasse.identity.proofs.passwords import Unsuitable, hashed  # its library takes memory
 
     try:
         hashes = await asyncio.to_thread(hashed, password)

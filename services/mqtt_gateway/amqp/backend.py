@@ -19,9 +19,9 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity import authors
 from enmasse.identity.audit import LoginAudit
-from enmasse.identity.credentials import AnyCredential, relay_key_of
 from enmasse.identity.login import LONGEST_WAIT, Certified, Login
 from enmasse.identity.owned import owned
+from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
 from enmasse.metrics import counter, gauge, single

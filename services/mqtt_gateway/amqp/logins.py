@@ -21,7 +21,7 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import PlainClient, SaslClient
 from enmasse.identity.login import Login, stated
 from enmasse.identity.principal import ANONYMOUS
-from enmasse.identity.relays import relayed_host_name
+from enmasse.identity.processes.relays import relayed_host_name
 from enmasse.logs import log as logs
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.password_link import PasswordLink

@@ -15,9 +15,9 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.sasl.layer import SaslClient
-from enmasse.identity.credentials import AnyCredential
-from enmasse.identity.login_requests import ADDRESS, MOST, LoginAnswer, LoginRequest, decoded_answer, encoded
-from enmasse.identity.scram import of_process
+from enmasse.identity.processes.credentials import AnyCredential
+from enmasse.identity.processes.scram import of_process
+from enmasse.identity.proofs.login_requests import ADDRESS, MOST, LoginAnswer, LoginRequest, decoded_answer, encoded
 
 IDLE: Final = 16.0
 """Seconds without a frame after which the service is taken for gone."""

@@ -15,8 +15,8 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.sasl.layer import AnonymousClient, SaslClient
-from enmasse.identity.credentials import AnyCredential
-from enmasse.identity.scram import of_process
+from enmasse.identity.processes.credentials import AnyCredential
+from enmasse.identity.processes.scram import of_process
 from enmasse.logs import log
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected

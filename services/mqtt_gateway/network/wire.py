@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from enmasse.identity.certificates import certified
 from enmasse.identity.login import Certified
+from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.front import Front

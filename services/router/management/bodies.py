@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from enmasse.identity.roles import Listener
+from enmasse.identity.processes.roles import Listener
 from services.router.management.schema import BAD_REQUEST, ManagementError
 from services.router.network.configuration import AuthService, ConnectorConfig, ListenerConfig, SslProfile
 from services.router.routing.configuration import (

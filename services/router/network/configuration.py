@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from enmasse.identity.roles import Listener
+from enmasse.identity.processes.roles import Listener
 from enmasse.model.loopback import is_loopback
 from services.router.routing.connection import DEFAULT_CAPACITY, NORMAL
 

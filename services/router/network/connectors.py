@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from enmasse.aio.transport import dial
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
-from enmasse.identity.credentials import read_credential
-from enmasse.identity.scram import ScramClient, of_process
+from enmasse.identity.processes.credentials import read_credential
+from enmasse.identity.processes.scram import ScramClient, of_process
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
 from enmasse.process import runner

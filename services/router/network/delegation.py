@@ -27,7 +27,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import EXTERNAL, TEMPORARY, SaslClient, SaslServer
 from enmasse.identity.login import Login, stated
-from enmasse.identity.relays import relayed_host_name
+from enmasse.identity.processes.relays import relayed_host_name
 from enmasse.process import runner
 from services.router import PRODUCT, SIMULATES
 from services.router.network import hosts, tls
@@ -59,7 +59,7 @@ class Logins:
     """Logins under way. Hosts with waiting logins take turns, so that many of one host do not keep out others."""
 
     def __init__(self, hub: Hub, router_id: str, profile: Callable[[str], SslProfile], relay_key: str = "") -> None:
-        """`relay_key`: proves the addresses of clients to the service (enmasse/identity/relays.py)."""
+        """`relay_key`: proves the addresses of clients to the service (enmasse/identity/processes/relays.py)."""
         self.hub = hub
         self.loop = hub.loop
         self.router_id = router_id

@@ -12,11 +12,11 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import EXTERNAL, SaslServer, anonymous, external
 from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
-from enmasse.identity.admission import Admission
-from enmasse.identity.certificates import certified
 from enmasse.identity.login import Login
-from enmasse.identity.refusals import log_handshake
-from enmasse.identity.roles import Listener as PeersListener
+from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.refusals import log_handshake
+from enmasse.identity.processes.roles import Listener as PeersListener
+from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.model.loopback import is_loopback

@@ -9,7 +9,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import INNER_LIMITS, Limits
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 from enmasse.amqp.sole_connection import SOLE_CONNECTION
-from enmasse.identity.credentials import Peers
+from enmasse.identity.processes.credentials import Peers
 from enmasse.model.names import RELAYS_TO_TOPICS
 from services.router import PRODUCT, SIMULATES
 from services.router.network.configuration import (

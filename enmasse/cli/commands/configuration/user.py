@@ -432,8 +432,8 @@ def _new_password(file: str | None, generate: bool, *, sha1: bool) -> tuple[dict
     """Return the fields of an entry for a new password, and the password if it was generated."""
     import msgspec
 
-    from enmasse.identity.passwords import Unsuitable, hashed
-    from enmasse.identity.scram import USER_MECHANISMS
+    from enmasse.identity.processes.scram import USER_MECHANISMS
+    from enmasse.identity.proofs.passwords import Unsuitable, hashed
 
     text = _chosen(file, generate)
     try:
@@ -452,7 +452,7 @@ def _password_text(file: str | None, generate: bool, *, sha1: bool) -> tuple[str
 
 
 def _chosen(file: str | None, generate: bool) -> str:
-    from enmasse.identity.passwords import generated
+    from enmasse.identity.proofs.passwords import generated
 
     if file is not None and generate:
         raise click.UsageError("--password-file and --generate exclude each other.")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from enmasse.identity.roles import Peer, Role
+from enmasse.identity.processes.roles import Peer, Role
 from enmasse.network import tls
 from enmasse.process.settings import ServiceSettingsError
 

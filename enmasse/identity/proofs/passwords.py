@@ -17,8 +17,8 @@ from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
 from scramp import ScramException
 
-from enmasse.identity.remembered import Remembered
-from enmasse.identity.scram import USER_ITERATIONS, USER_MECHANISMS, verifier
+from enmasse.identity.processes.scram import USER_ITERATIONS, USER_MECHANISMS, verifier
+from enmasse.identity.proofs.remembered import Remembered
 from enmasse.model.users import Verifier, prepared
 
 MAX_PASSWORD = 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 
-from enmasse.identity.roles import Peer
+from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
 from enmasse.logs.audit import Repeats
 

@@ -8,12 +8,12 @@ from typing import Any
 from enmasse.amqp.codec.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.sasl import layer
 from enmasse.amqp.sasl.layer import Exchange, SaslServer, ServerMechanism
-from enmasse.identity import roles
-from enmasse.identity.credentials import PeerEntry, Peers
-from enmasse.identity.process_certificates import common_name, peer_of
-from enmasse.identity.refusals import log_refusal
-from enmasse.identity.roles import Access, Listener, Peer
-from enmasse.identity.scram import SCRAM, proves, scram
+from enmasse.identity.processes import roles
+from enmasse.identity.processes.credentials import PeerEntry, Peers
+from enmasse.identity.processes.process_certificates import common_name, peer_of
+from enmasse.identity.processes.refusals import log_refusal
+from enmasse.identity.processes.roles import Access, Listener, Peer
+from enmasse.identity.processes.scram import SCRAM, proves, scram
 from enmasse.model.users import Verifier
 
 EXTERNAL, PLAIN = "EXTERNAL", "PLAIN"

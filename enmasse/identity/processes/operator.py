@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from enmasse.identity.credentials import Credential
+    from enmasse.identity.processes.credentials import Credential
 
 OPERATOR = "operator"
 """User name at the routers' listener for operators."""
@@ -18,8 +18,8 @@ BEARER = "Bearer "
 
 def credential(secret: str) -> Credential:
     """Return the operator's credential, for AMQP."""
-    from enmasse.identity.credentials import Credential  # not for commands that need the secret's file only
-    from enmasse.identity.roles import Role
+    from enmasse.identity.processes.credentials import Credential  # not for commands that need the secret's file only
+    from enmasse.identity.processes.roles import Role
 
     return Credential(OPERATOR, Role.OPERATOR, secret)
 

@@ -16,8 +16,8 @@ from typing import NoReturn
 import msgspec
 
 from enmasse.errors import marked
-from enmasse.identity.process_certificates import Certificate, CertifiedPeers
-from enmasse.identity.roles import Peer, Role
+from enmasse.identity.processes.process_certificates import Certificate, CertifiedPeers
+from enmasse.identity.processes.roles import Peer, Role
 from enmasse.model.users import Verifier
 from enmasse.process import settings
 
@@ -28,7 +28,7 @@ REVIEW = 1.0
 
 class Credential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A process's own name, role and secret. `relay_key`: that of a suite's routers, gateways and authentication
-    service (enmasse/identity/relays.py); empty for others. Secret and key are not in its repr."""
+    service (enmasse/identity/processes/relays.py); empty for others. Secret and key are not in its repr."""
 
     name: str
     role: Role

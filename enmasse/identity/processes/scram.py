@@ -12,7 +12,7 @@ from scramp import ScramException, ScramMechanism
 
 from enmasse.amqp.codec.errors import LoginError
 from enmasse.amqp.sasl.layer import ClientFirst, ClientMechanism, Exchange, ExternalClient
-from enmasse.identity.credentials import AnyCredential, Credential, Peers
+from enmasse.identity.processes.credentials import AnyCredential, Credential, Peers
 from enmasse.model.users import SCRAM_DIGESTS, Verifier
 
 SCRAM = "SCRAM-SHA-256"

@@ -1,0 +1,1 @@
+"""Proofs of a user's identity: passwords, certificates, requests to the authentication service."""
