@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from benchmarks.harness import summary
-from enmasse.supervisor.child import STABLE
+from enmasse.supervisor.children.child import STABLE
 from enmasse.testing import Suite, running
 
 KINDS: tuple[dict[str, Any], ...] = (

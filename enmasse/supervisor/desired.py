@@ -15,8 +15,8 @@ from enmasse.engines import mark
 from enmasse.engines.catalogue import BROKERS
 from enmasse.storage.decoding import decode_any
 from enmasse.storage.files import read_file, write_json
-from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.plan.datadir import DataDir
 
 ENGINES = {engine.kind: engine.name for engine in BROKERS.values()}
 """Kind of process → engine. Files of other kinds start nothing."""

@@ -15,7 +15,7 @@ from enmasse.metrics import counter, gauge, largest, single
 from enmasse.model.feeds import PHASES
 from enmasse.process.settings import METRICS_ADDRESSES
 from enmasse.supervisor.lines import INSECURE
-from enmasse.supervisor.plan import BEHIND, RATE
+from enmasse.supervisor.plan.services import BEHIND, RATE
 from enmasse.supervisor.status import Status
 
 if TYPE_CHECKING:

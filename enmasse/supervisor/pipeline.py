@@ -14,11 +14,11 @@ import msgspec
 
 from enmasse import spark_jobs
 from enmasse.engines.program import ChildHealth, HealthProbe, Spec
-from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.children.launch import PYTHON_MODULE
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.launch import PYTHON_MODULE
-from enmasse.supervisor.plan import AMQP, BEHIND, RATE, SPARK, Options
-from enmasse.supervisor.ports import LOOPBACK
+from enmasse.supervisor.plan.datadir import DataDir
+from enmasse.supervisor.plan.ports import LOOPBACK
+from enmasse.supervisor.plan.services import AMQP, BEHIND, RATE, SPARK, Options
 
 
 class Pipeline:

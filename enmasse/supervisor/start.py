@@ -22,11 +22,14 @@ from enmasse.logs import log
 from enmasse.process import allocator
 from enmasse.process.runner import PORT_OFFSET
 from enmasse.storage.files import read_file
-from enmasse.supervisor import datadir, desired, limits, listening, logfile
-from enmasse.supervisor.child import Command, Service
+from enmasse.supervisor import desired, limits
+from enmasse.supervisor.children import logfile
+from enmasse.supervisor.children.child import Command, Service
+from enmasse.supervisor.children.launch import PYTHON_MODULE, ForkServer
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer
-from enmasse.supervisor.plan import (
+from enmasse.supervisor.plan import datadir, listening
+from enmasse.supervisor.plan.ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
+from enmasse.supervisor.plan.services import (
     ISSUERS,
     OPERATORS,
     SPARK,
@@ -38,7 +41,6 @@ from enmasse.supervisor.plan import (
     has_users,
     kept_users,
 )
-from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
 from enmasse.supervisor.suite import StatusSource, Supervisor
 from enmasse.tracing.start import EXPORTER, INSTALL, PACKAGE
 
@@ -267,7 +269,7 @@ def check_ports(options: Options) -> None:
 def _make_certificates(options: Options) -> None:
     """Make and renew the certificates of `--tls auto`. Raises StartError, OSError."""
     if options.tls_auto:
-        from enmasse.supervisor import certificates
+        from enmasse.supervisor.plan import certificates
 
         certificates.ensure(options.tls_folder, certificates.names(listening.names(options.listen)))
 

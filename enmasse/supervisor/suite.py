@@ -17,15 +17,19 @@ from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.storage.files import NO_ROOM, write_json
-from enmasse.supervisor import desired, listening, logfile, mqtt, status, welcome
-from enmasse.supervisor.brokers import DesiredBrokers
-from enmasse.supervisor.child import Child
-from enmasse.supervisor.datadir import DataDir
-from enmasse.supervisor.group import STOP_WITHIN
-from enmasse.supervisor.issuer import Issuer
-from enmasse.supervisor.launch import Launch, reap_orphans
+from enmasse.supervisor import desired, status, welcome
+from enmasse.supervisor.children import logfile
+from enmasse.supervisor.children.brokers import DesiredBrokers
+from enmasse.supervisor.children.child import Child
+from enmasse.supervisor.children.group import STOP_WITHIN
+from enmasse.supervisor.children.launch import Launch, reap_orphans
+from enmasse.supervisor.children.replicas import Replicas
 from enmasse.supervisor.lines import NOT_ASKED, error_lines
-from enmasse.supervisor.plan import (
+from enmasse.supervisor.plan import listening, mqtt
+from enmasse.supervisor.plan.datadir import DataDir
+from enmasse.supervisor.plan.issuer import Issuer
+from enmasse.supervisor.plan.ports import LOOPBACK, InternalPorts
+from enmasse.supervisor.plan.services import (
     GATEWAY,
     LOGINS,
     ROUTER_KIND,
@@ -41,8 +45,6 @@ from enmasse.supervisor.plan import (
     knows_roles,
     router,
 )
-from enmasse.supervisor.ports import LOOPBACK, InternalPorts
-from enmasse.supervisor.replicas import Replicas
 
 if TYPE_CHECKING:  # imported after the services have been started
     from enmasse.http.webserver import WebServer
@@ -250,7 +252,7 @@ class Supervisor:
             self._ports.close()
 
     async def _keep_certificates(self) -> None:
-        from enmasse.supervisor import certificates  # its libraries take time and memory
+        from enmasse.supervisor.plan import certificates  # its libraries take time and memory
 
         def names() -> list[str]:
             return certificates.names(listening.names(self.options.listen))

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from enmasse.supervisor.lines import INSECURE
-from enmasse.supervisor.plan import Options
-from enmasse.supervisor.ports import LOOPBACK
+from enmasse.supervisor.plan.ports import LOOPBACK
+from enmasse.supervisor.plan.services import Options
 from enmasse.text import offset_option
 
 EXAMPLE = "orders"

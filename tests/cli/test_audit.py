@@ -13,7 +13,7 @@ import pytest
 
 from enmasse.logs import audit, log
 from enmasse.model.configuration import Applied, AppliedState
-from enmasse.supervisor.logfile import rotate_log
+from enmasse.supervisor.children.logfile import rotate_log
 from services.configserv.changes import log_changes
 from tests.authserv.running import Running, ask, user
 from tests.cli.running import Up, enmasse, wait_for

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from enmasse.supervisor import datadir, ports
 from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.plan import datadir, ports
 from tests.certificates import Authority
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 
@@ -221,7 +221,7 @@ def test_no_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from enmasse.supervisor.datadir import open_data_dir\n"
+        "import sys; from pathlib import Path; from enmasse.supervisor.plan.datadir import open_data_dir\n"
         "open_data_dir(Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=180)

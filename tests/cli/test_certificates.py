@@ -14,9 +14,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from enmasse.supervisor import certificates
-from enmasse.supervisor.certificates import ensure, keep, names
 from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.plan import certificates
+from enmasse.supervisor.plan.certificates import ensure, keep, names
 from tests.kit.waiting import until
 
 HOSTS = ["localhost", "127.0.0.1", "::1", "machine.example"]

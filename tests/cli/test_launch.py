@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from enmasse.engines.program import ChildHealth, Spec
-from enmasse.supervisor import launch
-from enmasse.supervisor.child import Child
-from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer, Process
+from enmasse.supervisor.children import launch
+from enmasse.supervisor.children.child import Child
+from enmasse.supervisor.children.launch import PYTHON_MODULE, ForkServer, Process
 from tests.cli.running import alive, wait_for
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
@@ -61,7 +61,9 @@ async def start(forks: ForkServer, log: Path, *words: str) -> Started:
 
 def pid_of_server(forks: ForkServer) -> int:
     found = subprocess.run(
-        ["pgrep", "-P", str(os.getpid()), "-f", "enmasse.supervisor.forkserver"], capture_output=True, text=True
+        ["pgrep", "-P", str(os.getpid()), "-f", "enmasse.supervisor.children.forkserver"],
+        capture_output=True,
+        text=True,
     )
     (pid,) = found.stdout.split()
     return int(pid)
@@ -170,7 +172,7 @@ async def test_other_commands_are_executed(tmp_path: Path, monkeypatch: pytest.M
 CLIENT = """
 import asyncio, os, sys
 from pathlib import Path
-from enmasse.supervisor.launch import PYTHON_MODULE, ForkServer
+from enmasse.supervisor.children.launch import PYTHON_MODULE, ForkServer
 
 async def main():
     forks = ForkServer([sys.argv[1]])

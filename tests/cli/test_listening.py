@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.listening import Listen, listeners, names, parse
-from enmasse.supervisor.plan import Options, kept_users
+from enmasse.supervisor.plan.listening import Listen, listeners, names, parse
+from enmasse.supervisor.plan.services import Options, kept_users
 from enmasse.supervisor.start import check_exposure
 from enmasse.testing import free_offset
 from tests.certificates import Authority

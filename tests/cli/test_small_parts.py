@@ -24,10 +24,11 @@ from enmasse.http import health
 from enmasse.metrics import OTHERS, counter, gauge, parse
 from enmasse.metrics import text as exposition
 from enmasse.storage.files import read_json, write_json, write_text
-from enmasse.supervisor import desired, logfile, metrics, status
+from enmasse.supervisor import desired, metrics, status
+from enmasse.supervisor.children import logfile
+from enmasse.supervisor.children.probe import Probe
 from enmasse.supervisor.feed import StatusFeed, _Changes
 from enmasse.supervisor.lines import error_lines
-from enmasse.supervisor.probe import Probe
 from enmasse.testing import PORTS, free_offset, free_ports
 from tests.cli.running import address
 

@@ -51,7 +51,7 @@ def test_the_process_that_forks_services_imports_structlog_without_rich() -> Non
     (line,) = run(
         "import importlib, sys\n"
         "from enmasse.logs import log\n"
-        "from enmasse.supervisor.forkserver import IMPORTED_LATER\n"
+        "from enmasse.supervisor.children.forkserver import IMPORTED_LATER\n"
         "for module in IMPORTED_LATER: importlib.import_module(module)\n"
         "assert 'structlog' in sys.modules and 'rich' not in sys.modules\n"
         "import rich\n"

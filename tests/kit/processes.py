@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from enmasse.supervisor.forkserver import IMPORTED_LATER
+from enmasse.supervisor.children.forkserver import IMPORTED_LATER
 from tests.kit.forkserver import LONGEST
 
 ROOT = Path(__file__).parents[2]

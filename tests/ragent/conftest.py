@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.supervisor.probe import Probe
+from enmasse.supervisor.children.probe import Probe
 from enmasse.testing import free_port
 from services.ragent.agent import ClientListener, RouterAgent, RouterAgentSettings, run, serve
 from tests.ragent.doubles import FakeConfigserv, FakeRouter, until

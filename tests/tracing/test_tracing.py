@@ -20,7 +20,7 @@ from enmasse.amqp.messages.sections import Sections
 from enmasse.process.runner import Fatal
 from enmasse.process.settings import ServiceSettings
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan import Options
+from enmasse.supervisor.plan.services import Options
 from enmasse.supervisor.start import check_traces
 from enmasse.tracing import start as tracing
 from enmasse.tracing.wire import carrier, look, look_at_all

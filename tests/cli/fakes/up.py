@@ -14,7 +14,7 @@ from typing import Any
 from enmasse.supervisor import start
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.feed import AddressTexts
-from enmasse.supervisor.plan import Options
+from enmasse.supervisor.plan.services import Options
 
 SERVICE = str(Path(__file__).with_name("service.py"))
 

@@ -203,8 +203,8 @@ def _wait(file: Path, offset: int) -> None:
 
 def _copy_stopped(data: Path, target: Path) -> None:
     """Copy the data of a suite that does not run, and keep it from starting meanwhile. Raises Failed, OSError."""
-    from enmasse.supervisor.datadir import DataDir
     from enmasse.supervisor.errors import StartError
+    from enmasse.supervisor.plan.datadir import DataDir
 
     if not (data / "format.json").is_file():
         raise Failed(f"{data}: is no data folder of EnMasse; name it with --data DIR.")

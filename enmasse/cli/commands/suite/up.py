@@ -113,7 +113,7 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a `Listen`; other text is wrong usage."""
-        from enmasse.supervisor.listening import parse
+        from enmasse.supervisor.plan.listening import parse
 
         try:
             return parse(value) if isinstance(value, str) else value
@@ -237,7 +237,7 @@ def _run(
 ) -> None:  # fmt: skip
     from enmasse.supervisor import start
     from enmasse.supervisor.errors import StartError
-    from enmasse.supervisor.plan import Options
+    from enmasse.supervisor.plan.services import Options
 
     try:
         options = Options(

@@ -17,7 +17,7 @@ from enmasse.identity.processes.credentials import Credential, PeerEntry, new_se
 from enmasse.identity.processes.operator import OPERATOR, SECRET_FILE
 from enmasse.identity.processes.roles import Role
 from enmasse.storage.files import write_text
-from enmasse.supervisor.plan import CREDENTIAL, PEERS, SECRET
+from enmasse.supervisor.plan.services import CREDENTIAL, PEERS, SECRET
 
 _RELAYING = (Role.ROUTER, Role.GATEWAY, Role.AUTHSERV)
 """Roles that state to the authentication service for which client they ask, and the service itself."""

@@ -10,12 +10,12 @@ from enmasse.engines import EMBEDDED
 from enmasse.engines.program import Spec
 from enmasse.identity.processes.operator import SECRET_FILE
 from enmasse.supervisor import desired
-from enmasse.supervisor.child import Child
-from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.children.child import Child
+from enmasse.supervisor.children.group import ChildGroup
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.group import ChildGroup
-from enmasse.supervisor.plan import PEERS, Options
-from enmasse.supervisor.ports import LOOPBACK, InternalPorts
+from enmasse.supervisor.plan.datadir import DataDir
+from enmasse.supervisor.plan.ports import LOOPBACK, InternalPorts
+from enmasse.supervisor.plan.services import PEERS, Options
 
 
 class DesiredBrokers(ChildGroup[str]):

@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from enmasse.logs import log
 from enmasse.storage.files import read_file, write_text
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan import CA_CERT, CA_KEY, SERVER_CERT, SERVER_KEY
+from enmasse.supervisor.plan.services import CA_CERT, CA_KEY, SERVER_CERT, SERVER_KEY
 
 CA_VALID, CA_LEFT = timedelta(days=3650), timedelta(days=365)
 """Validity of the CA's certificate, and its remaining time when it is renewed."""

@@ -1,6 +1,6 @@
 """Server process that has imported the services and forks a process for each start of one.
 
-    python -P -m enmasse.supervisor.forkserver MODULE…
+    python -P -m enmasse.supervisor.children.forkserver MODULE…
 
 Standard input is a SEQPACKET socket to the client (`launch.py`), which is the parent of this process and a child
 subreaper. A request is the JSON list [MODULE, ARGUMENT…] with one file descriptor, the output of the new process. The

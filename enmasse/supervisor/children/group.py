@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from enmasse.supervisor.child import Child
+from enmasse.supervisor.children.child import Child
 
 STOP_WITHIN = 12.0
 """Seconds from SIGTERM to SIGKILL."""

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from enmasse.storage.files import read_json, write_json
-from enmasse.supervisor.child import Child
-from enmasse.supervisor.group import ChildGroup
+from enmasse.supervisor.children.child import Child
+from enmasse.supervisor.children.group import ChildGroup
 
 
 class Replicas(ChildGroup[int]):

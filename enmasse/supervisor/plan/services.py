@@ -18,9 +18,9 @@ from enmasse.identity.processes.roles import Listener as Inner
 from enmasse.model.limits import Limits
 from enmasse.model.loopback import is_loopback
 from enmasse.process.settings import METRICS_ADDRESSES, LogLevel
-from enmasse.supervisor.datadir import DataDir
-from enmasse.supervisor.listening import PLAIN, Listen, Listener, listeners
-from enmasse.supervisor.ports import LOOPBACK, InternalPorts
+from enmasse.supervisor.plan.datadir import DataDir
+from enmasse.supervisor.plan.listening import PLAIN, Listen, Listener, listeners
+from enmasse.supervisor.plan.ports import LOOPBACK, InternalPorts
 
 AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
 ADMIN = 8079

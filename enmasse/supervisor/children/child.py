@@ -16,10 +16,10 @@ from enmasse.logs import log
 from enmasse.network.backoff import Backoff
 from enmasse.process import runner
 from enmasse.storage.files import write_changed_json
-from enmasse.supervisor import logfile
-from enmasse.supervisor.launch import Launch, Process
-from enmasse.supervisor.ports import LOOPBACK
-from enmasse.supervisor.probe import Probe
+from enmasse.supervisor.children import logfile
+from enmasse.supervisor.children.launch import Launch, Process
+from enmasse.supervisor.children.probe import Probe
+from enmasse.supervisor.plan.ports import LOOPBACK
 
 RESTART_FIRST, RESTART_LAST = 0.1, 5.0
 """Seconds before the second restart in a row, and at most. The first is at once."""

@@ -7,9 +7,9 @@ from typing import Any
 from msgspec import to_builtins
 
 from enmasse.engines.program import Spec
-from enmasse.supervisor.datadir import DataDir
-from enmasse.supervisor.plan import AUTHSERV, GATEWAY, LWT, SUBSERV, Options, SettingsMaker, tls_files
-from enmasse.supervisor.ports import LOOPBACK, InternalPorts
+from enmasse.supervisor.plan.datadir import DataDir
+from enmasse.supervisor.plan.ports import LOOPBACK, InternalPorts
+from enmasse.supervisor.plan.services import AUTHSERV, GATEWAY, LWT, SUBSERV, Options, SettingsMaker, tls_files
 
 _SECURE = frozenset({"mqtts", "wss"})
 

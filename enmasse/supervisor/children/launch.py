@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from enmasse.logs import log
-from enmasse.supervisor.forkserver import LONGEST
+from enmasse.supervisor.children.forkserver import LONGEST
 
 PYTHON_MODULE = (sys.executable, "-P", "-m")
 """Begin of a command that runs a Python module. -P: no imports from the current directory."""
@@ -154,7 +154,7 @@ class ForkServer:
             try:
                 _inherit_orphans()
                 self._server = await asyncio.create_subprocess_exec(
-                    *(*PYTHON_MODULE, "enmasse.supervisor.forkserver", *self._modules),
+                    *(*PYTHON_MODULE, "enmasse.supervisor.children.forkserver", *self._modules),
                     stdin=theirs.fileno(),
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.DEVNULL,  # each service reports what fails in its own log

@@ -1,0 +1,1 @@
+"""Plan of a suite: its services with their settings, ports, secrets and folders."""
