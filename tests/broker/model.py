@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from services.broker.storage.files import Files
-from services.broker.storage.records import KEY_COST, STATE_COST
+from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.records import KEY_COST, STATE_COST
 from services.broker.storage.store import Store
 
 from .disks import LossyFiles, PowerCutError

@@ -11,7 +11,7 @@ import pytest
 from services.broker import server
 from services.broker.core.publisher import publish, publish_run
 from services.broker.core.publishing.verdict import Verdict
-from services.broker.storage import files
+from services.broker.storage.journal import files
 from services.broker.storage.paging import Pager
 from tests.broker.disks import FailingDisk
 from tests.broker.sansio import Core, QueueConsumer, encoded, more, outlet, taken

@@ -13,7 +13,7 @@ from services.broker.core.queues import backlog
 from services.broker.core.queues.browser import Browser
 from services.broker.core.queues.consumer import Consumer
 from services.broker.core.queues.queue import Queue
-from services.broker.storage import files
+from services.broker.storage.journal import files
 from services.broker.storage.paging import Pager
 from tests.broker.backlog_memory import measure
 from tests.broker.disks import FailingDisk

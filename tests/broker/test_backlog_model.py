@@ -19,7 +19,7 @@ from services.broker.core.publisher import publish_run
 from services.broker.core.queues import backlog
 from services.broker.core.queues.browser import Browser
 from services.broker.selector import compile_selector
-from services.broker.storage import files
+from services.broker.storage.journal import files
 from services.broker.storage.paging import Pager
 from tests.broker.disks import FailingDisk
 from tests.broker.queue_machine import QueueMachine

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from services.broker.storage.backup import NAME
+from services.broker.storage.maintenance.backup import NAME
 from services.broker.storage.store import Store
 from tests.broker.harness import DEADLINE, BrokerProcess, until
 from tests.broker.load import Receiver, Sender

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from proton import Message
 
-from services.broker.storage.records import DEFINE
-from services.broker.storage.segment import FIRST, HEAD_SIZE
+from services.broker.storage.journal.records import DEFINE
+from services.broker.storage.journal.segment import FIRST, HEAD_SIZE
 from services.broker.storage.store import Store
 
 from .harness import BrokerProcess, attach, bodies, until

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.broker.storage.files import RealFiles
-from services.broker.storage.journal import Journal
-from services.broker.storage.segment import FIRST, HEAD_SIZE
+from services.broker.storage.journal.files import RealFiles
+from services.broker.storage.journal.journal import Journal
+from services.broker.storage.journal.segment import FIRST, HEAD_SIZE
 
 from .disks import FullFiles, PowerCutError, TearingFiles
 

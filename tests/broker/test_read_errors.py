@@ -267,7 +267,7 @@ def test_compaction_waits_for_a_segment_that_cannot_be_read(core: Core, fault: s
 
 
 WRAPPER = """
-import runpy, services.broker.storage.segment_files as segment_files
+import runpy, services.broker.storage.journal.segment_files as segment_files
 segment_files.READERS = 1
 runpy.run_module("services.broker", run_name="__main__")
 """

@@ -9,7 +9,7 @@ import pytest
 
 from services.broker.core.publisher import publish_run
 from services.broker.core.queues.queue import Queue
-from services.broker.storage import files
+from services.broker.storage.journal import files
 from tests.broker.disks import FailingDisk
 from tests.broker.sansio import Core, encoded, more, outlet, taken
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.broker.storage.files import File, RealFile, RealFiles
-from services.broker.storage.spare import NAME, PIECE, SIZE, Spare
+from services.broker.storage.journal.files import File, RealFile, RealFiles
+from services.broker.storage.journal.spare import NAME, PIECE, SIZE, Spare
 from tests.broker.disks import FullFiles
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from services.broker.keys import key_of
-from services.broker.storage import compaction, journal
-from services.broker.storage.chunk import Segment
-from services.broker.storage.segment_files import SegmentFiles
+from services.broker.storage.journal import journal
+from services.broker.storage.journal.chunk import Segment
+from services.broker.storage.journal.segment_files import SegmentFiles
+from services.broker.storage.maintenance import compaction
 from services.broker.storage.store import Store, StoreError
 from tests.kit import waiting
 
@@ -346,7 +347,7 @@ def test_definitions_alone_are_moved_without_reading_the_segment(
 def test_compaction_gives_space_back_while_messages_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the loop, with the thread: one message in fifty stays; the disk holds little more than those."""
     monkeypatch.setattr(compaction, "SLACK", 2)
-    monkeypatch.setattr("services.broker.storage.housekeeping.TICK_SECONDS", 0.01)
+    monkeypatch.setattr("services.broker.storage.maintenance.housekeeping.TICK_SECONDS", 0.01)
 
     async def run() -> tuple[int, list[int]]:
         loop = asyncio.get_running_loop()

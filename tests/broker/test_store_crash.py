@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.broker.storage import compaction, journal
+from services.broker.storage.journal import journal
+from services.broker.storage.maintenance import compaction
 
 from .disks import LossyFiles, PowerCutError, TearingFiles
 from .model import LoudLog, Pair

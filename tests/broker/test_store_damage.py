@@ -13,11 +13,22 @@ from typing import Protocol
 
 import pytest
 
-from services.broker.storage import compaction, journal
-from services.broker.storage.files import RealFiles
-from services.broker.storage.losses import Losses
-from services.broker.storage.records import COPY, DEFINE, DUPLICATE, MESSAGE, MOVE, REF, REMOVE, REMOVES, UNDEFINE
-from services.broker.storage.segment import BATCH, FIRST, FOOTER, HEAD_SIZE, walk
+from services.broker.storage.journal import journal
+from services.broker.storage.journal.files import RealFiles
+from services.broker.storage.journal.losses import Losses
+from services.broker.storage.journal.records import (
+    COPY,
+    DEFINE,
+    DUPLICATE,
+    MESSAGE,
+    MOVE,
+    REF,
+    REMOVE,
+    REMOVES,
+    UNDEFINE,
+)
+from services.broker.storage.journal.segment import BATCH, FIRST, FOOTER, HEAD_SIZE, walk
+from services.broker.storage.maintenance import compaction
 from services.broker.storage.store import Store
 
 from .disks import DeafFiles, KillableFiles, LossyFiles, PowerCutError

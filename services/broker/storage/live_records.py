@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from services.broker.keys import LIMIT, Keys
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, NO_QUEUES, ORPHAN, Block, Index
-from services.broker.storage.records import KEY_COST, STATE_COST, State
+from services.broker.storage.journal.records import KEY_COST, STATE_COST, State
 
 
 class Usage:

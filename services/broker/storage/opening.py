@@ -10,13 +10,13 @@ from pathlib import Path
 from enmasse.logs import log as logs
 from enmasse.storage.decoding import decode_any
 from services.broker.storage import ids
-from services.broker.storage.catalogue import Catalogue
-from services.broker.storage.files import Files
 from services.broker.storage.format import StoreError, check_format
-from services.broker.storage.journal import Journal
+from services.broker.storage.journal.catalogue import Catalogue
+from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.journal import Journal
+from services.broker.storage.journal.losses import Losses
+from services.broker.storage.journal.records import REPEATED
 from services.broker.storage.live_records import Live
-from services.broker.storage.losses import Losses
-from services.broker.storage.records import REPEATED
 from services.broker.storage.recovered import Progress, Recovered
 from services.broker.storage.recovery import Recovery
 from services.broker.storage.writer import Writer

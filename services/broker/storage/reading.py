@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Sequence
 
 from services.broker.storage.index import Index
-from services.broker.storage.records import META1, payload_start
-from services.broker.storage.segment import HEAD, HEAD_SIZE, MAGIC, OFFSET_BITS, OFFSET_MASK, salt
-from services.broker.storage.segment_files import SegmentFiles
+from services.broker.storage.journal.records import META1, payload_start
+from services.broker.storage.journal.segment import HEAD, HEAD_SIZE, MAGIC, OFFSET_BITS, OFFSET_MASK, salt
+from services.broker.storage.journal.segment_files import SegmentFiles
 
 _PIECE = 1 << 20  # bytes read in one go
 _USUAL = b"\0\1\0"  # in a record's META: no flags, one queue (the usual case)

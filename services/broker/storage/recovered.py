@@ -9,8 +9,8 @@ from itertools import repeat
 from typing import NamedTuple
 
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, Index
-from services.broker.storage.records import META1, State
-from services.broker.storage.segment import HEAD_SIZE
+from services.broker.storage.journal.records import META1, State
+from services.broker.storage.journal.segment import HEAD_SIZE
 
 Progress = Callable[[float], None]
 """Called with the finished share of the work, 0 to 1. An exception that it raises ends the work."""

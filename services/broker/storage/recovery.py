@@ -5,11 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Container, Iterable, Sequence
 
-from services.broker.storage.catalogue import Catalogue
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, ORPHAN
-from services.broker.storage.live_records import Live
-from services.broker.storage.mending import Range, guess
-from services.broker.storage.records import (
+from services.broker.storage.journal.catalogue import Catalogue
+from services.broker.storage.journal.mending import Range, guess
+from services.broker.storage.journal.records import (
     COPY,
     DEFINE,
     DEFINE_S,
@@ -31,9 +30,10 @@ from services.broker.storage.records import (
     decode_roots,
     parse_message,
 )
+from services.broker.storage.journal.segment import HEAD_SIZE
+from services.broker.storage.journal.summary import Summary
+from services.broker.storage.live_records import Live
 from services.broker.storage.recovered import FRONT, Facts, Progress, Recovered, unreported
-from services.broker.storage.segment import HEAD_SIZE
-from services.broker.storage.summary import Summary
 
 
 class _All:

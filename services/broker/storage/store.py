@@ -12,18 +12,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from enmasse.metrics import Histogram
-from services.broker.storage import files as layer
-from services.broker.storage.files import Files
 from services.broker.storage.format import StoreError
-from services.broker.storage.housekeeping import Housekeeping
 from services.broker.storage.index import BLOCK_BITS
-from services.broker.storage.journal import SEGMENT_SIZE
+from services.broker.storage.journal import files as layer
+from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.journal import SEGMENT_SIZE
+from services.broker.storage.journal.records import HAS_KEY, KEY, MESSAGE, META, META1, encode_copy_head, payload_start
+from services.broker.storage.journal.segment import HEAD_SIZE
+from services.broker.storage.journal.segment_files import DamagedError
+from services.broker.storage.maintenance.housekeeping import Housekeeping
 from services.broker.storage.opening import Opened, open_directory
 from services.broker.storage.reading import read_payloads
-from services.broker.storage.records import HAS_KEY, KEY, MESSAGE, META, META1, encode_copy_head, payload_start
 from services.broker.storage.recovered import Progress, Recovered, Reference, unreported
-from services.broker.storage.segment import HEAD_SIZE
-from services.broker.storage.segment_files import DamagedError
 
 Done = Callable[[OSError | None], None]
 Payload = bytes | bytearray | memoryview

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.broker.storage.journal import Journal
-from services.broker.storage.live_records import Live
-from services.broker.storage.records import (
+from services.broker.storage.journal.journal import Journal
+from services.broker.storage.journal.records import (
     COPY,
     DEFINE,
     DEFINE_S,
@@ -30,7 +29,8 @@ from services.broker.storage.records import (
     encode_roots,
     parse_message,
 )
-from services.broker.storage.segment import HEAD_SIZE
+from services.broker.storage.journal.segment import HEAD_SIZE
+from services.broker.storage.live_records import Live
 
 
 class Writer:

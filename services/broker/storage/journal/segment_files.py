@@ -7,10 +7,10 @@ import errno
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from services.broker.storage import summary
-from services.broker.storage.chunk import Segment
-from services.broker.storage.files import File, Files
-from services.broker.storage.segment import BATCH, FOOTER, HEAD_SIZE, OFFSET_BITS, Piece, check, salt, walk
+from services.broker.storage.journal import summary
+from services.broker.storage.journal.chunk import Segment
+from services.broker.storage.journal.files import File, Files
+from services.broker.storage.journal.segment import BATCH, FOOTER, HEAD_SIZE, OFFSET_BITS, Piece, check, salt, walk
 
 READ_AHEAD = 128 << 10
 READERS = 16

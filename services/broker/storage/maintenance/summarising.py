@@ -6,15 +6,15 @@ from array import array
 from functools import partial
 
 from enmasse.logs import log as logs
-from services.broker.storage import summary
-from services.broker.storage.chunk import Segment
-from services.broker.storage.files import Files
 from services.broker.storage.index import BLOCK_BITS, MANY
-from services.broker.storage.journal import Journal
+from services.broker.storage.journal import summary
+from services.broker.storage.journal.chunk import Segment
+from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.journal import Journal
+from services.broker.storage.journal.segment import HEAD_SIZE
+from services.broker.storage.journal.segment_files import DamagedError, good_records, too_short
+from services.broker.storage.journal.summary import Contents, Summary
 from services.broker.storage.live_records import Live
-from services.broker.storage.segment import HEAD_SIZE
-from services.broker.storage.segment_files import DamagedError, good_records, too_short
-from services.broker.storage.summary import Contents, Summary
 
 log = logs.get(part="storage")
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from services.broker.storage.segment import HEAD_SIZE
+from services.broker.storage.journal.segment import HEAD_SIZE
 
 MESSAGE = 2  # meta, queues, [duplicate key], payload
 COPY = 3  # MESSAGE with the state of its references instead of the key: copied here, or with another payload

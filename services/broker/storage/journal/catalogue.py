@@ -13,8 +13,8 @@ import struct
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from services.broker.storage.files import File, Files, write_anew
-from services.broker.storage.segment import BAD, ENTRIES, FIRST, TAIL, encode_head, record, walk
+from services.broker.storage.journal.files import File, Files, write_anew
+from services.broker.storage.journal.segment import BAD, ENTRIES, FIRST, TAIL, encode_head, record, walk
 
 NAME = "CATALOGUE"
 GARBAGE = 1 << 20  # bytes above twice the live content at which the file is rewritten

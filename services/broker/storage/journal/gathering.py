@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from services.broker.storage.chunk import Chunk, Segment
-from services.broker.storage.segment import (
+from services.broker.storage.journal.chunk import Chunk, Segment
+from services.broker.storage.journal.segment import (
     BATCH,
     FIRST,
     FOOTER,

@@ -23,12 +23,12 @@ from typing import TypeVar
 
 from enmasse.logs import log as logs
 from enmasse.metrics import Histogram
-from services.broker.storage.catalogue import Batch, Catalogue
-from services.broker.storage.chunk import Chunk, Segment
-from services.broker.storage.files import File, Files
-from services.broker.storage.gathering import Gathering
-from services.broker.storage.replaying import OnDamage, Replay, Replaying
-from services.broker.storage.segment import (
+from services.broker.storage.journal.catalogue import Batch, Catalogue
+from services.broker.storage.journal.chunk import Chunk, Segment
+from services.broker.storage.journal.files import File, Files
+from services.broker.storage.journal.gathering import Gathering
+from services.broker.storage.journal.replaying import OnDamage, Replay, Replaying
+from services.broker.storage.journal.segment import (
     BATCH,
     FIRST,
     FOOTER,
@@ -39,8 +39,8 @@ from services.broker.storage.segment import (
     path_of,
     record,
 )
-from services.broker.storage.segment_files import DamagedError, SegmentFiles, whole
-from services.broker.storage.spare import PIECE, Spare
+from services.broker.storage.journal.segment_files import DamagedError, SegmentFiles, whole
+from services.broker.storage.journal.spare import PIECE, Spare
 
 log = logs.get(part="storage")
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from enmasse.logs import log as logs
-from services.broker.storage.backup import Backup
-from services.broker.storage.compaction import Compactor
-from services.broker.storage.deletion import Deletion
-from services.broker.storage.files import Files
+from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.records import REPEATED
+from services.broker.storage.maintenance.backup import Backup
+from services.broker.storage.maintenance.compaction import Compactor
+from services.broker.storage.maintenance.deletion import Deletion
+from services.broker.storage.maintenance.summarising import Summarising
 from services.broker.storage.opening import Opened
-from services.broker.storage.records import REPEATED
-from services.broker.storage.summarising import Summarising
 
 log = logs.get(part="storage")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from services.broker.storage.records import COPY, MESSAGE, META, parse_message
-from services.broker.storage.segment import (
+from services.broker.storage.journal.records import COPY, MESSAGE, META, parse_message
+from services.broker.storage.journal.segment import (
     BAD,
     FIRST,
     FOOTER,

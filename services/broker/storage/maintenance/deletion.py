@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from enmasse.logs import log as logs
-from services.broker.storage.chunk import Segment
-from services.broker.storage.journal import Journal
+from services.broker.storage.journal.chunk import Segment
+from services.broker.storage.journal.journal import Journal
 from services.broker.storage.live_records import Live
 
 log = logs.get(part="storage")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from services.broker.storage.files import Files, write_anew
 from services.broker.storage.index import BLOCK_BITS, MANY, ORPHAN
-from services.broker.storage.segment import OFFSET_BITS, OFFSET_MASK
+from services.broker.storage.journal.files import Files, write_anew
+from services.broker.storage.journal.segment import OFFSET_BITS, OFFSET_MASK
 
 NAME = re.compile(r"(\d{10})\.summary")
 _MAGIC = b"ENMSUMM1"

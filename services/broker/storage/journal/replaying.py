@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from enmasse.logs import log as logs
-from services.broker.storage import summary as summaries
-from services.broker.storage.catalogue import Catalogue
-from services.broker.storage.chunk import Segment
-from services.broker.storage.files import File, Files, write_new
-from services.broker.storage.mending import Range, mend, unreadable
-from services.broker.storage.segment import (
+from services.broker.storage.journal import summary as summaries
+from services.broker.storage.journal.catalogue import Catalogue
+from services.broker.storage.journal.chunk import Segment
+from services.broker.storage.journal.files import File, Files, write_new
+from services.broker.storage.journal.mending import Range, mend, unreadable
+from services.broker.storage.journal.segment import (
     BATCH,
     FIRST,
     FOOTER,
@@ -30,7 +30,7 @@ from services.broker.storage.segment import (
     record,
     walk,
 )
-from services.broker.storage.summary import Summary
+from services.broker.storage.journal.summary import Summary
 
 log = logs.get(part="storage")
 

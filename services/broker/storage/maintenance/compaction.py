@@ -10,10 +10,8 @@ import asyncio
 from collections.abc import Iterator
 
 from enmasse.logs import log as logs
-from services.broker.storage.deletion import Deletion
-from services.broker.storage.journal import Journal
-from services.broker.storage.live_records import Live
-from services.broker.storage.records import (
+from services.broker.storage.journal.journal import Journal
+from services.broker.storage.journal.records import (
     COPY,
     DEFINE,
     DEFINE_S,
@@ -34,8 +32,10 @@ from services.broker.storage.records import (
     encode_copy,
     parse_message,
 )
-from services.broker.storage.segment import HEAD_SIZE
-from services.broker.storage.segment_files import DamagedError
+from services.broker.storage.journal.segment import HEAD_SIZE
+from services.broker.storage.journal.segment_files import DamagedError
+from services.broker.storage.live_records import Live
+from services.broker.storage.maintenance.deletion import Deletion
 from services.broker.storage.writer import Writer
 
 log = logs.get(part="storage")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from services.broker.storage.files import File
-from services.broker.storage.segment import FIRST, HEAD, HEAD_SIZE, OFFSET_BITS
+from services.broker.storage.journal.files import File
+from services.broker.storage.journal.segment import FIRST, HEAD, HEAD_SIZE, OFFSET_BITS
 
 
 class Segment:

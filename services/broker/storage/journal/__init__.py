@@ -1,0 +1,1 @@
+"""The journal: records in segments, replayed and repaired at the start."""

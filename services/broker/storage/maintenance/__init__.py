@@ -1,0 +1,1 @@
+"""Work on the journal beside its use: deletion, compaction, summaries, backups."""
