@@ -14,12 +14,12 @@ import msgspec
 
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.live_state import NODE, Publisher, Rows
+from services.router.routing.addresses.destination import Destination
+from services.router.routing.addresses.traffic import FIELDS, FROM_SENDERS
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.destination import Destination
 from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router
-from services.router.routing.traffic import FIELDS, FROM_SENDERS
 
 
 def _numbers(*fields: str) -> bytes:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.metrics import counter, gauge, largest, single
 from enmasse.process.settings import METRICS_ADDRESSES
+from services.router.routing.addresses.traffic import FIELDS
 from services.router.routing.router import Router
-from services.router.routing.traffic import FIELDS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -17,7 +17,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.types import Described, Symbol, ULong
 from enmasse.amqp.messages.scan import find_to
 from enmasse.identity.annotations import FACTS
-from services.router.routing.annotations import Stripper, complete
+from services.router.routing.links.annotations import Stripper, complete
 from tests.router.harness import LINK_ROUTE, PREFIX, Broker, Management, RouterProcess, post, pump, pump_until, wait_for
 
 

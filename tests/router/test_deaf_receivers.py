@@ -14,7 +14,7 @@ from enmasse.amqp.link import Link, Sender
 from services.router.routing.configuration import MULTICAST, AddressConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
-from services.router.routing.out_link import OutLink
+from services.router.routing.links.out_link import OutLink
 from services.router.routing.router import Router
 from tests.router.world import Clock
 

@@ -9,14 +9,14 @@ import pytest
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED, Source, Target
-from services.router.routing.address import RoutedAddress
-from services.router.routing.choice import Choice
+from services.router.routing.addresses.address import RoutedAddress
+from services.router.routing.addresses.choice import Choice
+from services.router.routing.addresses.deliveries import Source as Origin
+from services.router.routing.addresses.deliveries import Token
 from services.router.routing.configuration import BALANCED, CLOSEST, MULTICAST
 from services.router.routing.connection import RouterConnection
-from services.router.routing.deliveries import Source as Origin
-from services.router.routing.deliveries import Token
-from services.router.routing.in_link import InLink
-from services.router.routing.streaming import HIGH_WATER
+from services.router.routing.links.in_link import InLink
+from services.router.routing.links.streaming import HIGH_WATER
 from tests.router.world import World
 
 

@@ -22,7 +22,7 @@ from enmasse.control.dial import connect, keep_connected
 from enmasse.control.live_followers import follow
 from enmasse.live_state import Merged
 from services.router.live_rows import LiveRouter
-from services.router.routing.address import RoutedAddress
+from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.configuration import MULTICAST, AddressConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, cast
 
-from services.router.routing.address import RoutedAddress
+from services.router.routing.addresses.address import RoutedAddress
 
 
 class End:

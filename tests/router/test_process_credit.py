@@ -9,7 +9,7 @@ from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.messages.message import Message
 from enmasse.identity.processes.admission import Admission
 from enmasse.identity.processes.roles import Listener, Role
-from services.router.routing.in_link import FURTHER
+from services.router.routing.links.in_link import FURTHER
 from services.router.routing.peers import PeerRights
 from tests.router.world import World
 

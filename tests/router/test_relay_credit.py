@@ -8,10 +8,10 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.messages.message import Message
+from services.router.routing.brokers.relay import CAPABILITY
 from services.router.routing.configuration import LinkRouteConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
-from services.router.routing.relay import CAPABILITY
 from tests.router.world import World
 
 MANY = 3000

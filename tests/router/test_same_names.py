@@ -13,7 +13,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, DurableSubscription
 from proton.utils import BlockingConnection, LinkDetached
 
-from services.router.routing.passing_on import LEAVING_LINKS, UNDER_WAY
+from services.router.routing.brokers.routed_attaches import LEAVING_LINKS, UNDER_WAY
 from tests.router.harness import LISTENER, Broker, Management, RouterProcess, free_port, pump, pump_until, wait_for
 from tests.router.test_containers import connector, topic
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from services.router.routing.streaming import HIGH_WATER, Stream
+from services.router.routing.links.streaming import HIGH_WATER, Stream
 
 
 class Incoming:

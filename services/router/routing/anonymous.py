@@ -12,18 +12,18 @@ from enmasse.amqp.messages.scan import ToSpans, find_to
 from enmasse.amqp.messages.sections import Sections
 from enmasse.amqp.receiver import Partial
 from enmasse.identity.annotations import DELIVERY_DELAY, DELIVERY_TIME
-from services.router.routing.address import RoutedAddress
-from services.router.routing.addresses import Addresses
+from services.router.routing.addresses.address import RoutedAddress
+from services.router.routing.addresses.addresses import Addresses
+from services.router.routing.addresses.deliveries import NOT_A_MESSAGE, Copies, rejected
+from services.router.routing.addresses.temporaries import Temporaries
+from services.router.routing.brokers.link_routes import LinkRoutes
+from services.router.routing.brokers.relay import RelayOut, Relays, relays
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import MANAGEMENT_ELSEWHERE, RouterConnection
-from services.router.routing.deliveries import NOT_A_MESSAGE, Copies, rejected
-from services.router.routing.in_link import InLink
-from services.router.routing.link_routes import LinkRoutes
+from services.router.routing.links.in_link import InLink
+from services.router.routing.links.size_limit import limited
+from services.router.routing.links.streaming import MAX_HEAD, Head, begin_or_gather, discard, start
 from services.router.routing.names import MOBILE, parse
-from services.router.routing.relay import RelayOut, Relays, relays
-from services.router.routing.size_limit import limited
-from services.router.routing.streaming import MAX_HEAD, Head, begin_or_gather, discard, start
-from services.router.routing.temporaries import Temporaries
 
 CACHED = 1024
 """Different `to` remembered per link."""

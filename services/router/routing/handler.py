@@ -14,9 +14,9 @@ from enmasse.amqp.session import Session
 from enmasse.amqp.sole_connection import refuse_second, wants_sole
 from services.router.routing.attaches import Attaches
 from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.links.size_limit import refuse_size
+from services.router.routing.links.streaming import Stream
 from services.router.routing.router import Router
-from services.router.routing.size_limit import refuse_size
-from services.router.routing.streaming import Stream
 
 
 class RouterHandler(Handler):

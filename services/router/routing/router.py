@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from enmasse.amqp.codec.errors import RESOURCE_DELETED, AmqpError
-from services.router.routing.addresses import Addresses
-from services.router.routing.auto_links import AutoLinks
+from services.router.routing.addresses.addresses import Addresses
+from services.router.routing.addresses.temporaries import Temporaries
+from services.router.routing.addresses.traffic import Traffic
+from services.router.routing.brokers.auto_links import AutoLinks
+from services.router.routing.brokers.containers import Containers
+from services.router.routing.brokers.link_routes import NO_ROUTE, LinkRoute, LinkRoutes
+from services.router.routing.brokers.routed_attaches import PassingOn
 from services.router.routing.clock import Clock
 from services.router.routing.configuration import BALANCED, AddressConfig
 from services.router.routing.connection import LinkRecord, RouterConnection, RouterCore
-from services.router.routing.containers import Containers
-from services.router.routing.link_routes import NO_ROUTE, LinkRoute, LinkRoutes
-from services.router.routing.passing_on import PassingOn
-from services.router.routing.temporaries import Temporaries
-from services.router.routing.traffic import Traffic
 from services.router.routing.watch import Watch
 
 BLOCKED = 10.0

@@ -23,9 +23,9 @@ from enmasse.identity.quotas import Quotas
 from enmasse.identity.senders import of_user
 from enmasse.model.users import GROUP, Operation
 from services.router.routing.anonymous import AnonymousInLink
+from services.router.routing.brokers.routed_link import RoutedHalf
 from services.router.routing.connection import RouterConnection
 from services.router.routing.names import LOCAL, MOBILE, parse, strip, tokens
-from services.router.routing.routed_link import RoutedHalf
 
 if TYPE_CHECKING:
     from enmasse.model import feeds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from services.router.routing.choice import Choice
-from services.router.routing.destination import Party
+from services.router.routing.addresses.choice import Choice
+from services.router.routing.addresses.destination import Party
 
 
 class Producer(Party, Protocol):

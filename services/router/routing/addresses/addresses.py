@@ -7,7 +7,8 @@ from typing import Any
 
 from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
 from services.router.routing import termini
-from services.router.routing.address import RoutedAddress
+from services.router.routing.addresses.address import RoutedAddress
+from services.router.routing.addresses.configured import ConfiguredAddresses
 from services.router.routing.clock import Clock
 from services.router.routing.configuration import (
     BALANCED,
@@ -17,7 +18,6 @@ from services.router.routing.configuration import (
     AddressConfig,
     AutoLinkConfig,
 )
-from services.router.routing.configured import ConfiguredAddresses
 from services.router.routing.connection import RouterConnection
 from services.router.routing.names import MOBILE, parse
 

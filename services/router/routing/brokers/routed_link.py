@@ -15,13 +15,13 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
-from services.router.routing.annotations import Stripper, complete
+from services.router.routing.addresses.deliveries import FAILED, Token, count_outcomes, is_whole, settle_others
+from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import FAILED, Token, count_outcomes, is_whole, settle_others
+from services.router.routing.links.annotations import Stripper, complete
+from services.router.routing.links.size_limit import limited
+from services.router.routing.links.streaming import MAX_HEAD, TOO_MANY, Head, Stream, discard
 from services.router.routing.names import strip
-from services.router.routing.size_limit import limited
-from services.router.routing.streaming import MAX_HEAD, TOO_MANY, Head, Stream, discard
-from services.router.routing.temporaries import Temporaries
 
 ROUTED_LINK_LOST = "qd:routed-link-lost"
 

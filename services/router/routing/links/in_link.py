@@ -11,15 +11,15 @@ from enmasse.amqp.codec.performatives import RELEASED, Modified, Rejected, Relea
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.messages.scan import PROPERTIES
 from enmasse.amqp.receiver import Partial
-from services.router.routing.address import RoutedAddress
-from services.router.routing.annotations import Stripper
-from services.router.routing.choice import Choice
+from services.router.routing.addresses.address import RoutedAddress
+from services.router.routing.addresses.choice import Choice
+from services.router.routing.addresses.deliveries import NOT_A_MESSAGE, SHORTEST, Copies, Token, settle_others
+from services.router.routing.addresses.destination import Destination, StreamDestination
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import NOT_A_MESSAGE, SHORTEST, Copies, Token, settle_others
-from services.router.routing.destination import Destination, StreamDestination
-from services.router.routing.size_limit import limited
-from services.router.routing.streaming import AddressStream, begin_or_gather
+from services.router.routing.links.annotations import Stripper
+from services.router.routing.links.size_limit import limited
+from services.router.routing.links.streaming import AddressStream, begin_or_gather
 
 FURTHER = 3
 """Windows of small deliveries that a process of the suite may have unsettled beyond its credit, while none of them

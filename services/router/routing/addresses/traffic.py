@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import add, sub
 from typing import Final
 
-from services.router.routing.address import RoutedAddress
+from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.connection import LinkRecord
 from services.router.routing.names import MOBILE
 

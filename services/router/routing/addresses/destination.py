@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.receiver import Partial
+from services.router.routing.addresses.deliveries import Source, Token
 from services.router.routing.connection import RouterConnection
-from services.router.routing.deliveries import Source, Token
 
 
 class Party(Protocol):

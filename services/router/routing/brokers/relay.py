@@ -14,12 +14,12 @@ from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Sender
 from enmasse.amqp.termini import SENDER, passed_on_name
-from services.router.routing.address import RoutedAddress
-from services.router.routing.addresses import Addresses
+from services.router.routing.addresses.address import RoutedAddress
+from services.router.routing.addresses.addresses import Addresses
+from services.router.routing.addresses.deliveries import Token
 from services.router.routing.configuration import BALANCED
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Token
-from services.router.routing.out_link import OutLink
+from services.router.routing.links.out_link import OutLink
 
 CAPABILITY = "ANONYMOUS-RELAY"
 

@@ -14,10 +14,10 @@ from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.termini import SENDER, passed_on_name
+from services.router.routing.addresses.temporaries import Temporaries
+from services.router.routing.brokers.link_routes import NO_ROUTE
+from services.router.routing.brokers.routed_link import RoutedHalf, RoutedLink
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.link_routes import NO_ROUTE
-from services.router.routing.routed_link import RoutedHalf, RoutedLink
-from services.router.routing.temporaries import Temporaries
 
 LEAVING_LINKS = 512
 """Links at containers that a client may have left at once. The handle of such a link is free for the next attach before

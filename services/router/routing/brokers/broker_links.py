@@ -21,14 +21,14 @@ from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import SENDER
-from services.router.routing.address import WINDOWS, RoutedAddress
+from services.router.routing.addresses.address import WINDOWS, RoutedAddress
+from services.router.routing.addresses.deliveries import Source, Token, is_whole
+from services.router.routing.addresses.destination import StreamDestination
 from services.router.routing.configuration import AutoLinkConfig
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Source, Token, is_whole
-from services.router.routing.destination import StreamDestination
-from services.router.routing.in_link import InLink
-from services.router.routing.out_link import OutLink
-from services.router.routing.streaming import AddressStream
+from services.router.routing.links.in_link import InLink
+from services.router.routing.links.out_link import OutLink
+from services.router.routing.links.streaming import AddressStream
 
 FIRST_RETRY = 2.0
 RETRY = 5.0

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.tries import PatternTrie
+from services.router.routing.brokers.containers import ContainerIndex, Containers
 from services.router.routing.configuration import LinkRouteConfig
 from services.router.routing.connection import RouterConnection
-from services.router.routing.containers import ContainerIndex, Containers
 from services.router.routing.names import SINGLE, tokens
 
 if TYPE_CHECKING:
-    from services.router.routing.routed_link import RoutedLink
+    from services.router.routing.brokers.routed_link import RoutedLink
 
 NO_ROUTE = "qd:no-route-to-dest"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter
 
+from services.router.routing.addresses.destination import Destination
 from services.router.routing.configuration import CLOSEST
-from services.router.routing.destination import Destination
 
 UNLIMITED = 1 << 30
 _LOAD = attrgetter("load")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from services.router.routing.choice import UNLIMITED, Choice, Limits
+from services.router.routing.addresses.choice import UNLIMITED, Choice, Limits
+from services.router.routing.addresses.destination import Consumer, Destination, Holder
+from services.router.routing.addresses.producer import Feed, Producer
 from services.router.routing.clock import Clock
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import RouterConnection
-from services.router.routing.destination import Consumer, Destination, Holder
-from services.router.routing.producer import Feed, Producer
 
 WINDOWS = 16
 """Most windows of credit that a broker gets for one queue, for any number of consumers, in addition to their unsettled

@@ -5,11 +5,11 @@ An auto-link has links on every matching connection (broker_links.py); without a
 
 from __future__ import annotations
 
-from services.router.routing.addresses import Addresses
-from services.router.routing.broker_links import LiveAutoLink
+from services.router.routing.addresses.addresses import Addresses
+from services.router.routing.brokers.broker_links import LiveAutoLink
+from services.router.routing.brokers.containers import ContainerIndex, Containers
 from services.router.routing.configuration import AutoLinkConfig
 from services.router.routing.connection import RouterConnection
-from services.router.routing.containers import ContainerIndex, Containers
 
 
 class AutoLink:

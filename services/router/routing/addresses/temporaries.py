@@ -5,11 +5,11 @@ its link lives. The router's own, for routers without brokers, are addresses tha
 from __future__ import annotations
 
 from enmasse.amqp.codec.errors import RESOURCE_DELETED, AmqpError
-from services.router.routing.address import RoutedAddress
-from services.router.routing.configured import ConfiguredAddresses
+from services.router.routing.addresses.address import RoutedAddress
+from services.router.routing.addresses.configured import ConfiguredAddresses
+from services.router.routing.addresses.destination import Destination
+from services.router.routing.addresses.producer import Producer
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.destination import Destination
-from services.router.routing.producer import Producer
 
 
 class Temporaries:

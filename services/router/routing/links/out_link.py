@@ -14,9 +14,8 @@ from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import SECOND, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import CONSUMER
-from services.router.routing.address import WINDOWS, RoutedAddress
-from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import (
+from services.router.routing.addresses.address import WINDOWS, RoutedAddress
+from services.router.routing.addresses.deliveries import (
     FAILED,
     Held,
     Source,
@@ -25,8 +24,9 @@ from services.router.routing.deliveries import (
     for_another,
     is_whole,
 )
-from services.router.routing.destination import Destination, StreamDestination
-from services.router.routing.streaming import AddressStream
+from services.router.routing.addresses.destination import Destination, StreamDestination
+from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.links.streaming import AddressStream
 
 MAX_REPLIES = 5000
 MAX_REPLY_BYTES = 32 * 1024 * 1024

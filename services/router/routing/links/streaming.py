@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, cast
 from enmasse.amqp.codec.performatives import RELEASED
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.receiver import Partial
-from services.router.routing.address import RoutedAddress
-from services.router.routing.annotations import complete
+from services.router.routing.addresses.address import RoutedAddress
+from services.router.routing.addresses.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Token, rejected
+from services.router.routing.addresses.destination import StreamDestination, Taker
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord
-from services.router.routing.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Token, rejected
-from services.router.routing.destination import StreamDestination, Taker
+from services.router.routing.links.annotations import complete
 
 if TYPE_CHECKING:
-    from services.router.routing.in_link import InLink
+    from services.router.routing.links.in_link import InLink
 
 HIGH_WATER = 128 * 1024
 GATHERING = 64

@@ -1,0 +1,1 @@
+"""Addresses of the router: producers, destinations, the choice between them."""

@@ -1,0 +1,1 @@
+"""Links to brokers: auto-links, link routes, the relay of anonymous senders."""

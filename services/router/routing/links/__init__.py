@@ -1,0 +1,1 @@
+"""The router's ends of links that carry an address's deliveries."""
