@@ -17,12 +17,12 @@ from enmasse.logs import log
 from enmasse.model.topics import FilterRefused
 from enmasse.stores import Change, Store
 from services.subserv import names, records
-from services.subserv.binding import Binder, Wanted
-from services.subserv.brokers import Brokers
+from services.subserv.brokers.binding import Binder, Wanted
+from services.subserv.brokers.brokers import Brokers
 from services.subserv.desired import Desired, Subscriber
 from services.subserv.identity import Identity
 from services.subserv.records import AmqpRecord
-from services.subserv.turns import Turns
+from services.subserv.serial_work import Turns
 
 MAX_SUBSCRIPTIONS = 100_000
 MAX_FILTERS = 2_000

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from enmasse.control import ControlError
 from enmasse.stores import Change, Store
 from services.subserv import records
-from services.subserv.brokers import Brokers
+from services.subserv.brokers.brokers import Brokers
 from services.subserv.desired import Desired
-from services.subserv.retained import Retained
+from services.subserv.retained.tree import Retained
 
 REVIEW = 2.0
 """Seconds between two looks at deletions that are remembered."""

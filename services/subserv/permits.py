@@ -9,7 +9,7 @@ from enmasse.identity.authors import Author
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.model import feeds
-from services.subserv.retained import Retained
+from services.subserv.retained.tree import Retained
 
 SKEW = 2000
 """Milliseconds in which a message is new: its gateway has just allowed it, perhaps by newer permissions than ours."""

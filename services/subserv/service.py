@@ -26,26 +26,26 @@ from enmasse.stores import Store, StoreError
 from enmasse.text import counted
 from services.subserv import names, records
 from services.subserv.amqp import AmqpSubscriptions
-from services.subserv.binding import Binder
-from services.subserv.brokers import Brokers
-from services.subserv.clients import Clients
-from services.subserv.conversation import Claim, Want
+from services.subserv.brokers.binding import Binder
+from services.subserv.brokers.brokers import Brokers
+from services.subserv.brokers.conversation import Claim, Want
+from services.subserv.brokers.management import ERRORS
+from services.subserv.brokers.slices import portions
 from services.subserv.desired import Desired, Subscriber
-from services.subserv.gateways import GatewayLinks
-from services.subserv.given import Message
 from services.subserv.identity import Life
-from services.subserv.management import ERRORS
 from services.subserv.order import RetainedOrder
-from services.subserv.packets import Packets
 from services.subserv.permits import Permits
-from services.subserv.portions import portions
 from services.subserv.preparing import Preparing
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
-from services.subserv.retaining import RetainedMessages
-from services.subserv.returning import Returning
-from services.subserv.sessions import Session, Sessions
-from services.subserv.sources import SessionSources
-from services.subserv.turns import Turns
+from services.subserv.retained.retaining import RetainedMessages
+from services.subserv.serial_work import Turns
+from services.subserv.sessions.clients import Clients
+from services.subserv.sessions.gateways import GatewayLinks
+from services.subserv.sessions.packets import Packets
+from services.subserv.sessions.qos2_owners import Message
+from services.subserv.sessions.requeue import Returning
+from services.subserv.sessions.sessions import Session, Sessions
+from services.subserv.sessions.sources import SessionSources
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -152,7 +152,7 @@ class SubscriptionService:
         now = time.time_ns() // 1000
         self.sessions.identity.begin(self.store.identity, ranges, int(number or b"0"), earlier, now)
 
-    # what brokers are to have (services.subserv.conversation.Owner)
+    # what brokers are to have (services.subserv.brokers.conversation.Owner)
 
     @property
     def complete(self) -> bool:

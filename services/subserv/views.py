@@ -13,11 +13,11 @@ from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.mqtt.topics import fault_of_filter, matches
 from services.subserv import names
+from services.subserv.brokers.management import Row
 from services.subserv.desired import Subscriber
-from services.subserv.management import Row
-from services.subserv.retained import Retained
+from services.subserv.retained.tree import Retained
 from services.subserv.service import SubscriptionService
-from services.subserv.sessions import Session, Share
+from services.subserv.sessions.sessions import Session, Share
 
 
 class Unknown(Exception):

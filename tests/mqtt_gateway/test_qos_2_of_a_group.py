@@ -14,8 +14,8 @@ from enmasse.model.sessions import Outgoing, PacketChange
 from services.mqtt_gateway.amqp.control import Op, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.ports import Delivery
-from services.subserv.given import Given
-from services.subserv.sessions import PacketTable
+from services.subserv.sessions.qos2_owners import Given
+from services.subserv.sessions.sessions import PacketTable
 from tests.mqtt_gateway.exchange_model import Link, MqttHalf
 
 SOURCE = "$sub/b/share.g.1"

@@ -10,11 +10,11 @@ import pytest
 
 from enmasse.amqp.messages.message import Message
 from enmasse.control import Reply
-from services.subserv import binding, conversation
-from services.subserv.binding import while_it_answers
-from services.subserv.brokers import Broker
-from services.subserv.conversation import OPERATIONS, BrokerConversation, Claim, Want
-from services.subserv.management import Listing
+from services.subserv.brokers import binding, conversation
+from services.subserv.brokers.binding import while_it_answers
+from services.subserv.brokers.brokers import Broker
+from services.subserv.brokers.conversation import OPERATIONS, BrokerConversation, Claim, Want
+from services.subserv.brokers.management import Listing
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 

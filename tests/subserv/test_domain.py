@@ -17,10 +17,10 @@ from enmasse.model.sessions import PacketChange, Subscription
 from enmasse.mqtt.topics import matches
 from services.subserv import names, records
 from services.subserv.desired import Desired, Subscriber
-from services.subserv.given import Given
 from services.subserv.records import OutgoingRecord, SessionRecord
-from services.subserv.retained import Retained, RetainedIndex
-from services.subserv.sessions import PacketTable, Sessions, undone
+from services.subserv.retained.tree import Retained, RetainedIndex
+from services.subserv.sessions.qos2_owners import Given
+from services.subserv.sessions.sessions import PacketTable, Sessions, undone
 
 LEVEL = st.sampled_from(["a", "b", "", "$x"])
 NAMES = st.lists(LEVEL, min_size=1, max_size=4).map("/".join)

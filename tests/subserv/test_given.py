@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.model.sessions import MOST_HELD
-from services.subserv import given
+from services.subserv.sessions import qos2_owners
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.subserv.harness import Gateway, World, world
@@ -102,7 +102,7 @@ async def test_what_is_too_much_stays_with_the_broker(tmp_path: Path) -> None:
         (source,) = await w.queues()
         large = base64.b64encode(bytes(MOST_HELD)).decode()
         answers = [await offered(gateway, "a", n, f"{n:02}", source, large) for n in range(1, 11)]
-        room = given.MOST_OF_SESSION // MOST_HELD
+        room = qos2_owners.MOST_OF_SESSION // MOST_HELD
         assert answers == ["held"] * room + ["left"] * (10 - room)
         opened = await _reopened(gateway, "a")
         assert [bool(each[5]) for each in opened["sent"]] == [True] * room + [False] * (10 - room)

@@ -14,7 +14,7 @@ from enmasse.identity.seals import Seal, new_key
 from enmasse.model.feeds import GrantedUser, Permissions
 from enmasse.model.users import Permission
 from services.subserv.permits import SKEW, Permits
-from services.subserv.retained import Retained
+from services.subserv.retained.tree import Retained
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.subserv.harness import Gateway, World, world

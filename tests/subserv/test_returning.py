@@ -11,8 +11,8 @@ from enmasse.control import Outcome
 from enmasse.control.link import ACCEPTED
 from enmasse.stores import Change, SqliteSettings
 from services.subserv import records
-from services.subserv.given import Given
-from services.subserv.returning import Returning
+from services.subserv.sessions.qos2_owners import Given
+from services.subserv.sessions.requeue import Returning
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.stores.opened import opened

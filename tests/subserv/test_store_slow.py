@@ -12,10 +12,11 @@ from enmasse.amqp.codec.types import Symbol, Timestamp
 from enmasse.amqp.messages.message import Message
 from enmasse.model import sessions as wire
 from enmasse.stores import Change, Store, StoreError
-from services.subserv import records, retaining
+from services.subserv import records
 from services.subserv.records import SessionRecord
-from services.subserv.retained import Retained
-from services.subserv.retaining import RetainedMessages
+from services.subserv.retained import retaining
+from services.subserv.retained.retaining import RetainedMessages
+from services.subserv.retained.tree import Retained
 from services.subserv.service import SubscriptionService
 from tests.kit.running import asyncio_test
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.model.feeds import Placements
-from services.subserv.conversation import BrokerConversation, Owner
-from services.subserv.feed import RetainedFeed, Store
+from services.subserv.brokers.conversation import BrokerConversation, Owner
+from services.subserv.brokers.retained_feed import RetainedFeed, Store
 from services.subserv.names import id_of
 
 CONTAINER = "subserv"

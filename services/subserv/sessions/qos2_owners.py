@@ -4,7 +4,7 @@ A source is contended if several sessions may receive from it: a queue address, 
 Once a session has begun an exchange, its client gets the message, also after reconnecting (v5 MQTT-4.8.2-4). The broker
 may deliver such a message once more until it has settled it: then the service refuses it to every other session.
 If the session ends first, a message of a shared subscription is discarded (MQTT-4.8.2-5), and a message of a queue
-address that its client has not confirmed by PUBREC is returned to the queue (`services.subserv.returning`).
+address that its client has not confirmed by PUBREC is returned to the queue (`services.subserv.sessions.requeue`).
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ from enmasse.identity.seals import Seal
 from enmasse.logs import log
 from enmasse.storage.decoding import unpack
 from enmasse.stores import Change, Store, StoreError
-from services.subserv import copies, names, records
+from services.subserv import names, records
 from services.subserv.records import RetainedRecord
-from services.subserv.retained import Retained, RetainedIndex
+from services.subserv.retained import retained_messages
+from services.subserv.retained.tree import Retained, RetainedIndex
 
 MAX_MESSAGE = 1024 * 1024
 """Bytes of a retained message."""
@@ -91,10 +92,10 @@ class RetainedMessages:
         """Store messages of a broker's feed, each with its position there. Returns when they are durable. Raises
         StoreError."""
         now = _now()
-        arrivals: list[tuple[int, copies.Arrival]] = []
+        arrivals: list[tuple[int, retained_messages.Arrival]] = []
         for position, data in messages:
             try:
-                arrival = copies.read(data, now, self._sealing)
+                arrival = retained_messages.read(data, now, self._sealing)
             except (AmqpError, ValueError, TypeError) as error:
                 self._refuse(broker, "", f"it is no AMQP message: {error}")
                 continue
@@ -107,7 +108,7 @@ class RetainedMessages:
         async with self._turn:
             await self._take(broker, arrivals, now)
 
-    async def _take(self, broker: str, arrivals: Sequence[tuple[int, copies.Arrival]], now: int) -> None:
+    async def _take(self, broker: str, arrivals: Sequence[tuple[int, retained_messages.Arrival]], now: int) -> None:
         changes: dict[tuple[str, str], Change] = {}
         entries: dict[str, Retained | None] = {}
 
@@ -210,7 +211,9 @@ class RetainedMessages:
                         continue  # replaced or deleted since: the subscriber gets the live message
                     identity = self.duplicate_id(f"{number}:{entry.number}:{filter}")
                     try:
-                        data = copies.copy_for(record.message, entry.name, filter, identity, entry.expires, now)
+                        data = retained_messages.copy_for(
+                            record.message, entry.name, filter, identity, entry.expires, now
+                        )
                     except (AmqpError, ValueError, TypeError) as error:  # of one publisher: the others' are given
                         log.get(broker=broker).error("subserv.copy.failed", topic=entry.name[:200], reason=str(error))
                         continue

@@ -14,8 +14,9 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlConnection, ControlError, Outcome
 from enmasse.logs import log
 from enmasse.stores import Store, StoreError
-from services.subserv import copies, records
-from services.subserv.given import Given, Message
+from services.subserv import records
+from services.subserv.retained import retained_messages
+from services.subserv.sessions.qos2_owners import Given, Message
 
 AGAIN = 0.5
 """Seconds between two attempts to return messages."""
@@ -68,7 +69,7 @@ class Returning:
                     for (_, identity), data in present.items():
                         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
                         outcomes.append(done)
-                        new = copies.as_new(data, self._duplicate_id(identity))
+                        new = retained_messages.as_new(data, self._duplicate_id(identity))
                         sender.send(new, partial(_settled, done))
                     found = await asyncio.gather(*outcomes)
                     accepted = [each for each, outcome in zip(present, found, strict=True) if outcome.accepted]

@@ -7,11 +7,11 @@ from typing import Any
 
 from enmasse.model import sessions as wire
 from services.subserv import names
-from services.subserv.brokers import Broker, Brokers
+from services.subserv.brokers.brokers import Broker, Brokers
+from services.subserv.brokers.slices import portions
 from services.subserv.desired import Desired, Subscriber
-from services.subserv.portions import portions
-from services.subserv.sessions import Session, Sessions
-from services.subserv.turns import Turns
+from services.subserv.serial_work import Turns
+from services.subserv.sessions.sessions import Session, Sessions
 
 Command = Callable[[str, str, Any], bool]
 """Sends a gateway (its name) a command (subject, body); returns False if the gateway is not attached."""

@@ -12,8 +12,8 @@ from enmasse.model.sessions import Outgoing, PacketChange, PacketsReply, is_cont
 from enmasse.process import runner
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import records
-from services.subserv.given import Message, Undo
-from services.subserv.sessions import Session, Sessions, undone
+from services.subserv.sessions.qos2_owners import Message, Undo
+from services.subserv.sessions.sessions import Session, Sessions, undone
 
 _Waiting = tuple[Sequence[PacketChange], asyncio.Future[PacketsReply]]
 

@@ -17,9 +17,9 @@ from enmasse.control import ConnectionLost, ControlConnection, ControlError, Rep
 from enmasse.logs import log
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.subserv import names
-from services.subserv.feed import RetainedFeed
-from services.subserv.management import ERRORS, BrokerManagement, Row, outcomes
-from services.subserv.portions import portions
+from services.subserv.brokers.management import ERRORS, BrokerManagement, Row, outcomes
+from services.subserv.brokers.retained_feed import RetainedFeed
+from services.subserv.brokers.slices import portions
 
 SWEEP_FIRST, SWEEP_LAST = 5.0, 60.0
 """Seconds between two looks at everything; COST times as long as a look takes, in between."""

@@ -17,9 +17,9 @@ from enmasse.mqtt.topics import parse_share
 from enmasse.stores import Change
 from services.subserv import names, records
 from services.subserv.desired import Subscriber
-from services.subserv.given import Given, Message, Undo, goes_back, of_group
 from services.subserv.identity import Identity
 from services.subserv.records import OutgoingRecord, SessionRecord
+from services.subserv.sessions.qos2_owners import Given, Message, Undo, goes_back, of_group
 
 
 def undone(undo: list[Undo]) -> None:

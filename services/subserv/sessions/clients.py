@@ -22,16 +22,16 @@ from enmasse.mqtt.topics import fault_of_filter
 from enmasse.process import runner
 from enmasse.stores import Change, Store
 from services.subserv import records
-from services.subserv.binding import Binder, Wanted
-from services.subserv.brokers import Brokers
+from services.subserv.brokers.binding import Binder, Wanted
+from services.subserv.brokers.brokers import Brokers
 from services.subserv.desired import Desired
-from services.subserv.given import Undo
-from services.subserv.packets import Packets
 from services.subserv.records import SessionRecord
-from services.subserv.retaining import RetainedMessages
-from services.subserv.sessions import Session, Sessions, Share, undone
-from services.subserv.sources import Command, SessionSources
-from services.subserv.turns import Turns
+from services.subserv.retained.retaining import RetainedMessages
+from services.subserv.serial_work import Turns
+from services.subserv.sessions.packets import Packets
+from services.subserv.sessions.qos2_owners import Undo
+from services.subserv.sessions.sessions import Session, Sessions, Share, undone
+from services.subserv.sessions.sources import Command, SessionSources
 
 REMEMBERED = 60.0
 """Seconds after the end of a session in which the client's next connection learns that there may be a will."""

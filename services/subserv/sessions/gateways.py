@@ -20,7 +20,7 @@ from enmasse.process import runner
 from enmasse.storage.decoding import decode
 from enmasse.stores import StoreError, StoreFull
 from services.subserv import messages
-from services.subserv.clients import QUOTA, UNSPECIFIED, Clients, Refusal
+from services.subserv.sessions.clients import QUOTA, UNSPECIFIED, Clients, Refusal
 
 GRACE = 5.0
 WINDOW = 500
@@ -51,7 +51,7 @@ class Channel:
 
 
 class GatewayLinks:
-    """All gateways that are attached (services.subserv.clients.Gateways)."""
+    """All gateways that are attached (services.subserv.sessions.clients.Gateways)."""
 
     def __init__(self) -> None:
         self.by_gateway: dict[str, Channel] = {}

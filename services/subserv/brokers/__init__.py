@@ -1,0 +1,1 @@
+"""Queues and bindings of subscribers on the brokers."""

@@ -1,0 +1,1 @@
+"""MQTT sessions, their clients and packet ids."""
