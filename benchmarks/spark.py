@@ -34,8 +34,8 @@ from benchmarks.harness import Server, side_by_side, summary
 from benchmarks.kafka import jars, kafka
 from benchmarks.load import readings
 from enmasse.spark.session import session
-from enmasse.spark.source import AmqpStreamReader, SpoolRange, receiver_settings
-from enmasse.spark.spool import SpoolWriter, head_of
+from enmasse.spark.source.source import AmqpStreamReader, SpoolRange, receiver_settings
+from enmasse.spark.spool.spool import SpoolWriter, head_of
 from enmasse.testing import Suite, running
 
 ROWS = int(os.environ.get("ROWS", "400000"))

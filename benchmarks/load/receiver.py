@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
-from enmasse.spark import receiver
+from enmasse.spark.receiver import receiver
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from enmasse.spark.datasource import AmqpDataSource
+    from enmasse.spark.sink.message_ids import repeatable
     from enmasse.spark.tables import register_addresses
-    from enmasse.spark.together import repeatable
 
 __all__ = ["AmqpDataSource", "register_addresses", "repeatable"]
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
         return AmqpDataSource
     if name == "repeatable":
-        from enmasse.spark.together import repeatable
+        from enmasse.spark.sink.message_ids import repeatable
 
         return repeatable
     if name == "register_addresses":

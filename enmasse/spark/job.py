@@ -119,7 +119,8 @@ def range_of(source: Any) -> int:
 
 
 def lag_of(source: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what an amqp source states of its lag in a query's progress (enmasse.spark.lag); None for another one."""
+    """Return what an amqp source states of its lag in a query's progress (enmasse.spark.source.lag); None for another
+    one."""
     try:
         latest = json.loads(source.get("latestOffset") or "null")
     except (TypeError, ValueError):

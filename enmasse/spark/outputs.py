@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from enmasse.spark import stages
 from enmasse.spark.last_values import LastValues
 from enmasse.spark.recent import RecentWindows
-from enmasse.spark.together import repeatable
+from enmasse.spark.sink.message_ids import repeatable
 
 READING = ("device", "time", "value", "offset")
 MESSAGES = ("bad", "windows", "alerts", "commands", "scores")

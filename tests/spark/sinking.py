@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from proton.utils import BlockingConnection
 
-from enmasse.spark.messages import Ids
-from enmasse.spark.sink import Sent, Sink, SinkError
+from enmasse.spark.sink.messages import Ids
+from enmasse.spark.sink.sink import Sent, Sink, SinkError
 from tests.kit.waiting import DEADLINE
 
 PATIENCE = DEADLINE

@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from enmasse.spark import segment_index
-from enmasse.spark import spool as spooling
-from enmasse.spark.admission import admission_of, shares
 from enmasse.spark.options import OptionError
-from enmasse.spark.segment import RECORD, SpoolError, end_within, partition_folder, segments
-from enmasse.spark.segment_index import index_of
-from enmasse.spark.source import AmqpStreamReader
-from enmasse.spark.spool import SpoolWriter
+from enmasse.spark.source.batch_limits import admission_of, shares
+from enmasse.spark.source.source import AmqpStreamReader
+from enmasse.spark.spool import segment_index
+from enmasse.spark.spool import spool as spooling
+from enmasse.spark.spool.segment import RECORD, SpoolError, end_within, partition_folder, segments
+from enmasse.spark.spool.segment_index import index_of
+from enmasse.spark.spool.spool import SpoolWriter
 from tests.spark.conftest import LIMIT
 
 pytestmark = pytest.mark.timeout(LIMIT)

@@ -16,7 +16,7 @@ from proton.utils import BlockingConnection
 
 from enmasse.aio.client import connect
 from enmasse.amqp.messages.message import Message as AmqpMessage
-from enmasse.spark.source import AmqpStreamReader
+from enmasse.spark.source.source import AmqpStreamReader
 from enmasse.testing import Suite, running, wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 

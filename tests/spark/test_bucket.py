@@ -20,13 +20,13 @@ from obstore.store import MemoryStore
 from proton import Message
 from proton.utils import BlockingConnection
 
-from enmasse.spark.bucket import CLAIM, Bucket, Objects, connected
-from enmasse.spark.lease import SpoolTakenError
 from enmasse.spark.options import OptionError
-from enmasse.spark.receivers import ReceiverError
-from enmasse.spark.segment import SpoolError, read_spool, segment_name
-from enmasse.spark.source import AmqpStreamReader, receiver_settings
-from enmasse.spark.spool import SpoolWriter
+from enmasse.spark.receiver.receivers import ReceiverError
+from enmasse.spark.source.source import AmqpStreamReader, receiver_settings
+from enmasse.spark.spool.bucket import CLAIM, Bucket, Objects, connected
+from enmasse.spark.spool.lease import SpoolTakenError
+from enmasse.spark.spool.segment import SpoolError, read_spool, segment_name
+from enmasse.spark.spool.spool import SpoolWriter
 from tests.kit.s3 import BUCKET, s3_server
 from tests.kit.waiting import wait_for
 from tests.spark.conftest import LIMIT, Broker

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.spark.lag import Lag
-from enmasse.spark.lease import SpoolTakenError
-from enmasse.spark.segment import read_spool
-from enmasse.spark.spool import SpoolWriter
+from enmasse.spark.source.lag import Lag
+from enmasse.spark.spool.lease import SpoolTakenError
+from enmasse.spark.spool.segment import read_spool
+from enmasse.spark.spool.spool import SpoolWriter
 
 YEAR_MS = 365 * 24 * 3600 * 1000
 

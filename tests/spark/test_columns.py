@@ -16,9 +16,9 @@ from proton import symbol, ulong
 
 from enmasse.amqp.codec.types import Symbol, ULong
 from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message
-from enmasse.spark.columns import Messages, decoded
-from enmasse.spark.schema import batch, row
-from enmasse.spark.segment import SpoolChunk
+from enmasse.spark.schema.columns import Messages, decoded
+from enmasse.spark.schema.schema import batch, row
+from enmasse.spark.spool.segment import SpoolChunk
 
 
 def chunk_of(payloads: list[bytes], first: int = 7) -> SpoolChunk:

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from enmasse.metrics import parse
 from enmasse.spark.options import OptionError
-from enmasse.spark.source import AmqpStreamReader
+from enmasse.spark.source.source import AmqpStreamReader
 from enmasse.testing import free_port
 from tests.kit.waiting import wait_for as until
 from tests.spark.conftest import DEADLINE, LIMIT, Broker

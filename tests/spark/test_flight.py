@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
-from enmasse.spark import flight as flying
-from enmasse.spark import segment
-from enmasse.spark.flight import Endpoint, SpoolServer, certificate, fetched
 from enmasse.spark.options import OptionError
-from enmasse.spark.segment import SpoolError, segments
-from enmasse.spark.source import AmqpStreamReader, SpoolRange
-from enmasse.spark.spool import SpoolWriter, id_of
+from enmasse.spark.source import flight as flying
+from enmasse.spark.source.flight import Endpoint, SpoolServer, certificate, fetched
+from enmasse.spark.source.source import AmqpStreamReader, SpoolRange
+from enmasse.spark.spool import segment
+from enmasse.spark.spool.segment import SpoolError, segments
+from enmasse.spark.spool.spool import SpoolWriter, id_of
 from tests.spark.conftest import LIMIT
 
 pytestmark = pytest.mark.timeout(LIMIT)
@@ -188,7 +188,7 @@ def test_an_executor_reads_the_files_only_if_they_are_those_of_the_spool(
         read(None)
     reader.settings["spool"] = str(spool)
     asked: list[Any] = []
-    monkeypatch.setattr("enmasse.spark.source.fetched", asked.append)
+    monkeypatch.setattr("enmasse.spark.source.source.fetched", asked.append)
     assert read(server.endpoint) == MESSAGES[3:9] and asked == []
 
 

@@ -18,7 +18,7 @@ import pytest
 from proton import Message
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from enmasse.spark.source import AmqpStreamReader
+from enmasse.spark.source.source import AmqpStreamReader
 from tests.kit.waiting import wait_for as until
 from tests.spark.conftest import LIMIT, Broker
 

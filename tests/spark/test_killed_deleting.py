@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.spark import spool as spooling
-from enmasse.spark.segment import SpoolError, read_spool, segments
-from enmasse.spark.spool import SpoolWriter
+from enmasse.spark.spool import spool as spooling
+from enmasse.spark.spool.segment import SpoolError, read_spool, segments
+from enmasse.spark.spool.spool import SpoolWriter
 
 DELETING = """
 import os, signal, sys
 from pathlib import Path
-from enmasse.spark.spool import SpoolWriter
+from enmasse.spark.spool.spool import SpoolWriter
 writer, unlink, left = SpoolWriter(Path(sys.argv[1])), Path.unlink, [int(sys.argv[2])]
 def killed(path, missing_ok=False):
     if not left[0]:

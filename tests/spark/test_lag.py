@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.spark import spool as spooling
-from enmasse.spark.lag import Lag
-from enmasse.spark.segment import partition_folder, segments
-from enmasse.spark.spool import SpoolWriter
+from enmasse.spark.source.lag import Lag
+from enmasse.spark.spool import spool as spooling
+from enmasse.spark.spool.segment import partition_folder, segments
+from enmasse.spark.spool.spool import SpoolWriter
 
 
 def test_what_is_behind_the_batch_is_counted_with_its_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

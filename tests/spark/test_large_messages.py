@@ -12,7 +12,7 @@ import pytest
 from proton import Message
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from enmasse.spark.source import AmqpStreamReader, SpoolRange
+from enmasse.spark.source.source import AmqpStreamReader, SpoolRange
 from tests.kit.waiting import wait_for as until
 from tests.spark.conftest import LIMIT, Broker
 

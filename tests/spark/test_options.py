@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from enmasse.spark.datasource import AmqpDataSource, RefusedReader
 from enmasse.spark.options import OptionError, shown
 from enmasse.spark.session import show
-from enmasse.spark.source import AmqpStreamReader
+from enmasse.spark.source.source import AmqpStreamReader
 from enmasse.testing import free_port
 from tests.spark.conftest import LIMIT
 
@@ -94,7 +94,7 @@ def test_a_program_ends_with_the_sentence_alone(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("module", "shown"), [("enmasse.spark.pipeline", "--watermark"), ("enmasse.spark.receiver", "spool")]
+    ("module", "shown"), [("enmasse.spark.pipeline", "--watermark"), ("enmasse.spark.receiver.receiver", "spool")]
 )
 def test_help_starts_no_java(module: str, shown: str) -> None:
     without = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": "/nonexistent"}
@@ -121,7 +121,7 @@ def test_the_password_is_not_in_the_arguments_of_the_receiver(tmp_path: Path) ->
     reader = AmqpStreamReader({"url": url, "address": "hidden", "spool": str(tmp_path / "spool")})
     try:
         process = reader.started().processes[0].process
-        assert b"enmasse.spark.receiver" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert b"enmasse.spark.receiver.receiver" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
         assert b"hidden-password" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     finally:
         reader.stop()

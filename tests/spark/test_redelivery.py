@@ -18,11 +18,11 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from enmasse.spark.receivers import ReceiverError
-from enmasse.spark.schema import row
-from enmasse.spark.segment import partition_folder, partitions_of, read_spool
-from enmasse.spark.source import AmqpStreamReader
-from enmasse.spark.spool import MappedCount, head_of
+from enmasse.spark.receiver.receivers import ReceiverError
+from enmasse.spark.schema.schema import row
+from enmasse.spark.source.source import AmqpStreamReader
+from enmasse.spark.spool.segment import partition_folder, partitions_of, read_spool
+from enmasse.spark.spool.spool import MappedCount, head_of
 from enmasse.testing import Suite, running, wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
@@ -171,7 +171,7 @@ def test_one_of_several_receivers_killed_with_another_number_of_them_afterwards(
 KILLED = """
 import os, signal
 from enmasse.aio.client_links import ClientReceiver
-from enmasse.spark import receiver
+from enmasse.spark.receiver import receiver
 accept_all = ClientReceiver.accept_all
 left = {after}
 def killed(self, deliveries):

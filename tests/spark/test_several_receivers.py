@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from enmasse.amqp.messages.message import Message
-from enmasse.spark import spool as spooling
-from enmasse.spark import unsettled as accounting
-from enmasse.spark.segment import partition_folder, partitions_of, read_spool, segments
-from enmasse.spark.spool import SpoolWriter
-from enmasse.spark.unsettled import COPY, FRESH, LATER, RELEASED, Unsettled, key_of
+from enmasse.spark.receiver import unsettled as accounting
+from enmasse.spark.receiver.unsettled import COPY, FRESH, LATER, RELEASED, Unsettled, key_of
+from enmasse.spark.spool import spool as spooling
+from enmasse.spark.spool.segment import partition_folder, partitions_of, read_spool, segments
+from enmasse.spark.spool.spool import SpoolWriter
 
 
 @pytest.fixture(autouse=True)

@@ -20,11 +20,11 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNull, LessThan
 
 from enmasse.aio.client import connect
 from enmasse.amqp.messages.message import Message
-from enmasse.spark.browse import AmqpReader, selector_of
 from enmasse.spark.login import FileError
-from enmasse.spark.messages import DUPLICATE_ID, ColumnError, Ids, Outgoing, outgoing
 from enmasse.spark.options import OptionError
-from enmasse.spark.sink import Sent, Sink, SinkError
+from enmasse.spark.sink.messages import DUPLICATE_ID, ColumnError, Ids, Outgoing, outgoing
+from enmasse.spark.sink.sink import Sent, Sink, SinkError
+from enmasse.spark.source.browse import AmqpReader, selector_of
 from enmasse.testing import wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from enmasse.spark import segment, segment_index
-from enmasse.spark import spool as spooling
-from enmasse.spark.lease import SpoolTakenError
-from enmasse.spark.segment import RECORD, SpoolError, read_spool, segment_chunks, segments
-from enmasse.spark.segment_index import ENTRY, index_of
-from enmasse.spark.spool import COUNT, SpoolWriter, head_of
+from enmasse.spark.spool import segment, segment_index
+from enmasse.spark.spool import spool as spooling
+from enmasse.spark.spool.lease import SpoolTakenError
+from enmasse.spark.spool.segment import RECORD, SpoolError, read_spool, segment_chunks, segments
+from enmasse.spark.spool.segment_index import ENTRY, index_of
+from enmasse.spark.spool.spool import COUNT, SpoolWriter, head_of
 from enmasse.storage.durable import replace_file
 
 
@@ -169,9 +169,7 @@ def test_a_new_segment_that_cannot_be_made_refuses_the_next_group_not_the_stored
 
 def test_only_one_process_writes(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
-    code = (
-        f"from pathlib import Path; from enmasse.spark.spool import SpoolWriter; SpoolWriter(Path({str(tmp_path)!r}))"
-    )
+    code = f"from pathlib import Path; from enmasse.spark.spool.spool import SpoolWriter; SpoolWriter(Path({str(tmp_path)!r}))"
     second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "another receiver writes this spool" in second.stderr
     writer.close()

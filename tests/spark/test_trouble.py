@@ -29,17 +29,17 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.sasl.layer import SaslServer, plain
-from enmasse.spark import receivers
-from enmasse.spark import spool as spooling
-from enmasse.spark.account import OwnAccount
-from enmasse.spark.outage import Outage, Patience, Phase
-from enmasse.spark.receiver import Intake
-from enmasse.spark.receivers import ReceiverError, ReceiverProcess
-from enmasse.spark.segment import SpoolError
-from enmasse.spark.sink import AmqpStreamWriter, Sink, SinkError
-from enmasse.spark.source import AmqpStreamReader, receiver_settings
-from enmasse.spark.spool import MUCH, SpoolWriter
-from enmasse.spark.unsettled import FRESH, LATER, Unsettled
+from enmasse.spark.receiver import receivers
+from enmasse.spark.receiver.account import OwnAccount
+from enmasse.spark.receiver.outage import Outage, Patience, Phase
+from enmasse.spark.receiver.receiver import Intake
+from enmasse.spark.receiver.receivers import ReceiverError, ReceiverProcess
+from enmasse.spark.receiver.unsettled import FRESH, LATER, Unsettled
+from enmasse.spark.sink.sink import AmqpStreamWriter, Sink, SinkError
+from enmasse.spark.source.source import AmqpStreamReader, receiver_settings
+from enmasse.spark.spool import spool as spooling
+from enmasse.spark.spool.segment import SpoolError
+from enmasse.spark.spool.spool import MUCH, SpoolWriter
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store
 from tests.certificates import Authority
@@ -410,7 +410,7 @@ def test_a_sink_without_its_server_or_address_is_an_error(broker: Broker) -> Non
 
 NOISE = """
 import os, sys
-if sys.argv[0] == "-m" and "enmasse.spark.receiver" in sys.orig_argv:
+if sys.argv[0] == "-m" and "enmasse.spark.receiver.receiver" in sys.orig_argv:
     os.write(1, b'a library greets \\xff\\n{"no": "event"}\\n[]\\n{"event": 7}\\n')
 """
 
@@ -432,7 +432,7 @@ def test_lines_of_others_do_not_end_what_reads_a_receivers_events(
 
 def test_what_libraries_print_is_not_among_a_receivers_events() -> None:
     program = (
-        "import os; from enmasse.spark import receiver; receiver.separate(); print('a library'); "
+        "import os; from enmasse.spark.receiver import receiver; receiver.separate(); print('a library'); "
         "os.write(1, b'and another'); receiver.report('opened')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -20,13 +20,13 @@ from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.codec.types import ULong
 from enmasse.amqp.link import FIRST
 from enmasse.amqp.messages.message import AmqpSequence, Message
-from enmasse.spark import spool as spooling
-from enmasse.spark import unsettled as window
-from enmasse.spark.account import OwnAccount
-from enmasse.spark.receiver import Intake
-from enmasse.spark.segment import SpoolError, read_spool, segments
-from enmasse.spark.spool import MappedCount, SpoolWriter
-from enmasse.spark.unsettled import Unsettled, key_of
+from enmasse.spark.receiver import unsettled as window
+from enmasse.spark.receiver.account import OwnAccount
+from enmasse.spark.receiver.receiver import Intake
+from enmasse.spark.receiver.unsettled import Unsettled, key_of
+from enmasse.spark.spool import spool as spooling
+from enmasse.spark.spool.segment import SpoolError, read_spool, segments
+from enmasse.spark.spool.spool import MappedCount, SpoolWriter
 
 UNSURE = 50
 

@@ -14,14 +14,14 @@ import pytest
 from pyspark.sql import types as t
 
 from enmasse.amqp.messages.message import AmqpValue, Message
-from enmasse.spark.columns import decoded
 from enmasse.spark.datasource import AmqpDataSource
 from enmasse.spark.options import OptionError
-from enmasse.spark.schema import ARROW
-from enmasse.spark.segment import SpoolChunk
-from enmasse.spark.source import SpoolRange
-from enmasse.spark.spool import SpoolWriter
-from enmasse.spark.values import Values
+from enmasse.spark.schema.columns import decoded
+from enmasse.spark.schema.schema import ARROW
+from enmasse.spark.schema.values import Values
+from enmasse.spark.source.source import SpoolRange
+from enmasse.spark.spool.segment import SpoolChunk
+from enmasse.spark.spool.spool import SpoolWriter
 
 READING = t.StructType(
     [

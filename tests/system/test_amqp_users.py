@@ -17,9 +17,9 @@ from enmasse.amqp.codec.performatives import ACCEPTED, Rejected, SaslInit, encod
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.messages.message import Message as OurMessage
 from enmasse.amqp.sasl.layer import ClientMechanism
-from enmasse.spark.receivers import ReceiverError
-from enmasse.spark.segment import read_spool
-from enmasse.spark.source import AmqpStreamReader
+from enmasse.spark.receiver.receivers import ReceiverError
+from enmasse.spark.source.source import AmqpStreamReader
+from enmasse.spark.spool.segment import read_spool
 from enmasse.testing import Suite, wait_for
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Plain, Scram, client, proton, send_one

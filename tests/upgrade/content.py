@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from enmasse.spark.spool import SpoolWriter
+from enmasse.spark.spool.spool import SpoolWriter
 from enmasse.testing import Suite, wait_for
 
 QUEUE, TOPIC = "kept-queue", "kept-topic"

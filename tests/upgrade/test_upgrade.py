@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.spark.segment import read_spool
-from enmasse.spark.spool import SpoolWriter
+from enmasse.spark.spool.segment import read_spool
+from enmasse.spark.spool.spool import SpoolWriter
 from enmasse.testing import Suite, wait_for
 from tests.upgrade import content
 from tests.upgrade.archive import FOLDER, unpack

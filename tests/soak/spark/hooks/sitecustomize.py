@@ -43,7 +43,7 @@ def in_receiver() -> None:
 
 
 def in_reader() -> None:
-    from enmasse.spark.flight import SpoolServer
+    from enmasse.spark.source.flight import SpoolServer
 
     kind: Any = SpoolServer
     records = kind._records
@@ -67,7 +67,7 @@ def in_executor() -> None:
 
 
 PLACES = {
-    "enmasse.spark.receiver": in_receiver,
+    "enmasse.spark.receiver.receiver": in_receiver,
     "pyspark.sql.streaming.python_streaming_source_runner": in_reader,
     "pyspark.daemon": in_executor,
 }

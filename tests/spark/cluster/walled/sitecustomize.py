@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-READER = "enmasse/spark/source.py"
+READER = "enmasse/spark/source/source.py"
 
 
 def wall(event: str, arguments: tuple[Any, ...]) -> None:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pyarrow import flight
 
-from enmasse.spark.segment import RECORD, SpoolChunk, SpoolError, parsed, partition_folder, spool_chunks
+from enmasse.spark.spool.segment import RECORD, SpoolChunk, SpoolError, parsed, partition_folder, spool_chunks
 
 NAME = "spool"
 """The host name in the certificate: executors trust this one certificate, whatever the server's address."""

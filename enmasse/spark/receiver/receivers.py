@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from enmasse.spark.account import ENDED
 from enmasse.spark.errors import QueryError
 from enmasse.spark.options import shown
-from enmasse.spark.segment import partition_folder, partitions_of, segments
-from enmasse.spark.spool import MappedCount, head_of
+from enmasse.spark.receiver.account import ENDED
+from enmasse.spark.spool.segment import partition_folder, partitions_of, segments
+from enmasse.spark.spool.spool import MappedCount, head_of
 
-log = logging.getLogger("enmasse.spark.source")
+log = logging.getLogger("enmasse.spark.source.source")
 
 STOP_SECONDS = 20.0
 ATTACH_SECONDS = 3.0
@@ -40,7 +40,7 @@ class ReceiverProcess:
     """Receiver process as the driver-side reader sees it. `folder`: of the partition that it writes."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        """settings: those of enmasse.spark.receiver.ReceiverSettings."""
+        """settings: those of enmasse.spark.receiver.receiver.ReceiverSettings."""
         self.source = f"{settings['address']!r} at {shown(settings['url'])}"
         self.trouble = ""
         self.available: int | None = None  # messages at the address, if the server states it
@@ -49,7 +49,7 @@ class ReceiverProcess:
         self.attached = threading.Event()
         self.drained = threading.Event()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "enmasse.spark.receiver"],
+            [sys.executable, "-m", "enmasse.spark.receiver.receiver"],
             stdin=subprocess.PIPE,  # the settings, then commits; the receiver ends with it
             stdout=subprocess.PIPE,
             encoding="utf-8",
@@ -154,7 +154,7 @@ class Receivers:
     def __init__(self, settings: dict[str, Any], number: int) -> None:
         """Start them; return when all partitions are open. Raises ReceiverError.
 
-        settings: those of enmasse.spark.receiver.ReceiverSettings, but for `partition` and `account`.
+        settings: those of enmasse.spark.receiver.receiver.ReceiverSettings, but for `partition` and `account`.
         """
         self.folder = Path(settings["spool"])
         pairs = [socket.socketpair() for _ in range(1, number)]

@@ -1,6 +1,6 @@
 """The columns of a message: which there are, and what one message has in them.
 
-`enmasse.spark.columns` makes the same of many messages at once.
+`enmasse.spark.schema.columns` makes the same of many messages at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from enmasse.amqp.codec.errors import AmqpError, malformed
 from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message
-from enmasse.spark.segment import SpoolRecord
+from enmasse.spark.spool.segment import SpoolRecord
 
 DDL = (
     "offset bigint, arrived timestamp, message_id string, correlation_id string, address string, subject string, "

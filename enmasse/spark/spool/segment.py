@@ -1,7 +1,7 @@
 """Segment files of the spool, read: as chunks of bytes with the places of the messages in them, or as records.
 
 A record is `length u32 | crc32 u32 | arrival ms u64 | message`, the message being the AMQP bare bytes as received.
-A segment's name is the number of its first record. `enmasse.spark.segment_index` finds where a range begins.
+A segment's name is the number of its first record. `enmasse.spark.spool.segment_index` finds where a range begins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from enmasse.spark.errors import QueryError
-from enmasse.spark.segment_index import IndexEntry, SegmentIndex
+from enmasse.spark.spool.segment_index import IndexEntry, SegmentIndex
 
 RECORD = struct.Struct(">IIQ")
 MAX_RECORD = 1 << 30

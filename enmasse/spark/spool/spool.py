@@ -4,13 +4,13 @@ AMQP has no offsets; Spark must be able to read a range again. So what arrives i
 then accepted. Offsets number the records of the spool, from 0, without gaps, for as long as the folder lives.
 
     spool/
-      00000000000000000000.seg     records from that number on (enmasse.spark.segment)
-      00000000000000000000.idx     where some of them begin (enmasse.spark.segment_index)
+      00000000000000000000.seg     records from that number on (enmasse.spark.spool.segment)
+      00000000000000000000.idx     where some of them begin (enmasse.spark.spool.segment_index)
       id                           32 hexadecimal digits, random: which spool this is, wherever its folder is seen
-      settled, unsettled           what the address may deliver again (enmasse.spark.unsettled)
+      settled, unsettled           what the address may deliver again (enmasse.spark.receiver.unsettled)
       partition-1, …               what further receivers have stored, each in a folder like this one
       head                         8 bytes, big-endian: one past the last durable record (a hint, mapped by readers)
-      owner                        the one process that writes (enmasse.spark.lease)
+      owner                        the one process that writes (enmasse.spark.spool.lease)
       lock                         held by it, on its machine
 
 A torn tail is cut off when the writer opens the spool: it was never accepted. `head` distinguishes it from damage: it
@@ -32,10 +32,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from enmasse.spark.bucket import Bucket
-from enmasse.spark.lease import Lease, SpoolTakenError
-from enmasse.spark.segment import NO_END, RECORD, SpoolError, read_segment, segment_name, segments
-from enmasse.spark.segment_index import IndexEntry, IndexWriter, index_of
+from enmasse.spark.spool.bucket import Bucket
+from enmasse.spark.spool.lease import Lease, SpoolTakenError
+from enmasse.spark.spool.segment import NO_END, RECORD, SpoolError, read_segment, segment_name, segments
+from enmasse.spark.spool.segment_index import IndexEntry, IndexWriter, index_of
 from enmasse.storage.durable import private, replace_file, sync_folder
 
 COUNT = struct.Struct(">Q")
@@ -228,7 +228,7 @@ class SpoolWriter:
             self.end_segment()
 
     def _settled(self) -> int | None:
-        """Return what the file `settled` holds, which belongs to enmasse.spark.unsettled."""
+        """Return what the file `settled` holds, which belongs to enmasse.spark.receiver.unsettled."""
         try:
             return int.from_bytes((self.folder / "settled").read_bytes()[: COUNT.size], "big")
         except FileNotFoundError:

@@ -49,8 +49,8 @@ from pathlib import Path
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.message import Sections
-from enmasse.spark.segment import SpoolError, partition_folder, read_segment, segments
-from enmasse.spark.spool import MappedCount
+from enmasse.spark.spool.segment import SpoolError, partition_folder, read_segment, segments
+from enmasse.spark.spool.spool import MappedCount
 from enmasse.storage.durable import replace_file
 
 WINDOW = 100_000

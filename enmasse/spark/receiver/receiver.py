@@ -1,9 +1,10 @@
 """The receiver: a process that moves messages from an AMQP address into a spool and accepts them once durable.
 
-The driver-side reader (enmasse.spark.source) starts `python -m enmasse.spark.receiver`. The first line of its standard
-input is its settings as JSON: as an argument the URL's password would be in the list of processes. Each further line
-is JSON too: `[partition, end]`, Spark has committed the records of a partition before `end`; or "drain": nothing is
-wanted but what the address holds now. It ends when its standard input ends, so it never outlives its reader.
+The driver-side reader (enmasse.spark.source.source) starts `python -m enmasse.spark.receiver.receiver`. The first line
+of its standard input is its settings as JSON: as an argument the URL's password would be in the list of processes.
+Each further line is JSON too: `[partition, end]`, Spark has committed the records of a partition before `end`; or
+"drain": nothing is wanted but what the address holds now. It ends when its standard input ends, so it never outlives
+its reader.
 
 Each line of its standard output is a change of state, as JSON: `attached`; `lost` and why, while it tries again; `full`
 and `room` of the spool; `drained`: what the address held is in the spool; `available`: how many messages wait at the
@@ -35,14 +36,14 @@ from enmasse.amqp.link import FIRST, SECOND
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
 from enmasse.process import runner
-from enmasse.spark.account import Account, Frames, OwnAccount, SharedAccount, serve_all
-from enmasse.spark.bucket import bucket_of, mirror_partitions
 from enmasse.spark.errors import QueryError
 from enmasse.spark.login import FileError, Login
-from enmasse.spark.outage import Outage, Patience, Phase, words
-from enmasse.spark.segment import SpoolError, partition_folder, partitions_of
-from enmasse.spark.spool import SpoolInUseError, SpoolWriter
-from enmasse.spark.unsettled import FRESH, LATER, RELEASED, UNREAD, Unsettled, key_of
+from enmasse.spark.receiver.account import Account, Frames, OwnAccount, SharedAccount, serve_all
+from enmasse.spark.receiver.outage import Outage, Patience, Phase, words
+from enmasse.spark.receiver.unsettled import FRESH, LATER, RELEASED, UNREAD, Unsettled, key_of
+from enmasse.spark.spool.bucket import bucket_of, mirror_partitions
+from enmasse.spark.spool.segment import SpoolError, partition_folder, partitions_of
+from enmasse.spark.spool.spool import SpoolInUseError, SpoolWriter
 
 RETRY_FIRST, RETRY_LAST = 0.2, 5.0
 """Seconds before the first try again, and between two at most."""
@@ -73,7 +74,7 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enmasse.spark.login.
 
     partition: of the spool, which this receiver writes, from 0. account: sockets that were inherited: in receiver 0 one
-    to each other receiver of the query, in these the one to receiver 0 (enmasse.spark.account). shared: the
+    to each other receiver of the query, in these the one to receiver 0 (enmasse.spark.receiver.account). shared: the
     subscription is a shared one.
 
     bucket: URL of the object store that is the spool; then `spool` is the folder of its copy. gather: seconds for which
@@ -648,7 +649,9 @@ async def read_commands(
 def main() -> None:
     """Run the receiver; an error is reported as `failed` and ends the process with status 1."""
     argparse.ArgumentParser(
-        "python -m enmasse.spark.receiver", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m enmasse.spark.receiver.receiver",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
     separate()
     try:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from enmasse.spark.errors import QueryError
-from enmasse.spark.unsettled import Unsettled
+from enmasse.spark.receiver.unsettled import Unsettled
 
 ENDED = "amqp source: another receiver of the query has ended"
 Decided = Callable[[int, int], None]
@@ -30,7 +30,7 @@ class AccountError(QueryError):
 
 
 class Account(Protocol):
-    """Account as one receiver sees it: the methods of enmasse.spark.unsettled.Unsettled for that receiver."""
+    """Account as one receiver sees it: the methods of enmasse.spark.receiver.unsettled.Unsettled for that receiver."""
 
     decided: Decided
 

@@ -20,7 +20,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from enmasse.spark.segment import SpoolError
+from enmasse.spark.spool.segment import SpoolError
 from enmasse.storage.durable import private, sync_folder
 
 SIZE = 512

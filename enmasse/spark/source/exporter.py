@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from enmasse.metrics import Samples, counter, gauge
-from enmasse.spark.lag import Lag
-from enmasse.spark.receivers import STATES, Receivers
+from enmasse.spark.receiver.receivers import STATES, Receivers
+from enmasse.spark.source.lag import Lag
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

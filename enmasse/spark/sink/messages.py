@@ -54,8 +54,8 @@ class Ids:
     """Message-ids of rows: `<prefix>-<hash>-<n>`.
 
     `prefix` names the query, the batch, and the partition unless the rows have a KEY: see `prefix_of_task` in
-    `enmasse.spark.sink`. `hash` is of the message's content and its KEY, n numbers equal rows: the ids are the same set
-    in any order of the rows.
+    `enmasse.spark.sink.sink`. `hash` is of the message's content and its KEY, n numbers equal rows: the ids are the
+    same set in any order of the rows.
     """
 
     def __init__(self, prefix: str) -> None:

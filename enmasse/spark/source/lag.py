@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from enmasse.spark.segment import SpoolError, partition_folder, read_spool, segments
+from enmasse.spark.spool.segment import SpoolError, partition_folder, read_spool, segments
 
 
 def bytes_of(folder: Path) -> int:

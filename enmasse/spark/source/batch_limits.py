@@ -34,7 +34,7 @@ class Admission:
         themselves if it does not begin yet. Each partition has its share of a limit, by the records that it holds.
 
         heads: one past the last records. within: partition, start, end and most bytes to the end of the longest range
-        (enmasse.spark.segment.end_within).
+        (enmasse.spark.spool.segment.end_within).
         """
         if self.since is None:
             self.since = now

@@ -17,7 +17,7 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from enmasse.spark.options import OptionError
-from enmasse.spark.schema import ARROW, DDL
+from enmasse.spark.schema.schema import ARROW, DDL
 
 PARTITION, PARTITIONED = "partition", "receivers"
 """Column with the partition of the spool, and the option that adds it, in lower case."""

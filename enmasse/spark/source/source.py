@@ -22,19 +22,19 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from enmasse.engines.maven import cache
-from enmasse.spark.admission import admission_of, seconds
-from enmasse.spark.bucket import connected, is_bucket, prefix_of
-from enmasse.spark.columns import decoded
 from enmasse.spark.errors import plainly
-from enmasse.spark.exporter import HOST, Exporter
-from enmasse.spark.flight import Endpoint, SpoolServer, fetched
-from enmasse.spark.lag import Lag
 from enmasse.spark.login import login_of
 from enmasse.spark.options import MOST_CREDIT, OptionError, number, required
-from enmasse.spark.receivers import Receivers
-from enmasse.spark.segment import SpoolError, end_within, partition_folder, spool_chunks
-from enmasse.spark.spool import id_of
-from enmasse.spark.values import PARTITION, PARTITIONED, Values
+from enmasse.spark.receiver.receivers import Receivers
+from enmasse.spark.schema.columns import decoded
+from enmasse.spark.schema.values import PARTITION, PARTITIONED, Values
+from enmasse.spark.source.batch_limits import admission_of, seconds
+from enmasse.spark.source.exporter import HOST, Exporter
+from enmasse.spark.source.flight import Endpoint, SpoolServer, fetched
+from enmasse.spark.source.lag import Lag
+from enmasse.spark.spool.bucket import connected, is_bucket, prefix_of
+from enmasse.spark.spool.segment import SpoolError, end_within, partition_folder, spool_chunks
+from enmasse.spark.spool.spool import id_of
 
 ROWS_PER_PARTITION = 50_000
 AVAILABLE_ROWS = 2 * ROWS_PER_PARTITION
@@ -65,7 +65,8 @@ def ends_of(offset: Mapping[str, int], firsts: Sequence[int]) -> list[int]:
 
 
 def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
-    """Return the settings of the receiver process (enmasse.spark.receiver.ReceiverSettings). Raises OptionError."""
+    """Return the settings of the receiver process (enmasse.spark.receiver.receiver.ReceiverSettings). Raises
+    OptionError."""
     spool = required(options, "spool", "source")
     bucket = spool if is_bucket(spool) else ""
     if bucket:
@@ -289,7 +290,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly()
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the end of the spool and how far the batch is behind it (enmasse.spark.lag), and how many
+        """Return the end of the spool and how far the batch is behind it (enmasse.spark.source.lag), and how many
         messages wait at the address, for Spark's report of progress. Raises ReceiverError."""
         receivers = self.started()
         heads = receivers.heads()

@@ -2,10 +2,11 @@
 
 Below the URL of a spool, and below `partition-1/` … for further receivers:
 
-    00000000000000000000.seg     as the file of that name (enmasse.spark.segment), never appended to; the last one may
+    00000000000000000000.seg     as the file of that name (enmasse.spark.spool.segment), never appended to; the last
+    one may
                                  be a claim instead, of the process that has opened the spool and stored nothing yet
-    unsettled                    as the file (enmasse.spark.unsettled), and in a second line the owner
-    owner                        as the file (enmasse.spark.lease), a hint: an earlier owner looks once a second
+    unsettled                    as the file (enmasse.spark.receiver.unsettled), and in a second line the owner
+    owner                        as the file (enmasse.spark.spool.lease), a hint: an earlier owner looks once a second
 
 The receiver works on files, as with a spool on disk. Here they are a copy: made from the objects when the spool is
 opened, written before the object. So all that reads a spool reads files.
@@ -18,8 +19,8 @@ object has its entity tag.
 
 A put whose answer was lost may have been stored, or may be later, and another owner may have counted it by then. So the
 same segment is put again until it is known to be there, and no other takes its place. The segment's attribute `settled`
-is what the file `settled` held at that time (enmasse.spark.unsettled): after a kill the messages behind it are in
-doubt.
+is what the file `settled` held at that time (enmasse.spark.receiver.unsettled): after a kill the messages behind it
+are in doubt.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from enmasse.spark.lease import SpoolTakenError, owner_in
 from enmasse.spark.options import OptionError
-from enmasse.spark.segment import (
+from enmasse.spark.spool.lease import SpoolTakenError, owner_in
+from enmasse.spark.spool.segment import (
     NO_END,
     SpoolError,
     parsed,

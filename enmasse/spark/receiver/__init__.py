@@ -1,0 +1,1 @@
+"""Receiver processes: from an address into the spool."""
