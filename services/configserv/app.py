@@ -18,9 +18,9 @@ from services.configserv import editing
 from services.configserv.drivers import Driver, FilesDriver, KubernetesDriver, KubernetesSettings
 from services.configserv.intake import Intake
 from services.configserv.service import ConfigService, ConfigservSettings
-from services.configserv.state_map import StateMap
+from services.configserv.state.state_map import StateMap
+from services.configserv.state.store import ConfigStore
 from services.configserv.status_maps import StatusMaps
-from services.configserv.store import ConfigStore
 
 CONTAINER = "configuration-service"
 COMPONENT = "configserv"

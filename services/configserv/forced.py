@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from enmasse.model.names import AddressName
 from services.configserv.merge import Merger
-from services.configserv.store import Store
+from services.configserv.state.store import Store
 
 IDLE = 60.0
 """Seconds after which an address that is Active and was not changed is no longer forced: it must not lose its messages

@@ -20,7 +20,6 @@ from enmasse.process import runner, settings
 from enmasse.text import counted
 from services.configserv import v1
 from services.configserv.admitting import USERS, admitted
-from services.configserv.applied import AppliedConfiguration
 from services.configserv.bindings import Bindings
 from services.configserv.changes import MAX_NAMES, log_changes
 from services.configserv.configuring import ADDRESS as CONFIGURE
@@ -34,7 +33,8 @@ from services.configserv.problems import StandingProblems
 from services.configserv.readiness import TooMany
 from services.configserv.reporters import MAX_REPORTERS, ReporterLinks
 from services.configserv.reports import Refused, ReportTarget
-from services.configserv.store import Store
+from services.configserv.state.applied import AppliedConfiguration
+from services.configserv.state.store import Store
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -16,7 +16,7 @@ from enmasse.process.runner import spawn
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.ports import Backend, Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection
-from services.mqtt_gateway.protocol.front import Front
+from services.mqtt_gateway.protocol.shared_state import Front
 from services.mqtt_gateway.protocol.system import INTERVAL
 
 log = logs.get(part="mqtt")

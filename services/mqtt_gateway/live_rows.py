@@ -9,7 +9,7 @@ from typing import Any
 from enmasse.aio.live_follower import LiveLink
 from enmasse.live_state import Clock, Publisher, Rows
 from services.mqtt_gateway.protocol.connection import Connection
-from services.mqtt_gateway.protocol.front import Front
+from services.mqtt_gateway.protocol.shared_state import Front
 
 
 class LiveGateway:

@@ -13,10 +13,10 @@ from enmasse.identity import senders
 from enmasse.identity.principal import Principal
 from enmasse.stores import StoreError
 from services.mqtt_lwt import listing
-from services.mqtt_lwt.book import Link, Turned, Will, WillBook
 from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Done, Records
 from services.mqtt_lwt.requests import Request, publication, retains
+from services.mqtt_lwt.wills import Link, Turned, Will, WillBook
 
 MAX_WILLS = 500_000
 """Largest number of wills. Without its message a will takes half a KiB of memory."""

@@ -18,10 +18,10 @@ from enmasse.control import (
 )
 from enmasse.control.errors import MESSAGE_SIZE, NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS
 from enmasse.logs import log
-from services.mqtt_lwt.book import Link
 from services.mqtt_lwt.keeper import Keeper
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.requests import Request, read
+from services.mqtt_lwt.wills import Link
 
 ADDRESS = "$lwt"
 GATEWAYS = "$mqtt/wills"

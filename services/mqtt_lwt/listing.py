@@ -12,7 +12,7 @@ import msgspec
 from enmasse.control.jsonmessage import encode
 from enmasse.control.link import ControlSender
 from enmasse.model.sessions import WillRow, Wills
-from services.mqtt_lwt.book import State, Will, WillBook
+from services.mqtt_lwt.wills import State, Will, WillBook
 
 ROWS = 200
 """Wills in a message."""

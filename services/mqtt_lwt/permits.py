@@ -12,7 +12,7 @@ from enmasse.identity.permissions import Permissions
 from enmasse.logs import log
 from enmasse.logs.audit import INTERVAL, Repeats
 from enmasse.model import feeds
-from services.mqtt_lwt.book import Will
+from services.mqtt_lwt.wills import Will
 
 
 class Permits:

@@ -16,9 +16,9 @@ from enmasse.model.topics import TopicMap, TopicOwner
 from enmasse.network.backoff import Backoff
 from enmasse.process import runner
 from enmasse.stores import StoreError
-from services.mqtt_lwt.book import Will, WillBook
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.records import Done, Records
+from services.mqtt_lwt.wills import Will, WillBook
 
 WINDOW = 100
 """Largest number of wills under way to an address."""

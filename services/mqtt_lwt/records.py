@@ -12,8 +12,8 @@ from enmasse.identity.authors import NOT_STATED, Author
 from enmasse.logs import log
 from enmasse.storage.decoding import unpack
 from enmasse.stores import Change, Store
-from services.mqtt_lwt.book import State, Turned, Will, WillBook
 from services.mqtt_lwt.requests import not_retained, retains
+from services.mqtt_lwt.wills import State, Turned, Will, WillBook
 
 WILLS, LOST = "wills", "lost"
 

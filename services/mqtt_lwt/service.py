@@ -21,12 +21,12 @@ from enmasse.model.topics import TopicMap
 from enmasse.process import runner, settings
 from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted
-from services.mqtt_lwt.book import State, WillBook
 from services.mqtt_lwt.keeper import Clock, Keeper, due
 from services.mqtt_lwt.links import CONTAINER, MAX_LINKS, NODES, Counters, Links
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Records
+from services.mqtt_lwt.wills import State, WillBook
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

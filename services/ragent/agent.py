@@ -23,9 +23,9 @@ from enmasse.process import runner, settings
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
 from services.ragent import entities
-from services.ragent.byhand import ByHand
 from services.ragent.desired import Desired
 from services.ragent.entities import ROUTER
+from services.ragent.manual_brokers import ByHand
 from services.ragent.router import ManagedRouter
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from enmasse.network.backoff import Backoff
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.ragent import entities
 from services.ragent.desired import Desired
-from services.ragent.doubled import end_doubled
+from services.ragent.duplicate_links import end_doubled
 from services.ragent.entities import (
     ADDRESS_TYPES,
     ALL_TYPES,

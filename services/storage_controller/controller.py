@@ -18,7 +18,8 @@ from enmasse.model.names import AddressName
 from enmasse.process import runner, settings
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
-from services.storage_controller import naming, texts, traffic
+from services.storage_controller import naming, texts
+from services.storage_controller.brokers import traffic
 from services.storage_controller.conversation import BrokerConversation
 from services.storage_controller.drivers import (
     BrokerDriver,

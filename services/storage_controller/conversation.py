@@ -12,14 +12,14 @@ from enmasse.logs import log
 from enmasse.model.names import AddressName
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.storage_controller import policies
-from services.storage_controller.broker import ManagedBroker
-from services.storage_controller.contents import Holding, contents, share
-from services.storage_controller.levels import Levels
+from services.storage_controller.brokers.broker import ManagedBroker
+from services.storage_controller.brokers.contents import Holding, contents, share
+from services.storage_controller.brokers.traffic import by_address
+from services.storage_controller.idle_check import Quiet
 from services.storage_controller.management import ERRORS, EXISTS, BrokerManagement, all_done
 from services.storage_controller.placement import Placer
-from services.storage_controller.quiet import Quiet
 from services.storage_controller.removal import BrokerWork, Removal
-from services.storage_controller.traffic import by_address
+from services.storage_controller.topic_levels import Levels
 
 READ_BY_NAME = 64
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0

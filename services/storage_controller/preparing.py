@@ -14,7 +14,7 @@ from typing import NamedTuple
 from enmasse.model.feeds import BoundChanges, Placement
 from enmasse.model.names import AddressName
 from services.storage_controller import naming
-from services.storage_controller.broker import ManagedBroker
+from services.storage_controller.brokers.broker import ManagedBroker
 
 NOWHERE = ""
 LINGER = 5.0

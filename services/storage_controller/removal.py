@@ -12,8 +12,8 @@ from enmasse.model.names import AddressName, wire_name
 from enmasse.network.backoff import Backoff
 from enmasse.reconcile import NEVER, NOW
 from services.storage_controller import policies
-from services.storage_controller.broker import ManagedBroker
-from services.storage_controller.contents import Holding, root_of
+from services.storage_controller.brokers.broker import ManagedBroker
+from services.storage_controller.brokers.contents import Holding, root_of
 from services.storage_controller.management import GONE, BrokerManagement, all_done
 from services.storage_controller.placement import Placer
 

@@ -19,7 +19,7 @@ from enmasse.model.feeds import AddressChanges, Addresses, PlacementChanges, Pla
 from enmasse.model.names import AddressName
 from services.configserv.drivers import Contents
 from services.configserv.service import ConfigService
-from services.configserv.store import ConfigStore
+from services.configserv.state.store import ConfigStore
 from services.ragent import desired as agent
 from services.storage_controller import desired as storage
 from tests.configserv.running import FLAVORS

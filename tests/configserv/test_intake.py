@@ -14,9 +14,9 @@ from enmasse.control.feeds import encode_message
 from enmasse.http.health import Health
 from enmasse.model.names import AddressName
 from enmasse.storage.durable import replace_file
-from services.configserv import store as stores
 from services.configserv.intake import Intake
 from services.configserv.service import ConfigService
+from services.configserv.state import store as stores
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, until
 

@@ -15,9 +15,9 @@ from enmasse.engines.artemis.clients import Clients
 from enmasse.model.addresses import Address, Ttl
 from enmasse.model.names import AddressName
 from enmasse.process.settings import host_port
-from services.ragent.byhand import ByHand
+from services.ragent.manual_brokers import ByHand
 from services.storage_controller import policies
-from services.storage_controller.contents import Contents, Holding, contents
+from services.storage_controller.brokers.contents import Contents, Holding, contents
 from services.storage_controller.management import EXISTS, GONE, BrokerManagement, all_done
 from tests.broker.harness import DEADLINE, Management, ManagementFailure, Terminus, attach, bodies, take, until
 from tests.contract.conftest import Expected

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.mqtt_lwt.book import State, Turned, Will, WillBook
+from services.mqtt_lwt.wills import State, Turned, Will, WillBook
 
 GRACE = 5.0
 _ids = count(1)

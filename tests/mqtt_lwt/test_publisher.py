@@ -14,10 +14,10 @@ from enmasse.model.feeds import Permissions
 from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
 from enmasse.model.topics import TopicMap
 from services.mqtt_lwt import publisher as publishers
-from services.mqtt_lwt.book import Will, WillBook
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.publisher import MAX_LANES, Publisher
 from services.mqtt_lwt.records import Records
+from services.mqtt_lwt.wills import Will, WillBook
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 

@@ -15,11 +15,11 @@ from enmasse.model.topics import TopicMap
 from enmasse.network.backoff import Backoff
 from enmasse.stores import Change
 from services.mqtt_lwt import publisher as publishers
-from services.mqtt_lwt.book import Will, WillBook
 from services.mqtt_lwt.keeper import Keeper
 from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Records
 from services.mqtt_lwt.requests import Request
+from services.mqtt_lwt.wills import Will, WillBook
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.mqtt_lwt.test_publisher import Connection, without_users

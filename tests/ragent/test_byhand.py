@@ -14,7 +14,7 @@ from enmasse.control.listings import address_rows, queue_rows
 from enmasse.model.names import AddressName
 from enmasse.testing import free_port
 from services.ragent import sweep
-from services.ragent.byhand import Offer, missing, offer
+from services.ragent.manual_brokers import Offer, missing, offer
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 from tests.ragent.test_agent import ALL

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from enmasse.control.listings import Listings
-from services.storage_controller import conversation, levels, management
+from services.storage_controller import conversation, management, topic_levels
 from services.storage_controller.policies import MARK, MARK_KEY
 from tests.kit.waiting import DEADLINE
 from tests.ragent.doubles import until
@@ -289,7 +289,7 @@ def test_a_topic_with_durable_subscriptions_goes_only_when_they_are_empty(play: 
 
 @pytest.mark.parametrize("engine", ["artemis"])
 def test_a_level_below_a_topic_goes_when_nobody_uses_it(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "UNUSED", 1.0)  # longer than it takes to attach to a level and to send to it
+    monkeypatch.setattr(topic_levels, "UNUSED", 1.0)  # longer than it takes to attach to a level and to send to it
 
     async def scenario(world: World) -> None:
         world.configserv.addresses({"t": topic()})

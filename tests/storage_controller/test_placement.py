@@ -12,8 +12,8 @@ from enmasse.model.addresses import Address
 from enmasse.model.feeds import BoundChanges, Placement
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
-from services.storage_controller.broker import ManagedBroker
-from services.storage_controller.contents import Contents, Holding
+from services.storage_controller.brokers.broker import ManagedBroker
+from services.storage_controller.brokers.contents import Contents, Holding
 from services.storage_controller.placement import Decision, Placer
 
 

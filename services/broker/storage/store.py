@@ -21,9 +21,9 @@ from services.broker.storage.journal.records import HAS_KEY, KEY, MESSAGE, META,
 from services.broker.storage.journal.segment import HEAD_SIZE
 from services.broker.storage.journal.segment_files import DamagedError
 from services.broker.storage.maintenance.housekeeping import Housekeeping
-from services.broker.storage.opening import Opened, open_directory
 from services.broker.storage.reading import read_payloads
 from services.broker.storage.recovered import Progress, Recovered, Reference, unreported
+from services.broker.storage.startup import Opened, open_directory
 
 Done = Callable[[OSError | None], None]
 Payload = bytes | bytearray | memoryview

@@ -16,7 +16,7 @@ from enmasse.model.loopback import is_loopback
 from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
-from services.mqtt_gateway.protocol.front import Front
+from services.mqtt_gateway.protocol.shared_state import Front
 
 log = logs.get(part="mqtt")
 

@@ -10,8 +10,8 @@ from enmasse.identity.login import Certified
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
 from services.mqtt_gateway.protocol.connection import Connection
-from services.mqtt_gateway.protocol.front import Front
 from services.mqtt_gateway.protocol.memory import LITTLE
+from services.mqtt_gateway.protocol.shared_state import Front
 
 log = logs.get(part="mqtt")
 

@@ -38,11 +38,11 @@ from enmasse.mqtt.packets import (
 from services.mqtt_gateway.ports import Ending, Refused, Session
 from services.mqtt_gateway.protocol import connecting, intake
 from services.mqtt_gateway.protocol.connecting import Terms
-from services.mqtt_gateway.protocol.front import Front, Wire
 from services.mqtt_gateway.protocol.inbound import Inbound
 from services.mqtt_gateway.protocol.intake import Handlers, Intake
 from services.mqtt_gateway.protocol.outbound import Outbound
 from services.mqtt_gateway.protocol.output import Output
+from services.mqtt_gateway.protocol.shared_state import Front, Wire
 from services.mqtt_gateway.protocol.subscribing import Subscribing
 from services.mqtt_gateway.protocol.timetable import STEP
 

@@ -19,7 +19,7 @@ from services.mqtt_gateway.protocol.unanswered import REST
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.protocol.connection import Connection
-    from services.mqtt_gateway.protocol.front import Front
+    from services.mqtt_gateway.protocol.shared_state import Front
 
 # states of a packet id of the client
 _ONE: Final = 1

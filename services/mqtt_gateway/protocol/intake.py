@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from enmasse.mqtt.errors import MqttError
 from enmasse.mqtt.packets import Packet
 from enmasse.mqtt.reader import Reader
-from services.mqtt_gateway.protocol.front import Front, Wire
+from services.mqtt_gateway.protocol.shared_state import Front, Wire
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.protocol.connection import Connection

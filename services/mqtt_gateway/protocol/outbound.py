@@ -23,7 +23,7 @@ from services.mqtt_gateway.protocol.output import Output
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.protocol.connection import Connection
-    from services.mqtt_gateway.protocol.front import Front
+    from services.mqtt_gateway.protocol.shared_state import Front
 
 # where a QoS 2 exchange is
 _ASSIGNING: Final = 0

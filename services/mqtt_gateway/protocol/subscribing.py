@@ -18,9 +18,9 @@ from services.mqtt_gateway.protocol.output import Output
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.protocol.connection import Connection
-    from services.mqtt_gateway.protocol.front import Front
     from services.mqtt_gateway.protocol.inbound import Inbound
     from services.mqtt_gateway.protocol.outbound import Outbound
+    from services.mqtt_gateway.protocol.shared_state import Front
 
 MOST_WAITING: Final = 16
 """Packets that wait for the one before; then nothing is read."""

@@ -13,7 +13,7 @@ from services.broker.storage.maintenance.backup import Backup
 from services.broker.storage.maintenance.compaction import Compactor
 from services.broker.storage.maintenance.deletion import Deletion
 from services.broker.storage.maintenance.summarising import Summarising
-from services.broker.storage.opening import Opened
+from services.broker.storage.startup import Opened
 
 log = logs.get(part="storage")
 

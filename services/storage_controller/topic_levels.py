@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from enmasse.control.listings import AddressRow
 from enmasse.model.names import AddressName, WireName, address_name
 from enmasse.reconcile import NEVER, NOW
-from services.storage_controller.broker import ManagedBroker
-from services.storage_controller.contents import Holding, root_of
+from services.storage_controller.brokers.broker import ManagedBroker
+from services.storage_controller.brokers.contents import Holding, root_of
 from services.storage_controller.management import BrokerManagement, all_done
 
 BATCH = 500

@@ -10,7 +10,7 @@ import msgspec
 from enmasse.model.configuration import Applied, AppliedState, Content, apply
 from enmasse.model.jsonfile import Problem
 from enmasse.model.users import Known
-from services.configserv.store import Store
+from services.configserv.state.store import Store
 
 
 class AppliedConfiguration:

@@ -27,7 +27,7 @@ from enmasse.model.names import AddressName
 from enmasse.model.users import User
 from enmasse.process import runner
 from enmasse.storage.decoding import decode
-from services.configserv.store import ForcedNames, decoded, has_its_flavors
+from services.configserv.state.store import ForcedNames, decoded, has_its_flavors
 
 MANAGER = "enmasse-configserv"
 CONFIGURATION, FORCED, DAMAGED = "configuration.json.gz", "forced.json.gz", ".damaged"

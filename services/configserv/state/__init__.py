@@ -1,0 +1,1 @@
+"""State that survives configserv: what applied last, and what is forced."""

@@ -1,0 +1,1 @@
+"""Brokers as the controller knows them: what they contain, and their traffic."""
