@@ -105,3 +105,15 @@ def test_commands_and_options_that_texts_name_exist() -> None:
                     wrong += [f"{file}:{number} {fault}" for fault in faults(call[1].split())]
     assert len(found) > 500
     assert wrong == []
+
+
+def test_the_index_of_decisions_has_each_of_them_with_its_title() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text()
+    listed = re.findall(r"^\| (\d+) \| \[(.+)\]\((\S+)\) \| .+ \|$", index, re.M)
+    there = []
+    for page in sorted(folder.glob("0*.md")):
+        title = re.match(r"# 0*(\d+)\.? (.+)", page.read_text())
+        assert title, f"{page.name} does not begin with its number and title"
+        there.append((title[1], title[2], page.name))
+    assert sorted(listed, key=lambda each: int(each[0])) == there

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from enmasse.logs import events
 
-ROOT = Path(events.__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 METHODS = {
     "audit": "info",
     "debug": "debug",

@@ -16,43 +16,51 @@ from enmasse.errors import marked
 from enmasse.text import did_you_mean
 
 COMMANDS = {
-    "init": "Write a starting point for a configuration.",
-    "up": "Run everything in the foreground.",
-    "down": "Stop the running suite.",
-    "status": "Show whether the running suite is ready.",
-    "logs": "Show the logs of the suite.",
-    "scale": "Set the number of processes of a service.",
-    "address": "List, show, add, change and remove addresses.",
-    "flavor": "List, show, add, change and remove flavors.",
-    "config": "Check the files of a configuration.",
-    "user": "Add, remove and check users and their permissions.",
-    "connection": "List, show and close connections of clients.",
-    "subscription": "List, show and delete subscriptions and MQTT sessions.",
-    "retained": "List and clear retained messages.",
-    "mqtt": "List and disconnect MQTT clients.",
-    "send": "Send messages to an address.",
-    "receive": "Receive messages from an address.",
-    "request": "Send a request to an address and print the reply.",
-    "reply": "Answer the requests that arrive at an address.",
-    "publish": "Publish messages to an MQTT topic.",
-    "subscribe": "Print the messages of MQTT topics.",
-    "spark": "Run Spark jobs: programs, and files of pipelines.",
-    "backup": "Copy configuration and stored data, while the suite runs.",
-    "restore": "Make configuration and data folder from a backup.",
-    "deploy": "Install or upgrade EnMasse in a Kubernetes cluster.",
-    "bench": "Measure rate and latency of an address.",
-    "top": "Show rates of addresses and connections, live.",
-    "events": "Show why clients were refused or closed.",
-    "context": "Add, choose, list and remove contexts: suites elsewhere.",
-    "version": "Show the version of the command and of the running suite.",
-    "help": "Show options and examples of a command.",
+    "init": ("suite", "Write a starting point for a configuration."),
+    "up": ("suite", "Run everything in the foreground."),
+    "down": ("suite", "Stop the running suite."),
+    "status": ("suite", "Show whether the running suite is ready."),
+    "logs": ("suite", "Show the logs of the suite."),
+    "scale": ("suite", "Set the number of processes of a service."),
+    "address": ("configuration", "List, show, add, change and remove addresses."),
+    "flavor": ("configuration", "List, show, add, change and remove flavors."),
+    "config": ("configuration", "Check the files of a configuration."),
+    "user": ("configuration", "Add, remove and check users and their permissions."),
+    "connection": ("live", "List, show and close connections of clients."),
+    "subscription": ("live", "List, show and delete subscriptions and MQTT sessions."),
+    "retained": ("live", "List and clear retained messages."),
+    "mqtt": ("live", "List and disconnect MQTT clients."),
+    "send": ("messaging", "Send messages to an address."),
+    "receive": ("messaging", "Receive messages from an address."),
+    "request": ("messaging", "Send a request to an address and print the reply."),
+    "reply": ("messaging", "Answer the requests that arrive at an address."),
+    "publish": ("messaging", "Publish messages to an MQTT topic."),
+    "subscribe": ("messaging", "Print the messages of MQTT topics."),
+    "spark": ("", "Run Spark jobs: programs, and files of pipelines."),
+    "backup": ("suite", "Copy configuration and stored data, while the suite runs."),
+    "restore": ("suite", "Make configuration and data folder from a backup."),
+    "deploy": ("suite", "Install or upgrade EnMasse in a Kubernetes cluster."),
+    "bench": ("messaging", "Measure rate and latency of an address."),
+    "top": ("live", "Show rates of addresses and connections, live."),
+    "events": ("live", "Show why clients were refused or closed."),
+    "context": ("configuration", "Add, choose, list and remove contexts: suites elsewhere."),
+    "version": ("suite", "Show the version of the command and of the running suite."),
+    "help": ("", "Show options and examples of a command."),
 }
+"""Subcommands in the order of `enmasse --help`: the folder of enmasse/cli/commands with their module, their line
+there."""
 
 
 PREFIX = "ENMASSE_"
 WITHOUT_VARIABLE = frozenset({"new_password_file", "of_address", "of_user"})
 """Options without an environment variable: user, password and address in the environment are those of the user who runs
 the command, and of messages."""
+
+
+def module_of(command: str) -> str:
+    """Return the name of the module of a subcommand."""
+    folder, _ = COMMANDS[command]
+    return ".".join(("enmasse.cli.commands", *((folder,) if folder else ()), command))
 
 
 class _Lazy(click.Group):
@@ -62,7 +70,7 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"enmasse.cli.{cmd_name}").command
+        command = importlib.import_module(module_of(cmd_name)).command
         assert isinstance(command, click.Command)
         if cmd_name not in contexts.WITHOUT:
             _take_context(command)
@@ -79,7 +87,7 @@ class _Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):  # without importing them all
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 def _take_context(command: click.Command) -> None:

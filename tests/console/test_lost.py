@@ -48,14 +48,14 @@ async def send(connection: ControlConnection) -> None:
 
 
 async def force(connection: ControlConnection) -> None:
-    await Configuration._deliver(SimpleNamespace(_connection=connection), "force", b"")  # type: ignore[arg-type]
+    await Configuration._deliver(SimpleNamespace(_connection=connection), "force", b"")  # type: ignore[arg-type] # the one field that is used
 
 
 async def look_at_wills(connection: ControlConnection) -> None:
     asked: list[Callable[[], Coroutine[Any, Any, Mapping[str, Any]]]] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(wills, "Polled", asked.append)
-        wills.operations(SimpleNamespace(live=reached(connection)))  # type: ignore[arg-type]
+        wills.operations(SimpleNamespace(live=reached(connection)))  # type: ignore[arg-type] # the one field that is used
     await asked[0]()
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from enmasse.cli.registry import module_of
 from enmasse.supervisor.children.forkserver import IMPORTED_LATER
 from tests.kit.forkserver import LONGEST
 
@@ -40,7 +41,7 @@ class Program:
 COMMANDS = ("up", "status", "scale", "address", "subscription", "retained", "mqtt", "send", "receive", "bench")
 COMMAND = Program(
     (str(Path(sys.executable).with_name("enmasse")),),
-    ("enmasse.cli.registry", *(f"enmasse.cli.{name}" for name in (*COMMANDS, "publish", "subscribe"))),
+    ("enmasse.cli.registry", *(module_of(name) for name in (*COMMANDS, "publish", "subscribe"))),
 )
 """The command line."""
 

@@ -169,7 +169,10 @@ def test_a_new_segment_that_cannot_be_made_refuses_the_next_group_not_the_stored
 
 def test_only_one_process_writes(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
-    code = f"from pathlib import Path; from enmasse.spark.spool.spool import SpoolWriter; SpoolWriter(Path({str(tmp_path)!r}))"
+    code = (
+        "from pathlib import Path; from enmasse.spark.spool.spool import SpoolWriter; "
+        f"SpoolWriter(Path({str(tmp_path)!r}))"
+    )
     second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "another receiver writes this spool" in second.stderr
     writer.close()

@@ -13,7 +13,7 @@ import click
 
 from enmasse.cli.common import COULD_NOT_START, FAILED, INTERRUPTED, Seconds, end, report
 
-INSTALLED = Path(__file__).parents[1] / "_installed"
+INSTALLED = Path(__file__).parents[3] / "_installed"
 LOOK = 1.0
 """Seconds between two looks at how far it is."""
 
