@@ -94,7 +94,9 @@ class BrokerConversation:
         if is_new or (name in broker.settled and not self._placer.is_settled(broker, name)):
             if name not in broker.refused:
                 self._reconciler.queue((name,))
-        elif name not in broker.settled and not self._reconciler.is_unverified(name):
+        elif name not in broker.settled and not (
+            self._reconciler.is_pending(name) or self._reconciler.is_unverified(name)
+        ):
             self._audit.add(name)
             self._reconciler.wake()
 
@@ -183,6 +185,7 @@ class BrokerConversation:
                 settled = broker.settled.get(name)
                 before = policies.address_settings(name, settled, broker.engine) if settled is not None else {}
                 under_way += [(name, management.remove_settings(match)) for match in before if match not in settings]
+                broker.unsettle(name)
             if broker.holding(name) is None:
                 under_way.append((name, management.create(name, want.type)))
         refused = await all_done(under_way, EXISTS)

@@ -88,6 +88,26 @@ def test_what_changes_again_while_it_is_being_changed_is_not_forgotten(play: Pla
     play(scenario)
 
 
+def test_a_change_that_is_undone_while_the_broker_is_given_it_is_not_ready(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        former = {"q": queue(), "t": topic()}
+        world.configserv.addresses(former)
+        await settled(world, "q", "t")
+        for _ in range(2):
+            with stopped(world, "disk-0"):
+                world.configserv.addresses({**former, "q": queue(messageTtl={"maximum": 10})})
+                await seen(world, "addresses")
+                await until(lambda: world.configserv.ready(REPORTER) == {"t"})
+                world.configserv.reports.clear()
+                world.configserv.addresses(former)
+                await seen(world, "addresses")
+                assert world.configserv.ready(REPORTER) == {"t"}
+            await settled(world, "q", "t")
+            assert (await settings(world, "disk-0", "q"))["maxExpiryDelay"] == -1
+
+    play(scenario)
+
+
 def test_many_changed_at_once_become_ready_again(play: Play) -> None:
     async def scenario(world: World) -> None:
         names = [f"q{number}" for number in range(200)]

@@ -82,6 +82,11 @@ class ManagedBroker:
         if address.type == "topic" and name not in self.foreign:
             self.marked.add(name)
 
+    def unsettle(self, name: AddressName) -> None:
+        """Record that the broker is being given other settings: until it has answered either may be in force, also if
+        the change is undone meanwhile."""
+        self.settled.pop(name, None)
+
     def looked_up(self, name: AddressName, *, ours: bool) -> None:
         """Record whether this topic carries our mark."""
         (self.marked if ours else self.foreign).add(name)
