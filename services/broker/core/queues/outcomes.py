@@ -116,7 +116,7 @@ class Outcomes(Generic[C]):
         self._keep_handed(consumer, messages)
         if lost:
             messages = self._count_failed(messages[:1], at_once=True) + messages[1:]
-        self._give_back(messages, failed=False)
+        self._give_back(messages, failed=False, later=lost)
         self.rescue()
 
     def rescue(self) -> None:
@@ -148,14 +148,19 @@ class Outcomes(Generic[C]):
         if left:
             self._give_up(list(filter(None, map(queue.take_one, left))), failed=False)
 
-    def _give_back(self, messages: list[StoredMessage], *, failed: bool) -> None:
-        """Return messages to their places; with `failed` the attempt counts, and may be the last or delay the next."""
+    def _give_back(self, messages: list[StoredMessage], *, failed: bool, later: bool = False) -> None:
+        """Return messages to their places; with `failed` the attempt counts, and may be the last or delay the next.
+        `later`: they are sent in the next turn, because a router detaches the links of a lost client one after the
+        other: a message must not go to the next of them, and be counted again."""
         if failed:
             messages = self._count_failed(messages)
         if messages:
             self._dispatcher.reinsert(messages)
             self._broker.removed_some()
-        self._dispatcher.dispatch()
+        if later:
+            self._broker.postpone(self._queue)
+        else:
+            self._dispatcher.dispatch()
 
     def _count_failed(self, messages: list[StoredMessage], *, at_once: bool = False) -> list[StoredMessage]:
         """Count a failed delivery of each; return those that neither become dead letters nor are delayed. `at_once`:
