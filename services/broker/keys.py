@@ -35,7 +35,7 @@ def key_of(sender: bytes, id: bytes) -> bytes:
 
 def _sender_in(key: bytes) -> bytes:
     """Return what a key begins with: the same for keys of one sender. One for all keys without a sender."""
-    return key[: 2 + key[1]] if key[:1] == b"\0" and len(key) > 1 and key[1] <= _LONGEST else b""
+    return key[: 2 + key[1]] if len(key) > 1 and not key[0] and key[1] <= _LONGEST else b""
 
 
 class Keys(Generic[V]):
@@ -61,8 +61,10 @@ class Keys(Generic[V]):
         values = self._values
         if key in values:
             return True
+        if b"" not in self._senders:
+            return False
         id = key[2 + key[1] :]
-        return b"" in self._senders and id in values and not _sender_in(id)
+        return id in values and not _sender_in(id)
 
     def add(self, key: bytes, value: V, *, bounded: bool = True) -> Sequence[tuple[bytes, V]]:
         """Add the newest key, and remove those that are to go then if `bounded`. Return the removed ones and the former
@@ -78,9 +80,12 @@ class Keys(Generic[V]):
         count, limit = len(own), self.limit
         if count * FEW > limit:
             self._large.add(sender)
-        if bounded and (count > limit or len(values) > SENDERS * limit):
-            return [*gone, *self.trim(sender)]
-        return gone
+        if not bounded or (count <= limit and len(values) <= SENDERS * limit):
+            return gone
+        if 0 < limit == count - 1 and not gone and len(values) <= SENDERS * limit + 1:  # as `trim`, for a busy sender
+            oldest = own.popleft()
+            return ((oldest, values.pop(oldest)),)
+        return [*gone, *self.trim(sender)]
 
     def replace(self, key: bytes, value: V) -> None:
         """Give a key that is kept another value; its place stays."""

@@ -186,7 +186,7 @@ def _publish_with_care(
             due = broker.from_wall(front.delivery_time) or now + front.delivery_delay
     if key is not None and _is_duplicate(broker, owner, key):
         return _repeated(broker, waiting, delivery_id)
-    if owner in broker.sorting or _is_heavy(route, payload):
+    if owner.sorting or (not route.plain and _is_heavy(route, payload)):
         return _sort(broker, route, front, payload, message, due, waiting, delivery_id, origin, key)
     return _enter(broker, route, front, payload, message, due, waiting, delivery_id, origin, key)
 
@@ -213,7 +213,7 @@ def _enter(
 
 def _is_heavy(route: Route, payload: bytes) -> bool:
     """Return whether choosing the message's queues takes so long that others have their turns meanwhile."""
-    if route.plain or (route.guarded and route.unmarked(payload)):
+    if route.guarded and route.unmarked(payload):
         return False
     if route.weight > LIGHT or len(payload) <= LIGHT_SIZE:
         return route.weight > LIGHT

@@ -48,15 +48,11 @@ class _Topic:
 
 
 class Sorting:
-    """Messages that wait, by address."""
+    """Messages that wait, by address. While some do (`BrokerAddress.sorting`), further ones wait behind them."""
 
     def __init__(self, broker: SortingHost) -> None:
         self._broker = broker
         self._topics: dict[BrokerAddress, _Topic] = {}
-
-    def __contains__(self, owner: BrokerAddress) -> bool:
-        """Return whether messages to this address wait: further ones have to wait behind them."""
-        return owner in self._topics
 
     def add(self, held: Held) -> bool:
         """Let a message wait. Return False if too many bytes wait already."""

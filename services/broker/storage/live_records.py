@@ -382,7 +382,9 @@ class Live:
         keys = self.keys.get(cache)
         if keys is None:
             keys = self.keys[cache] = Keys(self._key_limits.get(cache, LIMIT))
-        self._dropped(keys.add(key, (message, location), bounded=bounded))
+        gone = keys.add(key, (message, location), bounded=bounded)
+        if gone:
+            self._dropped(gone)
         self.usage(location >> 32).live += KEY_COST + len(key)
 
     def _dropped(self, keys: Iterable[tuple[bytes, tuple[int, int]]]) -> None:
