@@ -74,8 +74,13 @@ class Preparing:
                 try:
                     if not await self._bind(broker, todo):
                         continue
-                except (*ERRORS, Refused) as error:
-                    log.get(broker=broker).warning("subserv.preparation.postponed", reason=str(error)[:300])
+                except Exception as error:  # whatever it is, the topic must not be left unprepared
+                    expected = isinstance(error, (*ERRORS, Refused))
+                    log.get(broker=broker).warning(
+                        "subserv.preparation.postponed",
+                        reason=str(error)[:300] if expected else repr(error)[:300],
+                        exc_info=None if expected else error,
+                    )
                     await asyncio.sleep(AGAIN)
                     continue
                 left = self._todo.get(broker, {})

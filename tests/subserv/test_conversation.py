@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
 import pytest
 
 from enmasse.amqp.messages.message import Message
-from enmasse.control import Reply
+from enmasse.control import ConnectionLost, Reply
 from services.subserv.brokers import binding, conversation
 from services.subserv.brokers.binding import while_it_answers
 from services.subserv.brokers.brokers import Broker
@@ -140,6 +140,40 @@ async def test_who_waits_comes_before_what_others_have_left_behind(monkeypatch: 
     assert len(left) == len(gone) * 301
     running.cancel()
     await asyncio.wait([running])
+
+
+class SlowManagement(Management):
+    """Answers nothing, the question for the queues neither."""
+
+    slow = True
+
+    async def listing(self) -> Listing:
+        self.asked.append(("list", ""))
+        if self.slow:
+            await asyncio.Event().wait()
+        return Listing([], [])
+
+
+@pytest.mark.parametrize("slow", [True, False], ids=["reading", "binding"])
+@asyncio_test
+async def test_who_waits_for_a_broker_that_goes_learns_it(monkeypatch: pytest.MonkeyPatch, slow: bool) -> None:
+    management, owner = SlowManagement(), Owner()
+    management.slow = slow
+    monkeypatch.setattr(conversation, "BrokerManagement", lambda *_: management)
+    talk = BrokerConversation("b", owner, cast(Any, Feed()))
+    owner.wants["new"] = 1
+    work: Callable[[], Awaitable[Any]] = talk.read_now if slow else lambda: talk.bound("new")
+    waiting = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    running = asyncio.ensure_future(talk.session(cast(Any, Connection())))
+    await until(lambda: ("list", "") in management.asked if slow else ("create", "new") in management.asked)
+    running.cancel()  # as `Broker.close` does: the session ends after the conversation
+    talk.close()
+    await asyncio.wait([running])
+    for each in (waiting, asyncio.ensure_future(work())):
+        await until(each.done)
+        with pytest.raises(ConnectionLost):
+            await each
 
 
 class Talking:

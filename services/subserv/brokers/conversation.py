@@ -127,6 +127,7 @@ class BrokerConversation:
         self._waiting: dict[str, list[asyncio.Future[Bound]]] = {}
         self._readers: list[asyncio.Future[None]] = []
         """Callers that wait for the next reading of the broker."""
+        self._closed = False
         self._earlier_feed = False
         """There is a feed of retained messages that an earlier version has made."""
         self._retiring: set[str] = set()
@@ -156,7 +157,8 @@ class BrokerConversation:
 
     def close(self) -> None:
         """End the conversation: waiting callers get ConnectionLost."""
-        gone = ConnectionLost("connection lost", f"broker {self.broker} is gone")
+        self._closed = True
+        gone = self._gone()
         waiting, self._waiting = self._waiting, {}
         readers, self._readers = self._readers, []
         callers: list[asyncio.Future[Any]] = [*readers]
@@ -166,6 +168,9 @@ class BrokerConversation:
             if not future.done():
                 future.set_exception(gone)
                 future.exception()
+
+    def _gone(self) -> ConnectionLost:
+        return ConnectionLost("connection lost", f"broker {self.broker} is gone")
 
     def touch(self, ids: Iterable[str]) -> None:
         """Note that the desired state of these subscribers may have changed."""
@@ -187,14 +192,18 @@ class BrokerConversation:
         return len(self._reconciler.refused)
 
     async def bound(self, id: str) -> Bound:
-        """Wait until the broker has the desired state of this subscriber. Raises Refused."""
+        """Wait until the broker has the desired state of this subscriber. Raises Refused, ConnectionLost."""
+        if self._closed:
+            raise self._gone()
         future: asyncio.Future[Bound] = self._loop.create_future()
         self._waiting.setdefault(id, []).append(future)
         self._reconciler.queue((id,))
         return await future
 
     async def read_now(self) -> None:
-        """Wait until the broker has been read, over a connection that it has now."""
+        """Wait until the broker has been read, over a connection that it has now. Raises ConnectionLost."""
+        if self._closed:
+            raise self._gone()
         future: asyncio.Future[None] = self._loop.create_future()
         self._readers.append(future)
         self._reconciler.read_again()
@@ -272,12 +281,9 @@ class BrokerConversation:
     async def read(self) -> None:
         """Read the broker's queues and diverts, and attach to its feed of retained messages. Raises ControlError,
         ValueError."""
-        readers, self._readers = self._readers, []
-        try:
-            await self._read()
-        except BaseException:
-            self._readers[:0] = readers
-            raise
+        count = len(self._readers)  # a later caller waits for a later reading
+        await self._read()
+        readers, self._readers = self._readers[:count], self._readers[count:]
         for future in readers:
             if not future.done():
                 future.set_result(None)
@@ -329,6 +335,8 @@ class BrokerConversation:
         except BaseException:
             for key, futures in waiting.items():
                 self._waiting.setdefault(key, [])[:0] = futures
+            if self._closed:
+                self.close()
             raise
         changed = []
         for key, result in then.items():
