@@ -22,6 +22,10 @@ PATIENCE = 10.0
 """Seconds for which the feed of a broker is waited for, then the others' turn comes."""
 
 
+MOST = 100_000
+"""Deletions that are remembered."""
+
+
 class RetainedOrder:
     """Decides whether a retained message is older than what came from another broker."""
 
@@ -58,8 +62,13 @@ class RetainedOrder:
         it."""
         left = set(self._desired.carriers_of_wire(name)) - set(self._desired.active_of_wire(name))
         if (left | ({other.name for other in self._brokers} - self._read)) - {broker}:
+            self._deleted.pop(name, None)
             self._deleted[name] = broker
             yield Change(records.DELETED, name, broker.encode())
+            if len(self._deleted) > MOST:  # a broker is away for long: the oldest is the one that matters least
+                oldest = next(iter(self._deleted))
+                del self._deleted[oldest]
+                yield records.remove(records.DELETED, oldest)
 
     async def review(self) -> None:
         """Forget deletions that no older message can follow, as time goes by. Raises StoreError."""
@@ -68,9 +77,9 @@ class RetainedOrder:
             waiting = [name for name in self._deleted if not self._moves(name)]
             if waiting and await self._read_all():
                 waiting = [name for name in waiting if name in self._deleted and not self._moves(name)]
+                for name in waiting:  # before the write: meanwhile one of them may be deleted once more
+                    del self._deleted[name]
                 await self._store.write([records.remove(records.DELETED, name) for name in waiting])
-                for name in waiting:
-                    self._deleted.pop(name, None)
 
     def _moves(self, name: str) -> bool:
         return self._desired.carriers_of_wire(name) != self._desired.active_of_wire(name)
@@ -84,5 +93,5 @@ class RetainedOrder:
                     await broker.conversation.feed.mark()
             except (ControlError, TimeoutError):
                 return False
-        self._read.update(broker.name for broker in brokers)
+            self._read.add(broker.name)
         return True
