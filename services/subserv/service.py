@@ -105,6 +105,9 @@ class SubscriptionService:
         self._changed = asyncio.Event()
         self._to_review = asyncio.Event()
         """Permissions or addresses have changed."""
+        self._looked: set[str] = set()
+        """Brokers whose queues have been looked through for those of removed users since permissions have changed."""
+        self._look_again: asyncio.TimerHandle | None = None
 
     async def load(self) -> None:
         """Read what is in the store. Raises StoreError; ValueError if a newer release wrote it."""
@@ -230,6 +233,7 @@ class SubscriptionService:
 
     def _on_permissions(self, body: feeds.Permissions) -> None:
         self.permits.replace(body)
+        self._looked = set()
         self._to_review.set()
 
     def _on_addresses(self, body: feeds.Addresses) -> None:
@@ -300,17 +304,23 @@ class SubscriptionService:
     async def _end_of_removed_users(self) -> None:
         """End the durable subscriptions of AMQP clients whose user is gone; those on a broker that is away later.
         Raises ControlError, ValueError."""
-        for broker in self.brokers:
-            if broker.by_hand or broker.is_unasked:
+        looked, away = self._looked, False
+        for broker in list(self.brokers):
+            if broker.by_hand or broker.is_unasked or broker.name in looked:
                 continue
             if not broker.conversation.connected:
-                asyncio.get_running_loop().call_later(AGAIN, self._to_review.set)
+                away = True
                 continue
             for row in await broker.conversation.rows():
                 user = owner_of_subscription(row.name).user
                 if row.is_durable_subscription and self.permits.removed(user):
                     log.get(client=row.name).info("subserv.subscriptions.forbidden", filters=[row.address[:200]])
                     await broker.conversation.delete_queue(row.name)
+            looked.add(broker.name)
+        if self._look_again is not None:
+            self._look_again.cancel()
+        if away:
+            self._look_again = asyncio.get_running_loop().call_later(AGAIN, self._to_review.set)
 
     def _forbidden(self, session: Session | None) -> list[str]:
         """Return the filters that the session's user may not receive. Sessions of the anonymous user wait for its
