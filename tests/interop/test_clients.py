@@ -37,6 +37,8 @@ def addresses(family: str) -> dict[str, dict[str, str]]:
         f"{family}-topic": {"type": "topic", "flavor": "small-persisted-topic"},
         f"{family}-anycast": {"type": "anycast"},
         f"{family}-multicast": {"type": "multicast"},
+        f"{family}-limbo": queue,
+        f"{family}-limbo-topic": {"type": "topic", "flavor": "small-persisted-topic"},
     }
 
 
@@ -119,8 +121,19 @@ def run(suite: Suite, family: str, program: list[str]) -> Iterator[Run]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_scenario(suite: Suite, family: str, run: Run, scenario: str) -> None:
-    """Afterwards nothing of it is left in any queue."""
     run(scenario)
+    nothing_is_left(suite, family)
+
+
+@pytest.mark.parametrize("family", ["rhea"], indirect=True)  # its program can settle without an outcome
+@pytest.mark.parametrize("scenario", ["limbo", "unstated"])
+def test_a_settlement_without_an_outcome(suite: Suite, family: str, run: Run, scenario: str) -> None:
+    run(scenario)
+    nothing_is_left(suite, family)
+
+
+def nothing_is_left(suite: Suite, family: str) -> None:
+    """Wait until no message is in any queue or subscription of the family."""
 
     def is_empty() -> bool:
         held = [a["messages"] for a in suite.status()["addresses"] if a["name"].startswith(family)]

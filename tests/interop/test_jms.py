@@ -18,16 +18,17 @@ LIMIT = 600
 QUEUES = (
     "told-queue", "told-topic", "told-lifetime", "request", "plain", "delay", "simple", "selector", "browser",
     "transacted", "pull", "recover", "redelivered", "dead",
+    "each", "states",
 )  # fmt: skip
 TOPICS = (
     "durable", "unsubscribe", "elsewhere", "shared", "shared-durable", "shared-global", "local", "delay-topic",
-    "simple-topic",
+    "simple-topic", "states-topic",
 )  # fmt: skip
 EVERYWHERE = [
     "temporary-queue", "temporary-topic", "temporary-lifetime", "request-reply", "durable", "unsubscribe", "shared",
     "shared-durable", "shared-durable-global", "no-local", "subscription-on-queue", "delay", "simple-producer",
     "unknown", "selector", "browser", "transacted", "pull", "recover", "max-redeliveries",
-    "one-consumer-each",
+    "one-consumer-each", "states",
 ]  # fmt: skip
 DIRECT = ["anycast", "multicast"]  # there is no broker behind these
 

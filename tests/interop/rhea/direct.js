@@ -1,6 +1,7 @@
 // What routers carry from link to link.
 'use strict';
 
+const { message: rheaMessage } = require('rhea');
 const { check } = require('./peer.js');
 
 // No credit without a receiver; with one, the sender learns the receiver's own outcome.
@@ -25,6 +26,26 @@ async function anycast(peer) {
   receiver.grant(1);
   (await receiver.next()).delivery.release();
   check('released', 'released', (await begun[2].outcome).outcome);
+  await one.close();
+  await other.close();
+}
+
+// A sender learns an outcome also where its receiver has stated none.
+async function unstated(peer) {
+  const one = await peer.connect();
+  const other = await peer.connect();
+  for (const mode of [0, 1]) {
+    const receiver = await other.receiver(peer.address('anycast'), { credit: 0, rcv_settle_mode: mode });
+    const sender = await one.sender(peer.address('anycast'));
+    for (const state of [undefined, rheaMessage.received({ section_number: 0, section_offset: 0 }).described()]) {
+      receiver.grant(1);
+      const begun = await sender.begin({ body: 'who knows' });
+      (await receiver.next()).delivery.update(true, state);
+      check('the outcome', 'released', (await begun.outcome).outcome);
+    }
+    await sender.close();
+    await receiver.close();
+  }
   await one.close();
   await other.close();
 }
@@ -79,4 +100,4 @@ async function unknown(peer) {
   await c.close();
 }
 
-module.exports = { anycast, multicast, request, unknown };
+module.exports = { anycast, unstated, multicast, request, unknown };

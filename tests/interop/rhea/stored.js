@@ -43,6 +43,38 @@ async function outcomes(peer) {
   await c.close();
 }
 
+const received = rheaMessage.received({ section_number: 0, section_offset: 0 }).described();
+const accepted = rheaMessage.accepted({}).described();
+
+// Settled without an outcome, or with `received`: released, unless the source has a default outcome.
+async function limbo(peer) {
+  const c = await peer.connect();
+  for (const address of [peer.address('limbo'), peer.address('limbo-topic')]) {
+    for (const mode of [0, 1]) {
+      const receiver = await c.receiver(address, { credit: 0, rcv_settle_mode: mode });
+      const sender = await c.sender(address);
+      await sender.send({ body: 'again', durable: true });
+      for (const state of [undefined, received, accepted]) {
+        receiver.grant(1);
+        const { message, delivery } = await receiver.next();
+        check('it comes again', ['again', 0], [message.body, message.delivery_count || 0]);
+        delivery.update(true, state);
+      }
+      await receiver.close();
+      const content = await c.receiver({ address, default_outcome: accepted }, { credit: 0, rcv_settle_mode: mode });
+      for (const state of [undefined, received]) {
+        await sender.send({ body: 'once', durable: true });
+        content.grant(1);
+        const { message, delivery } = await content.next();
+        check('the default outcome counts', ['once', 0], [message.body, message.delivery_count || 0]);
+        delivery.update(true, state);
+      }
+      await content.close();
+    }
+  }
+  await c.close();
+}
+
 // A durable subscription keeps what comes while its client is away, by detach and by loss of the connection.
 async function topic(peer) {
   const address = peer.address('topic');
@@ -162,5 +194,5 @@ async function typesReceive(peer) {
 }
 
 module.exports = {
-  queue, outcomes, topic, presettled, large, ttl, 'types-send': typesSend, 'types-receive': typesReceive,
+  queue, outcomes, limbo, topic, presettled, large, ttl, 'types-send': typesSend, 'types-receive': typesReceive,
 };

@@ -122,6 +122,7 @@ public final class Main {
         scenarios.put("recover", Queues::recover);
         scenarios.put("max-redeliveries", Queues::maxRedeliveries);
         scenarios.put("one-consumer-each", Queues::oneConsumerEach);
+        scenarios.put("states", Queues::states);
         if (arguments.length > 0 && arguments[0].equals("router")) {
             scenarios.put("anycast", Direct::anycast);
             scenarios.put("multicast", Direct::multicast);

@@ -273,7 +273,7 @@ final class Queues {
     static void oneConsumerEach(Peer peer) throws Exception {
         try (Connection connection = peer.connect()) {
             Session session = connection.createSession(Session.AUTO_ACKNOWLEDGE);
-            Queue queue = session.createQueue(peer.address("redelivered"));
+            Queue queue = session.createQueue(peer.address("each"));
             MessageProducer producer = session.createProducer(queue);
             for (int i = 0; i < 30; i++) {
                 producer.send(session.createTextMessage("message " + i));
@@ -282,11 +282,35 @@ final class Queues {
         for (int i = 0; i < 30; i++) {
             try (Connection connection = peer.connect()) {
                 Session session = connection.createSession(Session.AUTO_ACKNOWLEDGE);
-                Queue queue = session.createQueue(peer.address("redelivered"));
+                Queue queue = session.createQueue(peer.address("each"));
                 try (MessageConsumer consumer = session.createConsumer(queue)) {
                     Message message = consumer.receive(LIMIT);
                     check("in order", "message " + i, text(message));
                     check("deliveries", 1, message.getIntProperty("JMSXDeliveryCount"));
+                }
+            }
+        }
+    }
+
+    /** Outcomes that a client states of one message: released is no attempt, failed is one, accepted ends it. */
+    static void states(Peer peer) throws Exception {
+        try (Connection connection = peer.connect()) {
+            Session session = connection.createSession(101); // ActiveMQ's and Qpid's individual acknowledgement
+            for (Destination destination : List.of(
+                    session.createQueue(peer.address("states")), session.createTopic(peer.address("states-topic")))) {
+                try (MessageConsumer consumer = session.createConsumer(destination)) {
+                    session.createProducer(destination).send(session.createTextMessage("again and again"));
+                    int[][] steps = {{3, 1}, {4, 1}, {3, 2}, {1, 2}}; // released, failed, released, accepted; deliveries
+                    for (int[] step : steps) {
+                        Message message = consumer.receive(LIMIT);
+                        check("the message", "again and again", text(message));
+                        check("deliveries", step[1], message.getIntProperty("JMSXDeliveryCount"));
+                        message.setIntProperty("JMS_AMQP_ACK_TYPE", step[0]);
+                        message.acknowledge();
+                    }
+                    if (consumer.receiveNoWait() != null) {
+                        throw new AssertionError("it was accepted");
+                    }
                 }
             }
         }
