@@ -306,6 +306,7 @@ def test_a_client_whose_connection_an_administrator_closes_is_told(
             c.wait(lambda: False, timeout=DEADLINE)
     reason = "Condition('amqp:connection:forced', 'closed by an administrator')"
     assert (reason in str(told.value)) is expected(embedded=True, artemis=False)
+    until(lambda: mine not in connections(), "the end of the connection")
     assert m("closeConnectionWithID", mine) is False
 
 
