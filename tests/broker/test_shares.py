@@ -104,6 +104,28 @@ def test_what_waits_is_bounded() -> None:
     assert core.send("x", "t", properties={"n": 1}) is WAIT
 
 
+def test_senders_of_sorted_messages_go_on_after_the_disk_has_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is behind when the last message has its queues."""
+    core = Core()
+    sent = 0
+    topic(core, HEAVY)
+    owner = core.broker.catalogue.addresses["t"]
+    while not owner.blocked:
+        core.send("x" * (MOST_BYTES // 8), "t", properties={"n": 1})
+        sent += 1
+
+    def stored(first: int, count: int) -> None:
+        core.accepted.append(first)
+        core.broker.ledger.disk_behind = len(core.accepted) == sent
+
+    monkeypatch.setattr(core, "stored", stored)
+    works(core)
+    assert owner.blocked
+    core.broker.ledger.disk_behind = False
+    core.broker.disk_caught_up()
+    assert not owner.blocked
+
+
 def counted(limit: int) -> Callable[[], Callable[[], bool]]:
     """Shares of as many looks."""
 

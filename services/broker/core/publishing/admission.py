@@ -122,9 +122,13 @@ class Admission:
             self.caught_up(address)
 
     def caught_up(self, address: BrokerAddress) -> None:
-        """Unblock the producers of an address whose messages no longer wait, unless something else blocks them."""
+        """Unblock the producers of an address whose messages no longer wait, unless something else blocks them. If that
+        is the disk, `disk_caught_up` looks again."""
+        policy = self.full_policy(address)
+        if policy == "LATE":
+            return
         self._late.discard(address)
-        if address in self.blocked and self.full_policy(address) not in ("BLOCK", "LATE"):
+        if address in self.blocked and policy != "BLOCK":
             self._unblock(address)
 
     def _has_room_again(self, address: BrokerAddress) -> bool:
