@@ -11,7 +11,7 @@ import uuid
 from typing import Any
 
 import pytest
-from proton import Message
+from proton import Endpoint, Message
 from proton.reactor import DurableSubscription
 from proton.utils import BlockingConnection, BlockingReceiver
 
@@ -24,6 +24,7 @@ from enmasse.amqp.messages.message import Message as Sent
 from enmasse.testing import Suite
 from tests.broker.harness import named
 from tests.kit.leaving import LOST, WAYS
+from tests.system.seeing import carrier, kill, wait_again
 
 DEADLINE = 60
 FAILED = Modified(delivery_failed=True)
@@ -60,6 +61,44 @@ def test_what_a_client_leaves_comes_back(suite: Suite, address: str, way: str) -
     second.close()
     second.connection.close()
     sender.connection.close()
+
+
+def test_a_durable_subscription_outlives_its_broker(suite: Suite) -> None:
+    """The client learns it by a detach that is not closing, attaches again by its name, and gets all that was accepted:
+    what it had not settled, what waited, and what was published while it was away."""
+    container = f"outlives-{uuid.uuid4()}"
+
+    def client() -> BlockingReceiver:
+        connection = BlockingConnection(suite.url, timeout=DEADLINE, container=named(container))
+        return connection.create_receiver("news", name="outlives", credit=2, options=[DurableSubscription()])
+
+    def publish(*bodies: str) -> None:
+        connection = BlockingConnection(suite.url, timeout=DEADLINE)
+        sender = connection.create_sender("news")
+        for body in bodies:
+            sender.send(Message(body=body, durable=True))
+        connection.close()
+
+    first = client()
+    publish(*"abcd")
+    assert [body for body, _ in taken(first, 2)] == ["a", "b"]
+    name = carrier(suite, "news")["name"]
+    pid = kill(suite, name)
+    link = first.link
+    first.connection.wait(lambda: link.remote_condition is not None)  # raises LinkDetached for one that is closing
+    assert link.remote_condition.name == "qd:routed-link-lost"
+    assert not link.state & Endpoint.REMOTE_CLOSED
+    wait_again(suite, name, pid)
+    publish("e")
+    second = client()
+    bodies = []
+    for _ in "abcde":
+        bodies += [body for body, _ in taken(second, 1)]
+        second.accept()
+    assert bodies == list("abcde")
+    second.close()  # the end of the subscription
+    second.connection.close()
+    first.connection.close()
 
 
 def settle(receiver: ClientReceiver, delivery: Delivery, *states: Any) -> None:
