@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from services.broker.core import sorting
 from services.broker.core.errors import BrokerError
 from services.broker.core.messages.properties import MAX_FRONT
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT
@@ -18,10 +19,10 @@ HEAVY = " OR ".join(["n = 1"] * LIGHT)
 COSTLY = "n LIKE '%" + "a" * 40 + "%'"
 
 
-def topic(core: Core, *selectors: str) -> list[Any]:
-    core.broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
+def topic(core: Core, *selectors: str, name: str = "t") -> list[Any]:
+    core.broker.catalogue.create_address(name, frozenset({"MULTICAST"}))
     return [
-        core.broker.catalogue.create_queue("t", f"s{n}", "MULTICAST", durable=False, filter=selector)
+        core.broker.catalogue.create_queue(name, f"{name}.s{n}", "MULTICAST", durable=False, filter=selector)
         for n, selector in enumerate(selectors)
     ]
 
@@ -102,6 +103,22 @@ def test_what_waits_is_bounded() -> None:
     assert not owner.blocked
     assert queue.count == verdicts.count(WAIT)
     assert core.send("x", "t", properties={"n": 1}) is WAIT
+
+
+def test_what_waits_is_bounded_for_all_addresses_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "MOST_IN_ALL", MOST_BYTES)
+    core = Core()
+    topics = [f"t{n}" for n in range(8)]
+    for name in topics:
+        topic(core, HEAVY, name=name)
+    owners = [core.broker.catalogue.addresses[name] for name in topics]
+    verdicts = [core.send("x" * (MOST_BYTES // 8), name, properties={"n": 1}) for name in topics * 2]
+    assert set(verdicts[:8]) == {WAIT}, "one of each"
+    assert set(verdicts[8:]) == {RELEASE}
+    assert all(owner.blocked for owner in owners)
+    works(core)
+    assert not any(owner.blocked for owner in owners)
+    assert core.send("x", "t0", properties={"n": 1}) is WAIT
 
 
 def test_senders_of_sorted_messages_go_on_after_the_disk_has_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:

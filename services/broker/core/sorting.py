@@ -19,6 +19,8 @@ _log = log.get()
 MOST_BYTES = 8 << 20
 """Bytes of messages to one address that are held: beyond it they are released. At half of it, or at MOST, its
 producers get no more credit."""
+MOST_IN_ALL = 64 << 20
+"""As MOST_BYTES, of messages to all addresses."""
 MOST = 1000
 
 
@@ -53,6 +55,7 @@ class Sorting:
     def __init__(self, broker: SortingHost) -> None:
         self._broker = broker
         self._topics: dict[BrokerAddress, _Topic] = {}
+        self._octets = 0
 
     def add(self, held: Held) -> bool:
         """Let a message wait. Return False if too many bytes wait already."""
@@ -62,11 +65,13 @@ class Sorting:
             topic = self._topics[owner] = _Topic()
             owner.set_sorting(True)
             self._broker.jobs.start((owner, "sorting"), lambda: self._sort(owner, topic))
-        if topic.held and topic.octets + held.size > MOST_BYTES:
+        topic_octets, octets = topic.octets + held.size, self._octets + held.size
+        if topic.held and (topic_octets > MOST_BYTES or octets > MOST_IN_ALL):
+            self._broker.admission.block_late(owner)
             return False
         topic.held.append(held)
-        topic.octets += held.size
-        if topic.octets > MOST_BYTES // 2 or len(topic.held) >= MOST:
+        topic.octets, self._octets = topic_octets, octets
+        if topic_octets > MOST_BYTES // 2 or octets > MOST_IN_ALL // 2 or len(topic.held) >= MOST:
             self._broker.admission.block_late(owner)
         return True
 
@@ -82,6 +87,7 @@ class Sorting:
                 error = failure
             topic.held.popleft()
             topic.octets -= held.size
+            self._octets -= held.size
             try:
                 held.finish(found, error)
             except Exception:  # it is about this message: others have their turn
