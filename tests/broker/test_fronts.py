@@ -69,6 +69,7 @@ MALFORMED = {
     "annotations cut off": b"\x00\x53\x72\xd1\x00\x00\x01\x00\x00\x00\x00\x02" + BODY,
     "annotations too long": b"\x00\x53\x72\xc1\x06\x02\xa3\x01a\x40\x40" + BODY,
     "annotations with two equal keys": b"\x00\x53\x72\xc1\x09\x04\xa3\x01a\x40\xa3\x01a\x40" + BODY,
+    "an annotation that is not UTF-8": b"\x00\x53\x72\xc1\x08\x02\xa3\x01a\xa1\x02\xff\xfe" + BODY,
     "annotations are null": b"\x00\x53\x72\x40" + BODY,
     "annotations after properties": PROPERTIES + ANNOTATED + BODY,
     "annotations nested deeply": b"\x00\x53\x72\xd1" + (len(nested(40)) + 8).to_bytes(4, "big") + b"\0\0\0\x02\xa3\x01a"
@@ -103,6 +104,19 @@ FINE = {
     "application properties of a long encoding": HEADER + PROPERTIES + b"\x00\x53\x74\xd1\0\0\0\x04\0\0\0\0" + BODY,
     "a negative delay": section(0x72, {Symbol("x-opt-delivery-delay"): -5}) + BODY,
 }  # fmt: skip
+
+
+NOT_LOOKED_AT = {
+    "a body that is cut off": b"\x00\x53\x77\xa1\x09x",
+    "data that is cut off": HEADER + b"\x00\x53\x75\xa0\x09x",
+    "two bodies": BODY + BODY,
+    "properties behind the body": HEADER + BODY + PROPERTIES,
+    "garbage behind the body": BODY + b"\xff\xff\xff",
+    "a body that is not UTF-8": b"\x00\x53\x77\xa1\x02\xff\xfe",
+    "a `to` that is not UTF-8": HEADER + b"\x00\x53\x73\xc0\x07\x03\x40\x40\xa1\x02\xff\xfe" + BODY,
+    "a property that is not UTF-8": b"\x00\x53\x74\xc1\x08\x02\xa1\x01a\xa1\x02\xff\xfe" + BODY,
+}
+"""Text and bodies: nothing of what brokers decide."""
 
 
 @pytest.fixture(
@@ -143,6 +157,21 @@ def test_what_is_well_formed_can_be_written_anew(usual: None, payload: bytes) ->
     assert sections.decoded(0x71) is None
     sections = Sections(moved(payload, True, 4, {"x-opt-ORIG-QUEUE": "q"}))
     assert sections.decoded(0x72)["x-opt-ORIG-QUEUE"] == "q"
+
+
+@pytest.mark.parametrize("payload", NOT_LOOKED_AT.values(), ids=NOT_LOOKED_AT)
+def test_what_brokers_do_not_look_at_is_passed_on_as_it_came(usual: None, payload: bytes) -> None:
+    core = Core()
+    consumer = core.consumer(core.queue(), 10)
+    route = core.broker.catalogue.route("q", None)
+    assert route is not None
+    publish(core.broker, route, payload, core, 1)
+    core.commit()
+    ((sent, message),) = outlet(consumer).take()
+    assert sent == payload
+    consumer.queue.outcomes.modify(consumer, [message], failed=True, elsewhere=False)
+    ((sent, _),) = outlet(consumer).take()
+    assert sent.endswith(payload.removeprefix(HEADER)), "with another header"
 
 
 @st.composite

@@ -93,7 +93,7 @@ def test_an_empty_client_id_without_clean_session(server: Server) -> None:
 @clauses(v3="3.1.3-9 3.2.2-4 3.2.2-5", v5="3.1.3-8 3.2.2-6 3.2.2-7")
 def test_a_client_id_that_is_too_long(server: Server, version: int) -> None:
     raw = server.raw(version)
-    raw.send(connect("é" * 30_000, version))
+    raw.send(connect("é" * 15_000, version))  # more would be a CONNECT that is too large
     answer = raw.expect(CONNACK)
     assert (answer.code, answer.present) == (0x85 if version == 5 else 2, 0)
     raw.refused()

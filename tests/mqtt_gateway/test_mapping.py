@@ -153,6 +153,25 @@ def test_a_body_that_cannot_be_decoded_comes_as_it_is(kind: bytes) -> None:
     assert (found.spellings, found.properties.content_type) == (("telemetry/x",), "application/octet-stream")
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x00\x53\x77\xa1\x09x",
+        b"\x00\x53\x75\xa0\x01x\x00\x53\x77\x40",
+        b"\x00\x53\x77\x40\x00\x53\x73\x45",
+        b"\x00\x53\x77\x40\xff\xff\xff",
+        b"\x00\x53\x73\xc0\x07\x03\x40\x40\xa1\x02\xff\xfe\x00\x53\x75\xa0\x01x",
+        b"\x00\x53\x74\xc1\x08\x02\xa1\x01a\xa1\x02\xff\xfe\x00\x53\x75\xa0\x01x",
+    ],
+    ids=["cut off", "two bodies", "properties behind", "garbage behind", "to not UTF-8", "property not UTF-8"],
+)
+def test_what_brokers_let_through_and_mqtt_cannot_read_is_rejected(payload: bytes) -> None:
+    read_front(payload)
+    with pytest.raises(AmqpError) as caught:
+        Reader(TOPICS).read(payload)
+    assert caught.value.condition == "amqp:decode-error"
+
+
 @pytest.mark.parametrize("behind", [-3600, 3600])
 def test_a_wrong_clock_of_an_amqp_client_changes_no_expiry(behind: int) -> None:
     """Its ttl counts, as for brokers. Without a ttl there is nothing but the time."""

@@ -19,6 +19,7 @@ from enmasse.amqp.messages.scan import find_to
 from enmasse.identity.annotations import FACTS
 from services.router.routing.links.annotations import Stripper, complete
 from tests.router.harness import LINK_ROUTE, PREFIX, Broker, Management, RouterProcess, post, pump, pump_until, wait_for
+from tests.router.world import World
 
 
 def stripped(payload: bytes) -> bytes:
@@ -239,3 +240,22 @@ def test_what_cannot_be_decoded_ends_no_connection(front: bytes, changes: list[t
     assert isinstance(stripped(message), bytes)
     with contextlib.suppress(AmqpError):
         find_to(message)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x00\x53\x77\xa1\x09x",
+        b"\x00\x53\x77\x40\x00\x53\x73\x45",
+        b"\x00\x53\x75\xa0\x01x\xff\xff\xff",
+        b"\x00\x53\x73\xc0\x07\x03\x40\x40\xa1\x02\xff\xfe\x00\x53\x75\xa0\x01x",
+    ],
+    ids=["a body that is cut off", "properties behind the body", "garbage behind the body", "a `to` that is not UTF-8"],
+)
+def test_what_the_router_does_not_look_at_is_passed_on_as_it_came(payload: bytes) -> None:
+    world = World()
+    came: list[bytes] = []
+    world.receiver.on_delivery = lambda link, delivery_id, settled, payload, *_: came.append(payload)
+    world.sender.send(payload, object())
+    world.pump()
+    assert came == [payload]

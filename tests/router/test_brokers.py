@@ -375,9 +375,23 @@ def test_the_relay_reaches_topics(
     relay.send(Message(address="topic0/below", body="x" * 3_000_000))
     assert subscribers[0].receive().body == "x" * 3_000_000
     subscribers[0].accept()
-    for wrong in ("nowhere", "topic1/#", "topic1/+/x"):
-        with pytest.raises(SendException):
-            relay.send(Message(address=wrong, body="?"))
+    for wrong in (
+        "nowhere",
+        "topic1/#",
+        "topic1/+/x",
+        "topic1/#::q",
+        "::",
+        f"::{queue}",
+        f"{queue}::other",
+        f" {queue}",
+    ):
+        with pytest.raises(LinkDetached) as attached:
+            connection.create_sender(wrong)
+        delivery = relay.link.send(Message(address=wrong, body="?"))
+        connection.wait(lambda delivery=delivery: delivery.remote_state)
+        assert delivery.remote_state == Delivery.REJECTED
+        assert delivery.remote.condition.name == attached.value.condition
+        delivery.settle()
     relay.send(Message(address="topic1/below", body="after a refusal"))
     assert taken(subscribers[1], 1) == ["after a refusal"]
     assert held(brokers[0], queue) == 20
