@@ -21,7 +21,7 @@ PATIENCE = DEADLINE
 
 def send(rows: list[dict[str, Any]], prefix: str, **options: str) -> Sent:
     sink = Sink({name.lower(): value for name, value in options.items()}, tuple(rows[0]))
-    return asyncio.run(sink.send(iter([pa.RecordBatch.from_pylist(rows)]), Ids(prefix)))
+    return asyncio.run(sink.send(iter([pa.RecordBatch.from_pylist(rows)]), Ids(prefix, "query")))
 
 
 def received(connection: BlockingConnection, address: str, count: int) -> list[Any]:

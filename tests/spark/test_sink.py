@@ -46,8 +46,8 @@ ROWS = st.lists(
 )
 
 
-def messages(batch: pa.RecordBatch, prefix: str = "q-0-0", **how: bool) -> list[Outgoing]:
-    return list(outgoing(batch, Ids(prefix), **{"routed": False, "duplicate_id": False, **how}))
+def messages(batch: pa.RecordBatch, prefix: str = "0-0", query: str = "q", **how: bool) -> list[Outgoing]:
+    return list(outgoing(batch, Ids(prefix, query), **{"routed": False, "duplicate_id": False, **how}))
 
 
 def rows_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -55,7 +55,8 @@ def rows_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def ids(rows: list[dict[str, Any]], query: str = "q", batch: str = "3", partition: int = 0) -> list[Any]:
-    return [Message.decode(one.payload).message_id for one in messages(rows_of(rows), f"{query}-{batch}-{partition}")]
+    made = messages(rows_of(rows), f"s-{batch}-{partition}", query)
+    return [Message.decode(one.payload).message_id for one in made]
 
 
 @given(rows=ROWS, seed=st.integers(0))
@@ -72,6 +73,17 @@ def test_no_other_query_batch_or_partition_has_the_same_ids(rows: list[dict[str,
     places = [("q", "3", 0), ("r", "3", 0), ("q", "4", 0), ("q", "3", 1), ("q", "31", 0), ("q-3", "3", 0)]
     found = [one for place in places for one in ids(rows, *place)]
     assert len(set(found)) == len(found)
+
+
+def test_ids_tell_nothing_of_the_next_ones() -> None:
+    """The content, the batch and the number of a row can be guessed, and a receiver sees earlier ids: neither the query
+    nor a part that another row's id has again is in them."""
+    query = "8c6f2c1e-query"
+    equal: list[dict[str, Any]] = [{"body": b"a"}] * 2
+    found = [*ids(equal, query, "3"), *ids(equal, query, "4"), *ids(equal, "another", "3")]
+    assert not any(query in one for one in found)
+    assert [one.rpartition("-")[0] for one in found] == ["s-3-0", "s-3-0", "s-4-0", "s-4-0", "s-3-0", "s-3-0"]
+    assert len({one.rpartition("-")[2] for one in found}) == len(found)
 
 
 def test_a_message_id_of_the_row_wins() -> None:
@@ -185,7 +197,7 @@ def test_a_column_that_cannot_be_sent_is_named(column: str, values: list[Any], s
 def send(broker: Broker, rows: list[dict[str, Any]], prefix: str = "q-0-0", **options: str) -> Sent:
     batches = [pa.RecordBatch.from_pylist(rows[:7]), pa.RecordBatch.from_pylist(rows[7:])]
     sink = Sink({"url": broker.url, **{name.lower(): value for name, value in options.items()}}, tuple(rows[0]))
-    return asyncio.run(sink.send(iter(batches), Ids(prefix)))
+    return asyncio.run(sink.send(iter(batches), Ids(prefix, "q")))
 
 
 @pytest.mark.parametrize("by", ["address", "option"])
@@ -302,7 +314,7 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, str],
 def test_a_file_that_cannot_be_read_is_named(options: dict[str, str], said: str) -> None:
     sink = Sink({"address": "a", **{name.lower(): value for name, value in options.items()}})
     with pytest.raises(FileError, match=f"amqp sink: {said}"):
-        asyncio.run(sink.send(iter([pa.record_batch({"body": ["a"]})]), Ids("q")))
+        asyncio.run(sink.send(iter([pa.record_batch({"body": ["a"]})]), Ids("q", "q")))
 
 
 @pytest.mark.parametrize(

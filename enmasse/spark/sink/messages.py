@@ -51,15 +51,16 @@ class Outgoing(NamedTuple):
 
 
 class Ids:
-    """Message-ids of rows: `<prefix>-<hash>-<n>`.
+    """Message-ids of rows: `<prefix>-<hash>`. Receivers know rows and ids sent so far, and cannot foresee the next.
 
-    `prefix` names the query, the batch, and the partition unless the rows have a KEY: see `prefix_of_task` in
-    `enmasse.spark.sink.sink`. `hash` is of the message's content and its KEY, n numbers equal rows: the ids are the
-    same set in any order of the rows.
+    `prefix` names the batch, and the partition unless the rows have a KEY; `secret` is the query: see `ids_of_task` in
+    `enmasse.spark.sink.sink`. `hash` is of these, the message's content, its KEY and its number among equal rows: the
+    ids are the same set in any order of the rows.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, secret: str) -> None:
         self._prefix = prefix
+        self._key = blake2b(f"{len(prefix)} {prefix}{secret}".encode("utf-8", "surrogatepass")).digest()
         self._equal: dict[bytes, int] = {}
 
     def of(self, content: bytes) -> str:
@@ -67,7 +68,7 @@ class Ids:
         digest = blake2b(content, digest_size=16).digest()
         n = self._equal.get(digest, 0)
         self._equal[digest] = n + 1
-        return f"{self._prefix}-{digest.hex()}-{n}"
+        return f"{self._prefix}-{blake2b(b'%b %d' % (digest, n), digest_size=16, key=self._key).hexdigest()}"
 
 
 def as_json(value: Any) -> Any:

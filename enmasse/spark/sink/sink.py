@@ -2,7 +2,7 @@
 
 A write, or a batch of a stream, is done once every message of it was accepted. `enmasse.spark.sink.messages` says which
 columns become what. A row without a `message_id` gets one that it also has if Spark repeats the batch after a failure,
-in whatever order: see `prefix_of_task`. So a broker that knows duplicates by message-id stores each row once.
+in whatever order: see `ids_of_task`. So a broker that knows duplicates by message-id stores each row once.
 """
 
 from __future__ import annotations
@@ -77,14 +77,15 @@ def runs(messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
         yield run
 
 
-def prefix_of_task(name: str, of_write: str | None, *, keyed: bool = False) -> str:
-    """Return how the message-ids of the running task begin: `<name>-<query>-<batch>-<partition>`.
+def ids_of_task(name: str, of_write: str | None, *, keyed: bool = False) -> Ids:
+    """Return the message-ids of the running task, which begin with `<name>-<batch>-<partition>`.
 
     `keyed`: equal rows are in one partition (`enmasse.spark.repeatable`), so it is "all" instead of the partition.
 
-    Query and batch are as Spark repeats them, also after a restart from the checkpoint; the query's id is a UUID, so
-    the ids of two queries differ whatever their sinks are called. In a write `of_write` takes the place of both: the
-    option `writeId`, or a name that is made for the write, so that a task that is tried again has the same ids.
+    Query and batch are as Spark repeats them, also after a restart from the checkpoint; the query's id is a random
+    UUID, so the ids of two queries differ whatever their sinks are called, and receivers cannot foresee any.
+    In a write `of_write` takes the place of both: the option `writeId`, or a name that is made for the write, so that a
+    task that is tried again has the same ids.
     """
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
@@ -92,7 +93,7 @@ def prefix_of_task(name: str, of_write: str | None, *, keyed: bool = False) -> s
     if of_write is not None or query is None:
         query, batch = of_write or str(uuid.uuid4()), "0"
     partition = "all" if keyed else "0" if context is None else str(context.partitionId())
-    return f"{name}-{query}-{batch}-{partition}"
+    return Ids(f"{name}-{batch}-{partition}", query)
 
 
 class Sink:
@@ -115,8 +116,8 @@ class Sink:
             raise OptionError('amqp sink: the option "deadLetterAddress" needs .option("onReject", "deadletter")')
 
     def ids(self, of_write: str | None) -> Ids:
-        """Return the message-ids of the running task: see `prefix_of_task`."""
-        return Ids(prefix_of_task(self.name, of_write, keyed=self.keyed))
+        """Return the message-ids of the running task: see `ids_of_task`."""
+        return ids_of_task(self.name, of_write, keyed=self.keyed)
 
     async def send(self, batches: Iterator[pa.RecordBatch], ids: Ids) -> Sent:
         """Send the rows and return how many, all of them accepted. Raises SinkError, ColumnError."""
