@@ -28,15 +28,15 @@ def passed_on_name(link: str, container: str) -> str:
     """Return the name of a link that a router passes on for a client: `<link>@<container>`.
 
     `%` and `@` in the container-id are escaped as `%25` and `%40`, so that the last `@` separates the two. A
-    container-id without them is unchanged.
+    container-id without them is unchanged. The client's name of a link may be empty.
     """
     return f"{link}@{container.replace('%', '%25').replace('@', '%40')}"
 
 
 def passed_on_parts(name: str) -> tuple[str, str] | None:
     """Return link name and container-id of the client in a `passed_on_name`; None if the name is another one."""
-    link, _, container = name.rpartition("@")
-    if not link or not container:
+    link, separator, container = name.rpartition("@")
+    if not separator or not container:
         return None
     return link, container.replace("%40", "@").replace("%25", "%")
 

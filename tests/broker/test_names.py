@@ -77,8 +77,12 @@ SUFFIXES = st.sampled_from(["", ":global", ":shared-volatile", "%3Aglobal", "%25
 IDENTITIES = st.builds(lambda container, link, end: Identity(container, link + end), PARTS, PARTS, SUFFIXES)
 
 
+LINKS = PARTS | st.just("")
+
+
 @settings(max_examples=500)
-@given(PARTS, PARTS, PARTS, PARTS)
+@given(LINKS, PARTS, LINKS, PARTS)
+@example("", "~a/c", "@", "~a/c")
 def test_names_of_passed_on_links_keep_link_and_container_apart(a: str, b: str, c: str, d: str) -> None:
     assert passed_on_parts(passed_on_name(a, b)) == (a, b)
     assert (passed_on_name(a, b) == passed_on_name(c, d)) == ((a, b) == (c, d))

@@ -94,8 +94,9 @@ def test_a_gateway_states_the_user_and_a_client_cannot(annotations: dict[str, An
     published.decode(publication(request, "id"))
     assert set(published.annotations) == {symbol("x-opt-mqtt-qos")}
     assert read(encoded, "will@c1").author == Author()
-    of_link = passed_on_name("a@~bob/x", owned(Principal("alice"), "c@~bob/1"))
-    assert read(encoded, of_link).author == Author("alice")
+    for name in ("a@~bob/x", ""):
+        of_link = passed_on_name(name, owned(Principal("alice"), "c@~bob/1"))
+        assert read(encoded, of_link).author == Author("alice")
 
 
 @given(st.lists(st.tuples(st.none() | st.text("1:xyl "), st.text("1:xyl "), st.booleans()), unique=True))
