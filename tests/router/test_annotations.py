@@ -159,6 +159,7 @@ def test_names_that_readers_find_elsewhere_are_made_others() -> None:
     for front in (
         forged[:3] + b"\xc1\xff" + forged[5:],
         forged + forged,
+        CLEAN + forged,
         encode(Described(ULong(0x72), {1: 1, Symbol("x-opt-death"): 1})),
         b"\x00\x53\x70\xc0" + bytes([len(forged) + 1]) + b"\x00" + forged,
     ):

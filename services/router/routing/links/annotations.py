@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.messages.scan import MESSAGE_ANNOTATIONS, front_end
+from enmasse.amqp.messages.scan import MESSAGE_ANNOTATIONS, PROPERTIES, front_end
 from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import OF_FACTS, OF_ROUTERS, TABLE, Names
 
@@ -57,6 +57,7 @@ class Stripper:
         kept = self._names.without(given)
         if len(kept) < len(given):
             payload = sections.replace_annotations(kept)
+        sections.begin(PROPERTIES)  # raises for annotations behind annotations, of which readers may take either
         start = sections.begin(MESSAGE_ANNOTATIONS)
         if self._client and self._names.pattern.search(payload, 0, start):  # others may not find them where we do
             return self._renamed(payload[:start]) + payload[start:]
