@@ -24,6 +24,7 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.logs import log as logs
+from enmasse.network import handshake
 from enmasse.network.acceptor import Acceptor, listening
 
 log = logs.get(part="amqp")
@@ -488,16 +489,10 @@ class Server:
         return accepting.drop
 
     async def _connect(self, accepting: _Accepting, sock: socket.socket) -> None:
-        tls, address = self._ssl is not None, "?"
+        address = "?"
         try:
             address = "{}:{}".format(*sock.getpeername())
-            await self.hub.loop.connect_accepted_socket(
-                lambda: accepting,
-                sock,
-                ssl=self._ssl,
-                ssl_handshake_timeout=_TLS_HANDSHAKE if tls else None,
-                ssl_shutdown_timeout=_TLS_SHUTDOWN if tls else None,
-            )
+            await handshake.connect(lambda: accepting, sock, self._ssl, patience=_TLS_HANDSHAKE, shutdown=_TLS_SHUTDOWN)
         except OSError as error:  # of TLS too
             log.debug("amqp.handshake.failed", error=str(error) or type(error).__name__)
             if self._refused is not None:

@@ -19,7 +19,7 @@ from enmasse.identity.processes.credentials import AnyCredential, AnyPeers, Peer
 from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.logs import log
-from enmasse.network import reconnect
+from enmasse.network import handshake, reconnect
 from enmasse.network.acceptor import Acceptor, listening
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.process import runner
@@ -165,7 +165,7 @@ class Listener:
         most: int,
         following: asyncio.Task[Any] | None,
     ) -> None:
-        """`most`: connections. `following`: reads the file of peers."""
+        """`most`: connections; half as many may not have opened yet. `following`: reads the file of peers."""
         self._following = following
         self.connections = connections
         self.host, self.port = sockets[0].getsockname()[:2]
@@ -174,7 +174,7 @@ class Listener:
         self._tls = tls
         self._most = most
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._acceptor = Acceptor(self._loop, sockets, self._take, tls=tls is not None)
+        self._acceptor = Acceptor(self._loop, sockets, self._take, tls=tls is not None, handshakes=-(-most // 2))
 
     async def close(self) -> None:
         """Stop listening, and close every connection with a close that states the reason."""
@@ -200,7 +200,11 @@ class Listener:
 
         def ended(_: object) -> None:
             self._handshakes.discard(task)
-            if not connection.peer and not connection.is_gone:
+            if connection.is_open or connection.is_gone:
+                return
+            if connection.peer:
+                connection.abort()
+            else:
                 connection.connection_lost(None)
 
         task.add_done_callback(ended)
@@ -211,19 +215,16 @@ class Listener:
         return drop
 
     async def _connect(self, sock: socket.socket, connection: ControlConnection) -> None:
-        patience, address = None if self._tls is None else HANDSHAKE, "?"
+        address = "?"
         try:
             address = "{}:{}".format(*sock.getpeername())
-            await self._loop.connect_accepted_socket(
-                lambda: connection,
-                sock,
-                ssl=self._tls,
-                ssl_handshake_timeout=patience,
-                ssl_shutdown_timeout=patience,
-            )
+            await handshake.connect(lambda: connection, sock, self._tls, patience=HANDSHAKE, shutdown=HANDSHAKE)
         except OSError as error:
             log_handshake(address, error)
             connection.connection_lost(error)
+        else:
+            with contextlib.suppress(ConnectionLost):
+                await connection.opened()
         finally:
             self._acceptor.done(sock)
 

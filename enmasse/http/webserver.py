@@ -12,15 +12,15 @@ import io
 import socket
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from email.message import Message
 from http.server import BaseHTTPRequestHandler
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from enmasse.logs import log
+from enmasse.network.acceptor import oldest_of_most
 
 LINGER_BYTES, LINGER_SECONDS = 16 << 20, 2.0
 """How much is read, and for how long, of a request that was refused before its end."""
@@ -350,27 +350,6 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: requests are input of clients."""
-
-
-class OfHost(Protocol):
-    """A connection of a host."""
-
-    @property
-    def host(self) -> str:
-        """The peer's."""
-
-
-C = TypeVar("C", bound=OfHost)
-
-
-def oldest_of_most(connections: Sequence[C]) -> C | None:
-    """Return the first connection of the host that has most of them, so that one host's do not end those of others;
-    None if there is no connection."""
-    counts = Counter(each.host for each in connections)
-    if not counts:
-        return None
-    most = max(counts.values())
-    return next(each for each in connections if counts[each.host] == most)
 
 
 def _shut(open_socket: socket.socket) -> None:

@@ -1,7 +1,9 @@
 """Acceptor: takes new sockets a few at a time, so that many connects at once do not stop open connections.
 
 The servers of asyncio and uvloop accept until the kernel's queue is empty. Here a turn of the loop accepts a few, and
-the number of peers that have connected and not opened yet is bounded; the others wait in the kernel's queue.
+the number of peers that have connected and not opened yet is bounded; the others wait in the kernel's queue. At the
+bound those give way that take long, of the host that has most of them: peers behind a load balancer, which are all of
+one host, give way only then.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Protocol, TypeVar
 
 from enmasse.logs import log as logs
 
@@ -20,7 +25,7 @@ A_TURN = 16
 """Sockets that one turn of the loop accepts."""
 HANDSHAKES = 2048
 """Sockets that are accepted and whose peer has not opened yet. At it nothing is accepted until one of them has opened
-or gone; those that have taken longer than `PATIENCE` give way."""
+or gone; of the host that has most of them, those that have taken longer than `PATIENCE` give way."""
 PATIENCE = 2.0  # seconds
 LITTLE, MUCH = 8 << 10, 8 << 20
 """Bytes that the kernel receives before they are read: on a socket with TLS whose peer has not opened yet, and then, as
@@ -69,6 +74,40 @@ async def listening(
     return sockets
 
 
+class OfHost(Protocol):
+    """A connection of a host."""
+
+    @property
+    def host(self) -> str:
+        """The peer's."""
+
+
+C = TypeVar("C", bound=OfHost)
+_HOST = attrgetter("host")
+
+
+def oldest_of_most(connections: Sequence[C]) -> C | None:
+    """Return the first connection of the host that has most of them, so that one host's do not end those of others;
+    None if there is no connection."""
+    counts = Counter(map(_HOST, connections))
+    if not counts:
+        return None
+    most = max(counts.values())
+    return next(each for each in connections if counts[each.host] == most)
+
+
+class _Guest:
+    """An accepted socket whose peer has not opened yet. `drop` drops it."""
+
+    __slots__ = ("drop", "host", "since", "socket")
+
+    def __init__(self, sock: socket.socket, host: str, since: float, drop: Callable[[], None]) -> None:
+        self.socket = sock
+        self.host = host
+        self.since = since
+        self.drop = drop
+
+
 class Acceptor:
     """Listening sockets. `take(socket)` is called for each that was accepted; it returns what drops it again. The taker
     calls `done(socket)` once the peer has opened, or the socket has gone."""
@@ -80,15 +119,18 @@ class Acceptor:
         take: Callable[[socket.socket], Callable[[], None]],
         *,
         tls: bool = False,
+        handshakes: int | None = None,
     ) -> None:
-        """`tls`: the sockets will have TLS, whose buffers keep what one read brings: until `done` little."""
+        """`tls`: the sockets will have TLS, whose buffers keep what one read brings: until `done` little. `handshakes`:
+        sockets whose peers have not opened yet; None: HANDSHAKES."""
         self._loop = loop
         self._sockets = sockets
         self._take = take
         self._tls = tls
         self._accepting = False
         self._failing = False
-        self._under_way: dict[socket.socket, tuple[float, Callable[[], None]]] = {}  # the oldest first
+        self._most = HANDSHAKES if handshakes is None else handshakes
+        self._under_way: dict[socket.socket, _Guest] = {}  # the oldest first
         self._timer: asyncio.TimerHandle | None = None
         self._resume()
 
@@ -98,7 +140,7 @@ class Acceptor:
             return
         if self._tls:
             _receive(sock, MUCH)
-        if len(self._under_way) < HANDSHAKES:
+        if len(self._under_way) < self._most:
             self._resume()
 
     def close(self) -> None:
@@ -132,7 +174,7 @@ class Acceptor:
             if not self._room():
                 return
             try:
-                sock, _ = listening.accept()
+                sock, address = listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -149,20 +191,23 @@ class Acceptor:
             sock.setblocking(False)
             if self._tls:
                 _receive(sock, LITTLE)
-            self._under_way[sock] = (self._loop.time(), self._take(sock))
+            self._under_way[sock] = _Guest(sock, str(address[0]), self._loop.time(), self._take(sock))
+            if len(self._under_way) >= self._most:
+                return  # none gives way before it is known that another waits
 
     def _room(self) -> bool:
-        """Return whether one more socket may be accepted. If not, accepting resumes when a peer has opened, or when the
-        oldest that has not is dropped."""
-        if len(self._under_way) < HANDSHAKES:
+        """Return whether one more socket may be accepted. If not, accepting resumes when a peer has opened, or when one
+        that has not is dropped."""
+        if len(self._under_way) < self._most:
             return True
-        sock, (since, drop) = next(iter(self._under_way.items()))
-        left = since + PATIENCE - self._loop.time()
+        guest = oldest_of_most(list(self._under_way.values()))
+        assert guest is not None
+        left = guest.since + PATIENCE - self._loop.time()
         if left > 0:
             self._pause(left)
             return False
-        del self._under_way[sock]
-        drop()
+        del self._under_way[guest.socket]
+        guest.drop()
         return True
 
 

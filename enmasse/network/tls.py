@@ -111,9 +111,9 @@ def expiries() -> Iterator[tuple[str, float]]:
         yield file, min(each.not_valid_after_utc.timestamp() for each in found)
 
 
-sslproto.SSLProtocol.max_size = 16 << 10
-"""asyncio's buffer of each connection with TLS: what one record may have. It is 256 KiB, and filled with zeroes when a
-peer connects, before it has sent anything."""
+sslproto.SSLProtocol.max_size = 8 << 10
+"""asyncio's buffer of each connection with TLS. It is 256 KiB by itself, and filled with zeroes when the handshake
+begins."""
 
 
 def server(cert: str, key: str | None, *, ca: str | None = None, required: bool = True) -> Followed:

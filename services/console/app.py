@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from enmasse.http import health
 from enmasse.logs import log
-from enmasse.network import tls
+from enmasse.network import handshake, tls
 from enmasse.network.acceptor import Acceptor, listening
 from enmasse.process import runner, settings
 from services.console.settings import ConsoleSettings
@@ -77,25 +77,24 @@ class Door:
 
         def drop() -> None:
             task.cancel()
-            sock.close()
 
         return drop
 
     async def _connect(self, sock: socket.socket) -> None:
         assert self._acceptor is not None
-        patience = None if self._context is None else HANDSHAKE_SECONDS
         try:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; elsewhere the system's own patience, minutes
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LOST_SECONDS))
             web = await self._made()
-            await asyncio.get_running_loop().connect_accepted_socket(
-                web.protocol, sock, ssl=self._context, ssl_handshake_timeout=patience
-            )
+            await handshake.connect(web.protocol, sock, self._context, patience=HANDSHAKE_SECONDS)
         except OSError as error:
             log.get().debug("console.handshake.failed", error=str(error) or type(error).__name__)
             sock.close()
+        except asyncio.CancelledError:
+            sock.close()
+            raise
         finally:
             self._acceptor.done(sock)
 

@@ -20,7 +20,7 @@ from enmasse.amqp.codec.performatives import Begin, Close, Detach, Disposition, 
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
 from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
-from enmasse.network import acceptor
+from enmasse.network import acceptor, handshake
 from enmasse.network.acceptor import Acceptor, listening
 from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, run, start
@@ -374,6 +374,36 @@ def test_an_error_of_a_peer_that_waits_to_be_accepted_is_not_one_of_the_listener
     run("asyncio", main)
 
 
+def test_the_host_with_most_silent_peers_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor, "PATIENCE", 0.05)
+
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+        sockets = await listening(running, "127.0.0.1", 0, 10)
+        taken: list[str] = []
+        dropped: list[str] = []
+
+        def take(sock: socket.socket) -> Any:
+            host = sock.getpeername()[0]
+            taken.append(host)
+            return lambda: dropped.append(host)
+
+        accepting = Acceptor(running, sockets, take, handshakes=4)
+        clients = []
+        for host in ("127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.3", "127.0.0.4", "127.0.0.5"):
+            client = socket.socket()
+            client.bind((host, 0))
+            client.connect(sockets[0].getsockname())
+            clients.append(client)
+        await until(lambda: len(taken) == 6, "all to be accepted")
+        assert dropped == ["127.0.0.3", "127.0.0.3"]
+        for client in clients:
+            client.close()
+        accepting.close()
+
+    run("asyncio", main)
+
+
 # --- TLS ---
 
 
@@ -383,6 +413,46 @@ def client_hello() -> bytes:
     with pytest.raises(ssl.SSLWantReadError):
         context.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
     return outgoing.read()
+
+
+def test_a_client_hello_is_whole_with_its_last_byte() -> None:
+    hello = client_hello()
+    body = hello[5:]
+    cut = b"".join(b"\x16\x03\x01" + len(part).to_bytes(2) + part for part in (body[:3], body[3:90], body[90:]))
+    for each in (hello, cut):
+        assert handshake.is_whole(each)
+        assert not any(handshake.is_whole(each[:size]) for size in range(len(each)))
+
+
+@pytest.mark.parametrize(
+    "said", [OPEN, b"\x80", b"\x15\x03\x01\0\2\1\0", b"\x16\x02", b"\x16\x03\x01\0\1\2", b"\x16\x03\x01\0\0"]
+)
+def test_what_is_no_client_hello_is_refused_with_its_first_bytes(said: bytes) -> None:
+    with pytest.raises(ssl.SSLError, match="does not begin with a ClientHello"):
+        handshake.is_whole(said)
+
+
+@BOTH
+def test_tls_does_not_begin_before_the_whole_client_hello(loop: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context, chosen = authority.server_context(), []
+    context.sni_callback = lambda *_: chosen.append(1)
+    hello = client_hello()
+
+    async def main() -> None:
+        server = await start(Store(), tls=context)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for at in range(0, len(hello), 100):
+            assert not chosen
+            writer.write(hello[at : at + 100])
+            await asyncio.sleep(0)
+        assert (await reader.readexactly(1)) == b"\x16"
+        assert chosen
+        writer.close()
+        await until(lambda: not server.accepting, "the handshake to be over")
+        server.close()
+
+    run(loop, main)
 
 
 def test_a_tls_handshake_has_the_time_of_any_other() -> None:

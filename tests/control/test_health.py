@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from enmasse.http.health import Health
-from enmasse.http.webserver import Bounds, Request, Response, WebServer, oldest_of_most, plain
+from enmasse.http.webserver import Bounds, Request, Response, WebServer, plain
 from enmasse.metrics import counter, gauge, single
+from enmasse.network.acceptor import oldest_of_most
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.kit.waiting import wait_for as wait_until

@@ -21,7 +21,7 @@ from tests.kit.waiting import wait_for
 
 FEW, PEERS = 16, 64
 MOST, MOST_TLS = 64 << 10, 256 << 10
-"""Bytes that a peer may cost, and one with TLS: its buffers keep as much as one read brings."""
+"""Bytes that a peer may cost, and one with TLS: its own state and buffers come on top."""
 SENT = 4 << 20
 """Bytes that each peer tries to send."""
 
@@ -123,6 +123,10 @@ def test_every_port_is_in_the_table(suite: Suite) -> None:
     assert listeners(suite).keys() <= doors(suite).keys()
 
 
+HELLO = b"\x16\x03\x01\x40\x00\x01\x01\xff\xf0\x03\x03" + bytes(8000)
+"""Of a ClientHello that states 128 KiB in records of 16 KiB, the first bytes."""
+
+
 def stranger(port: int, parts: tuple[bytes, ...], context: ssl.SSLContext | None) -> socket.socket | None:
     """Return a connection that has sent what the port takes; None if that was refused."""
     peer = socket.create_connection(("127.0.0.1", port), 60)
@@ -167,6 +171,23 @@ def cost(process: psutil.Process, make: Callable[[], socket.socket | None]) -> f
 
 
 KINDS = [(protocol, tls, at) for protocol, parts in PARTS.items() for tls in (False, True) for at in range(len(parts))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", [b"", HELLO], ids=["nothing", "a part of a ClientHello"])
+def test_a_stranger_without_a_client_hello_costs_little(said: bytes, suite: Suite) -> None:
+    known = doors(suite)
+    for port, process in listeners(suite).items():
+        if known[port].tls:
+            found = cost(process, partial(quiet, port, said))
+            assert found <= MOST, f"port {port} of {process.cmdline()}"
+
+
+def quiet(port: int, said: bytes) -> socket.socket:
+    """Return a connection that has sent this and nothing else."""
+    peer = socket.create_connection(("127.0.0.1", port), 60)
+    peer.sendall(said)
+    return peer
 
 
 @pytest.mark.slow  # the bounds of each protocol have tests of their own; this one weighs the processes

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from enmasse.http.webserver import oldest_of_most
 from enmasse.metrics import gauge, single
+from enmasse.network.acceptor import oldest_of_most
 from enmasse.process import runner
 
 if TYPE_CHECKING:

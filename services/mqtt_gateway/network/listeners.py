@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from enmasse.logs import log as logs
-from enmasse.network import tls
+from enmasse.network import handshake, tls
 from enmasse.network.acceptor import Acceptor, listening
 from enmasse.process.allocator import trim
 from enmasse.text import endpoint
@@ -119,8 +119,13 @@ class Listeners:
         if web:
             return self._take_web(sock, context, done)
         wire = TcpWire(self._front, self._flusher, done)
-        self._start(self._connect(sock, context, wire, done))
-        return wire.abort
+        task = self._start(self._connect(sock, context, wire, done))
+
+        def drop() -> None:
+            task.cancel()  # it may have no transport yet
+            wire.abort()
+
+        return drop
 
     def _take_web(
         self, sock: socket.socket, context: ssl.SSLContext | None, done: Callable[[], None]
@@ -140,11 +145,10 @@ class Listeners:
         task = self._start(connect())
 
         def drop() -> None:
+            task.cancel()
             if dropping:
                 dropping[0]()
             else:
-                task.cancel()
-                sock.close()
                 done()
 
         return drop
@@ -167,14 +171,9 @@ class Listeners:
     async def _connect(
         self, sock: socket.socket, context: ssl.SSLContext | None, protocol: asyncio.Protocol, done: Callable[[], None]
     ) -> None:
-        tls = context is not None
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: protocol,
-                sock,
-                ssl=context,
-                ssl_handshake_timeout=self._front.limits.connect_seconds if tls else None,
-                ssl_shutdown_timeout=TLS_SHUTDOWN if tls else None,
+            await handshake.connect(
+                lambda: protocol, sock, context, patience=self._front.limits.connect_seconds, shutdown=TLS_SHUTDOWN
             )
         except OSError as error:  # of TLS too
             log.debug("mqtt.handshake.failed", error=str(error) or type(error).__name__)
