@@ -165,7 +165,7 @@ def test_columns_that_a_message_does_not_have_are_refused(
     more: dict[str, str], wanted: list[tuple[str, t.DataType]], said: str
 ) -> None:
     with pytest.raises(OptionError, match=said):
-        AmqpDataSource({"address": "a", "spool": "s", **more}).streamReader(schema(wanted))
+        AmqpDataSource({"address": "a", "spool": "s", **more}).streamReader(schema(wanted)).initialOffset()
 
 
 @pytest.mark.parametrize("more", [{}, {"receivers": "1"}, {"bodyFormat": "binary"}])
