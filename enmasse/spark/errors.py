@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OURS = re.compile(r"\benmasse\.spark\.\w+\.\w+Error: (.+)")
+OURS = re.compile(r"\benmasse\.spark(?:\.\w+)+\.\w+Error: (.+)")
 """As `traceback` shows an exception of this package: by its full name."""
 
 

@@ -382,7 +382,8 @@ def test_compaction_gives_space_back_while_messages_flow(tmp_path: Path, monkeyp
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from services.broker.storage import compaction, housekeeping, store as s
+from services.broker.storage import store as s
+from services.broker.storage.maintenance import compaction, housekeeping
 compaction.SLACK = 1
 housekeeping.TICK_SECONDS = 0.01
 

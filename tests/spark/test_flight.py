@@ -125,7 +125,8 @@ import pickle
 import sys
 import threading
 from pathlib import Path
-from enmasse.spark import flight, segment
+from enmasse.spark.source import flight
+from enmasse.spark.spool import segment
 segment.CHUNK_BYTES = 500
 chunks = flight.spool_chunks
 def stopping(*span):
