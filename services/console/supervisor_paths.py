@@ -41,7 +41,8 @@ class Passing:
 
     async def _body(self, request: web.Request) -> bytes:
         """Return the body, a long one of a known caller only. Raises RequestError."""
-        known = (request.content_length or EARLY_BYTES + 1) > EARLY_BYTES and await self._gate.find(request) is not None
+        is_long = request.can_read_body and (request.content_length or EARLY_BYTES + 1) > EARLY_BYTES
+        known = is_long and await self._gate.find(request, passwords=request.path in READ) is not None
         return await request.app[CONNECTIONS_KEY].read_body(request, known=known)
 
     async def _is_user(self, request: web.Request) -> bool:

@@ -23,7 +23,9 @@ class Catalogue:
 
 
 def relay() -> RelayProducer:
-    nodes: Any = SimpleNamespace(broker=SimpleNamespace(catalogue=Catalogue()), check_send=lambda address: None)
+    nodes: Any = SimpleNamespace(
+        broker=SimpleNamespace(catalogue=Catalogue()), check_send=lambda address: None, check_name=lambda address: None
+    )
     nothing: Any = None
     return RelayProducer(nodes, nothing, nothing, "", nothing)
 

@@ -12,6 +12,7 @@ import pytest
 
 from enmasse.api.types import Job
 from enmasse.logs import log
+from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.jobs import messages
 from services.console.jobs.jobs import Jobs, Running
@@ -37,7 +38,7 @@ def test_auditors_read_how_a_job_ended(end: str, outcome: str, tmp_path: Path) -
     @asyncio_test
     async def main() -> None:
         jobs = Jobs()
-        running = await jobs.begin(PURGE, work, partial(messages.audit, host="::1"))
+        running = await jobs.begin(PURGE, work, partial(messages.audit, caller=Caller("operator"), host="::1"))
         await jobs.close()
         assert running.now.state == outcome
 

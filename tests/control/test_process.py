@@ -18,7 +18,8 @@ from tests.kit.waiting import wait_for as wait_until
 
 SERVICE = """
 import asyncio, sys
-from enmasse import health, process, settings
+from enmasse.http import health
+from enmasse.process import runner as process, settings
 
 class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: str = "serve"

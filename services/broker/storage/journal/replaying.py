@@ -26,6 +26,7 @@ from services.broker.storage.journal.segment import (
     OFFSET_BITS,
     decode_head,
     encode_head,
+    is_of_another,
     path_of,
     record,
     walk,
@@ -132,7 +133,7 @@ class Replaying:
             ranges: list[Range] = []
             if bad:
                 at, ranges = _torn(data, number, at)
-            if decode_head(data, number) is None and data[:FIRST].strip(b"\0"):  # a torn one has zeros there
+            if is_of_another(data, number):
                 self._damage(segment, data, [(0, FIRST)], FOREIGN)
                 self._on_damage(number, (), None, data)
             elif len(data) < allocated:

@@ -64,6 +64,12 @@ def decode_head(data: bytes, number: int) -> tuple[int, int] | None:
     return previous, end
 
 
+def is_of_another(data: bytes, number: int) -> bool:
+    """Return whether the file has the intact header of another segment. One that a power cut has torn has not."""
+    found = SEGMENT_HEAD.unpack_from(data)[1] if len(data) >= FIRST else number
+    return found != number and decode_head(data, found) is not None
+
+
 def check(data: bytes | memoryview, at: int, offset: int, limit: int, seed: int) -> Piece | None:
     """Return the record whose head is at `data[at]` if it is complete and its CRC matches. `offset`: of `data[at]` in
     the segment."""
