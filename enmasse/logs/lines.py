@@ -13,6 +13,8 @@ from typing import Final
 
 MAX_WAITING: Final = 1 << 20
 """Characters that wait to be written at most; further lines are dropped and counted."""
+LONGEST: Final = 2.0
+"""Seconds for which `put` waits for the lock, which is held for moments only."""
 
 
 class LineWriter:
@@ -33,7 +35,9 @@ class LineWriter:
 
     def put(self, line: str) -> None:
         """Write a line, or have it written later; drop it if too much waits already. Never blocks."""
-        with self._changed:
+        if not self._changed.acquire(timeout=LONGEST):  # it went with the thread that writes: the interpreter ends
+            return
+        try:
             if not self._waiting and not self.dropped and self._has_room(line):
                 self._write(_encoded(line))
                 return
@@ -46,6 +50,8 @@ class LineWriter:
                 self._thread = threading.Thread(target=self._run, name="log", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+        finally:
+            self._changed.release()
 
     def flush(self, seconds: float) -> bool:
         """Wait until all lines are written, at most `seconds`. Return True if they are."""
