@@ -29,6 +29,8 @@ LOOK_ANYWAY = 3600.0
 COST = 100
 AUDIT = 100
 """Addresses whose settings are compared at a time."""
+NONE = AddressName("$none")
+"""Name that no address can have: its settings are those of addresses without settings of their own."""
 
 
 class BrokerConversation:
@@ -90,6 +92,8 @@ class BrokerConversation:
         """Make the address exist on this broker, with its properties."""
         self._removal.keep(name)
         broker = self._broker
+        if not broker.is_known:
+            return  # `read` is next, and reports every address
         is_new = broker.holding(name) is None
         if is_new or (name in broker.settled and not self._placer.is_settled(broker, name)):
             if name not in broker.refused:
@@ -182,9 +186,7 @@ class BrokerConversation:
                 # Settings first: they must apply to the first message.
                 settings = policies.address_settings(name, want, broker.engine)
                 under_way += [(name, management.add_settings(match, values)) for match, values in settings.items()]
-                settled = broker.settled.get(name)
-                before = policies.address_settings(name, settled, broker.engine) if settled is not None else {}
-                under_way += [(name, management.remove_settings(match)) for match in before if match not in settings]
+                under_way += [(name, management.remove_settings(match)) for match in self._before(name, settings)]
                 broker.unsettle(name)
             if broker.holding(name) is None:
                 under_way.append((name, management.create(name, want.type)))
@@ -193,6 +195,16 @@ class BrokerConversation:
             if name not in refused:
                 self._broker.settle(name, want)
         return refused
+
+    def _before(self, name: AddressName, settings: Mapping[str, Any]) -> list[str]:
+        """Return the matches under which the address has settings, or may have some, that are not desired any more."""
+        settled = self._broker.settled.get(name)
+        before: Iterable[str] = ()
+        if settled is not None:
+            before = policies.address_settings(name, settled, self._broker.engine)
+        elif self._broker.holding(name) is not None:
+            before = policies.matches(name)
+        return [match for match in before if match not in settings]
 
     async def verify(self, keys: Collection[AddressName]) -> Mapping[AddressName, str]:
         """Read back what was created: up to READ_BY_NAME addresses one by one, more by a complete listing."""
@@ -261,15 +273,10 @@ class BrokerConversation:
         """Compare the settings of existing addresses with the desired ones: until then they are not ready."""
         names = [self._audit.pop() for _ in range(min(AUDIT, len(self._audit)))]
         wants = [(name, want) for name in names if (want := self._placer.desired.addresses.get(name)) is not None]
-        found = await asyncio.gather(*(self._management.settings(name) for name, _ in wants))
-        unneeded: list[tuple[AddressName, Awaitable[Any]]] = []
+        none, *found = await asyncio.gather(*(self._management.settings(name) for name in (NONE, *dict(wants))))
         for (name, want), read in zip(wants, found, strict=True):
-            settings = policies.address_settings(name, want, self._broker.engine)
-            if policies.holds(settings, read):
+            if policies.holds(policies.address_settings(name, want, self._broker.engine), read, none):
                 self._broker.settle(name, want)
             else:
                 self._reconciler.queue((name,))
-            if not settings and read.get(policies.MARK_KEY) == policies.MARK:
-                unneeded.append((name, self._management.remove_settings(policies.matches(name)[0])))
-        await all_done(unneeded)
         self._reconciler.news(names)

@@ -123,12 +123,24 @@ def _put(found: Settings, key: str, value: Any) -> None:
         found[key] = value
 
 
-_ALIASES = {"deadLetterAddress": ("deadLetterAddress", "DLA")}
+_ALIASES = {"deadLetterAddress": "DLA", "idCacheSize": "iDCacheSize"}
+"""Setting → its other name, by which some answers have it."""
+_OURS = (
+    MARK_KEY, *LEVELS, "minExpiryDelay", "maxExpiryDelay", "maxDeliveryAttempts", "redeliveryDelay",
+    "redeliveryMultiplier", "maxRedeliveryDelay", "deadLetterAddress", "expiryAddress", "maxSizeBytes", "pageSizeBytes",
+    "addressFullMessagePolicy", "duplicateDetectionByMessageId",
+)  # fmt: skip
+"""Settings that an address may have of its own."""
 
 
-def holds(wanted: dict[str, Settings], read: Settings) -> bool:
-    """Return True if the merged settings that a broker reports for an address include the desired ones."""
+def holds(wanted: dict[str, Settings], read: Settings, none: Settings) -> bool:
+    """Return True if the merged settings that a broker reports for an address are the desired ones, and otherwise those
+    of an address without settings (`none`)."""
     together: Settings = {}
     for settings in wanted.values():
         together |= settings
-    return all(any(read.get(alias) == value for alias in _ALIASES.get(key, (key,))) for key, value in together.items())
+    return all(_value(read, key) == together.get(key, _value(none, key)) for key in _OURS)
+
+
+def _value(read: Settings, key: str) -> Any:
+    return read.get(key, read.get(_ALIASES.get(key, key)))

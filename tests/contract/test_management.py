@@ -18,6 +18,7 @@ from enmasse.process.settings import host_port
 from services.ragent.manual_brokers import ByHand
 from services.storage_controller import policies
 from services.storage_controller.brokers.contents import Contents, Holding, contents
+from services.storage_controller.conversation import NONE
 from services.storage_controller.management import EXISTS, GONE, BrokerManagement, all_done
 from tests.broker.harness import DEADLINE, Management, ManagementFailure, Terminus, attach, bodies, take, until
 from tests.contract.conftest import Expected
@@ -76,7 +77,7 @@ def test_what_the_storage_controller_does(broker: Broker) -> None:
             assert await management.mismatch(name, kind) == ""
             wanted = {match: values for match, values in settings.items() if match.partition("/")[0] == name}
             read = await management.settings(name)
-            assert policies.holds(wanted, read)
+            assert policies.holds(wanted, read, await management.settings(NONE))
             assert read[policies.MARK_KEY] == policies.MARK
         found = await look()
         assert found.held[q] == Holding("queue", True)

@@ -359,7 +359,11 @@ def test_properties_become_settings_and_go_with_them(play: Play) -> None:
         assert "dead" in (found.get("DLA"), found.get("deadLetterAddress"))
         world.configserv.addresses({"q": {**wanted, "messageTtl": {"maximum": 6000}}, "dead": queue()})
         await asyncio.wait_for(shows(maxExpiryDelay=6000, redeliveryDelay=7), DEADLINE)
-        # Removed while the controller was away.
+        # Some removed while the controller was away, then the rest.
+        await world.stop_controller()
+        world.configserv.addresses({"q": queue(messageTtl={"maximum": 6000}), "dead": queue()})
+        world.start_controller()
+        await asyncio.wait_for(shows(maxExpiryDelay=6000, redeliveryDelay=0), DEADLINE)
         await world.stop_controller()
         world.configserv.addresses({"q": queue(), "dead": queue()})
         world.start_controller()

@@ -108,13 +108,15 @@ def test_settings_of_an_address() -> None:
     assert topic == {"t": {policies.MARK_KEY: policies.MARK}, "t/#": {"maxExpiryDelay": 5}}
 
 
-def test_settings_hold_when_the_broker_shows_them_among_others() -> None:
-    wanted = {"q": {"deadLetterAddress": "dead", "maxDeliveryAttempts": 3}}
-    assert policies.holds(wanted, {"DLA": "dead", "maxDeliveryAttempts": 3, "more": 1})
-    assert policies.holds(wanted, {"deadLetterAddress": "dead", "maxDeliveryAttempts": 3})
-    assert not policies.holds(wanted, {"deadLetterAddress": "dead", "maxDeliveryAttempts": 4})
-    assert not policies.holds(wanted, {"maxDeliveryAttempts": 3})
-    assert policies.holds({}, {})
+def test_settings_hold_if_they_are_the_desired_ones_and_no_others_of_ours() -> None:
+    wanted, none = {"q": {"deadLetterAddress": "dead", "maxDeliveryAttempts": 3}}, {"maxExpiryDelay": -1}
+    assert policies.holds(wanted, {**none, "DLA": "dead", "maxDeliveryAttempts": 3, "more": 1}, none)
+    assert policies.holds(wanted, {**none, "deadLetterAddress": "dead", "maxDeliveryAttempts": 3}, none)
+    assert not policies.holds(wanted, {**none, "deadLetterAddress": "dead", "maxDeliveryAttempts": 4}, none)
+    assert not policies.holds(wanted, {**none, "maxDeliveryAttempts": 3}, none)
+    assert not policies.holds(wanted, {"maxExpiryDelay": 5, "DLA": "dead", "maxDeliveryAttempts": 3}, none)
+    assert policies.holds({}, none, none)
+    assert not policies.holds({}, {**none, "DLA": "dead"}, none)
 
 
 def local(folder: Path) -> LocalDriver:
@@ -347,8 +349,8 @@ def test_levels_below_a_topic_are_made_if_the_product_does_not_have_them() -> No
     assert below["autoDeleteAddresses"] is False, "with a level go the ids of what came there"
     itself = policies.address_settings(T, plain, ARTEMIS)["t"]
     assert itself["autoCreateAddresses"] is False, "the match of the levels covers the topic, too"
-    assert policies.holds({"t/#": below, "t": itself}, {**below, **itself})
-    assert policies.holds(policies.address_settings(T, plain, ARTEMIS), {**below, **itself})
+    assert policies.holds({"t/#": below, "t": itself}, {**below, **itself}, {})
+    assert policies.holds(policies.address_settings(T, plain, ARTEMIS), {**below, **itself}, {})
 
 
 def test_the_local_driver_takes_over_only_brokers_of_its_product(tmp_path: Path) -> None:
