@@ -14,10 +14,10 @@ import errno
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from enmasse.logs import log as logs
+from enmasse.network.host import counted_host
 
 log = logs.get(part="amqp")
 
@@ -79,21 +79,20 @@ class OfHost(Protocol):
 
     @property
     def host(self) -> str:
-        """The peer's."""
+        """The peer's address."""
 
 
 C = TypeVar("C", bound=OfHost)
-_HOST = attrgetter("host")
 
 
 def oldest_of_most(connections: Sequence[C]) -> C | None:
     """Return the first connection of the host that has most of them, so that one host's do not end those of others;
     None if there is no connection."""
-    counts = Counter(map(_HOST, connections))
+    counts = Counter(counted_host(each.host) for each in connections)
     if not counts:
         return None
     most = max(counts.values())
-    return next(each for each in connections if counts[each.host] == most)
+    return next(each for each in connections if counts[counted_host(each.host)] == most)
 
 
 class _Guest:

@@ -13,13 +13,14 @@ from enmasse.identity.login import may_be_token
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.scram import USER_ITERATIONS, Unknown
-from enmasse.identity.proofs.failures import Failures, network_of
+from enmasse.identity.proofs.failures import Failures
 from enmasse.identity.proofs.login_requests import RedeemCode, RefreshLogin
 from enmasse.identity.proofs.passwords import PasswordChecks
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
 from enmasse.model.users import ANONYMOUS, Verifier, user_name_error
+from enmasse.network.host import counted_host
 from enmasse.process import runner
 from services.authserv.issuers import Issuers
 from services.authserv.proof import Proof
@@ -79,7 +80,7 @@ class Logins:
 
     def begin(self, user: str, address: str | None) -> bool:
         """Return whether this user may try now: neither has to wait, nor has too many attempts under way."""
-        key = user, network_of(address) if address is not None else ""
+        key = user, counted_host(address) if address is not None else ""
         if self._under_way[key] >= AT_ONCE or (address is not None and self._failures.wait(user, address) > 0):
             return False
         self._under_way[key] += 1
@@ -91,7 +92,7 @@ class Logins:
         if address is None and failed:
             self._loop.call_later(DELAY, self._ended, (user, ""))
         else:
-            self._ended((user, network_of(address) if address is not None else ""))
+            self._ended((user, counted_host(address) if address is not None else ""))
 
     def _ended(self, key: tuple[str, str]) -> None:
         self._under_way[key] -= 1

@@ -288,3 +288,5 @@ def test_one_host_makes_room_for_others() -> None:
     open_now = [One("b", 0), One("a", 1), One("b", 2), One("a", 3), One("a", 4)]
     assert oldest_of_most(open_now) == One("a", 1)
     assert oldest_of_most([]) is None
+    subnet = [One("2001:db8::1", 0), One("a", 1), One("2001:db8::2:1", 2), One("a", 3), One("2001:db8::3", 4)]
+    assert oldest_of_most(subnet) == subnet[0]  # who has one address of a /64 has them all

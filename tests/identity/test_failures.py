@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from enmasse.identity.proofs import failures
-from enmasse.identity.proofs.failures import FORGOTTEN, FREE, FREE_ADDRESS, LONGEST, Failures, network_of
+from enmasse.identity.proofs.failures import FORGOTTEN, FREE, FREE_ADDRESS, LONGEST, Failures
+from enmasse.network.host import counted_host
 from tests.kit.clock import Clock
 
 
@@ -66,7 +67,7 @@ def test_clients_that_state_no_user_wait_only_for_the_failures_of_their_address(
     ],
 )
 def test_addresses_count_by_their_network(address: str, expected: str) -> None:
-    assert network_of(address) == expected
+    assert counted_host(address) == expected
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -423,3 +423,15 @@ async def test_hosts_take_turns() -> None:
     logins.leave(flood[0])
     assert begun[-1] == "a"
     assert len(begun) == delegation.MOST_OF_A_HOST + 62
+
+
+@asyncio_test
+async def test_addresses_of_one_subnet_are_one_host() -> None:
+    begun: list[str] = []
+    logins = Logins(Hub(asyncio.get_running_loop()), "r1", lambda name: pytest.fail(name))
+    flood = [cast(RelayedLogin, _Waiting(f"2001:db8::{n:x}", begun)) for n in range(2 * delegation.MOST_OF_A_HOST)]
+    assert all(logins.begin(each) for each in flood)
+    assert len(begun) == delegation.MOST_OF_A_HOST
+    for each in (flood[-1], flood[0]):  # one that waits, and one under way
+        logins.leave(each)
+    assert len(begun) == delegation.MOST_OF_A_HOST + 1

@@ -6,12 +6,11 @@ lock a user out from elsewhere. After a login at an address, failures of other u
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
 
 from enmasse.model.users import MAX_NAME
+from enmasse.network.host import counted_host
 
 FREE = 5
 """Failures of a user at an address that have no consequence."""
@@ -28,7 +27,7 @@ Key = tuple[str, str]
 
 
 class Failures:
-    """Counts of failures. `now`: a clock in seconds. Addresses of IPv6 count by their first 64 bits."""
+    """Counts of failures. `now`: a clock in seconds. Addresses count as `counted_host` says."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -73,18 +72,4 @@ class Failures:
 
 
 def _key(user: str, address: str) -> Key:
-    return user[:MAX_NAME], network_of(address)
-
-
-@lru_cache(maxsize=4096)  # it is asked several times for each login
-def network_of(address: str) -> str:
-    """Return the part of a host's address that counts: of IPv6 the first 64 bits. Other texts are unchanged."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
-    return str(found)
+    return user[:MAX_NAME], counted_host(address)

@@ -28,6 +28,7 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import EXTERNAL, TEMPORARY, SaslClient, SaslServer
 from enmasse.identity.login import Login, stated
 from enmasse.identity.processes.relays import relayed_host_name
+from enmasse.network.host import counted_host
 from enmasse.process import runner
 from services.router import PRODUCT, SIMULATES
 from services.router.network import hosts, tls
@@ -76,13 +77,13 @@ class Logins:
         if self._number >= MOST_WAITING:
             return False
         self._number += 1
-        self._waiting.setdefault(login.client.host, deque()).append(login)
+        self._waiting.setdefault(counted_host(login.client.host), deque()).append(login)
         self._proceed()
         return True
 
     def leave(self, login: RelayedLogin) -> None:
         """Remove a login that has ended: one that waited, or one that was under way."""
-        host = login.client.host
+        host = counted_host(login.client.host)
         waiting = self._waiting.get(host)
         if waiting is not None and login in waiting:
             waiting.remove(login)
