@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -13,7 +14,11 @@ from services.console.door.access import Caller
 from services.console.following.configuration import Configuration
 
 ANOTHER = "another address"
-_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+_QUOTED = {
+    "'": re.compile(r"'(?:[^'\\]|\\.)*+'", re.DOTALL),
+    '"': re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL),
+}
+_QUOTE = {"\"'": re.compile("[\"']"), "'": re.compile("'"), '"': re.compile('"')}
 _CUT = 60
 """Characters of a name from which on a text may have only its beginning."""
 
@@ -22,7 +27,27 @@ def without_hidden(configuration: Configuration, caller: Caller, text: str) -> s
     """Return a text in which ANOTHER stands for each quoted name of an address that the caller may not view."""
     if caller.viewer or not text:
         return text
-    return _QUOTED.sub(lambda found: ANOTHER if _is_hidden(configuration, caller, found[0]) else found[0], text)
+    parts: list[str] = []
+    at = 0
+    for start, end in quoted(text):
+        if _is_hidden(configuration, caller, text[start:end]):
+            parts += (text[at:start], ANOTHER)
+            at = end
+    return "".join((*parts, text[at:]))
+
+
+def quoted(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where the quoted parts of a text begin and end, in time that grows with its length."""
+    at, kinds = 0, "\"'"
+    while kinds and (quote := _QUOTE[kinds].search(text, at)) is not None:
+        found = _QUOTED[quote[0]].match(text, quote.start())
+        if found is None:
+            # No quote of this kind ends it, so that all behind it are escaped, and none of them would end another one.
+            kinds = kinds.replace(quote[0], "")
+            at = quote.end()
+        else:
+            yield found.span()
+            at = found.end()
 
 
 def _is_hidden(configuration: Configuration, caller: Caller, quoted: str) -> bool:
@@ -34,8 +59,11 @@ def _is_hidden(configuration: Configuration, caller: Caller, quoted: str) -> boo
         return False
     if configuration.addresses.get(name) is not None:
         return True
-    known = configuration.addresses.keys() if len(name) >= _CUT else []
-    return any(each.startswith(name) for each in known)
+    if len(name) < _CUT:
+        return False
+    known = configuration.addresses.keys()
+    at = bisect_left(known, name)
+    return at < len(known) and known[at].startswith(name)
 
 
 def shown_address(configuration: Configuration, caller: Caller, row: Address) -> Address | None:
