@@ -197,7 +197,7 @@ class BrokerConversation:
         return refused
 
     def _before(self, name: AddressName, settings: Mapping[str, Any]) -> list[str]:
-        """Return the matches under which the address has settings, or may have some, that are not desired any more."""
+        """Return the matches under which the address has settings, or may have some, that are no longer desired."""
         settled = self._broker.settled.get(name)
         before: Iterable[str] = ()
         if settled is not None:
