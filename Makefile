@@ -8,7 +8,7 @@ WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words check-advisories
 .PHONY: test test-slow clients
-.PHONY: compiled-tests all-tests coverage soak soak-spark demo bench lock images chart-docs event-docs clean
+.PHONY: compiled-tests all-tests coverage soak soak-spark demo bench release lock images chart-docs event-docs clean
 .PHONY: pictures prepare-kubernetes prepare-node test-kubernetes test-node test-images
 
 install: $(STAMP) $(COMPILED)
@@ -111,6 +111,10 @@ demo: prepare-demo install
 
 bench: install
 	$(BIN)/python -m benchmarks
+
+# Two commits, of VERSION and of the next development version: docs/releasing.md.
+release: install
+	@$(BIN)/python tools/release.py "$(VERSION)"
 
 lock: install
 	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra dev --generate-hashes --no-header -o requirements.lock

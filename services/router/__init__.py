@@ -4,7 +4,6 @@ Three floors, each with its own `__init__`: `routing` is the domain, `network` i
 `app` joins them; `config` reads the file through the tables of management.
 """
 
-VERSION = "0.1.0"
 PRODUCT = "qpid-dispatch-router"
 SIMULATES = "1.19.0"
 """The version of Qpid Dispatch whose management and forwarding rules are followed."""

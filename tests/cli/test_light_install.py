@@ -58,7 +58,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     call(UV, "build", "--quiet", "--python", sys.executable, "--out-dir", folder, source)
     call(UV, "venv", "--quiet", "--python", sys.executable, venv)
-    (wheel,) = folder.glob("*.whl")
+    (wheel,) = folder.glob(f"enmasse-{enmasse.__version__}-*.whl")
     python = venv / "bin" / "python"
     call(UV, "pip", "install", "--quiet", "--python", python, "--constraint", ROOT / "requirements.lock", wheel)
     return venv

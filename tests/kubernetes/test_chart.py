@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from enmasse import __version__
 from enmasse.spark import pods as spark_pods
 from services.storage_controller.drivers.objects import read_templates
 from tests.kubernetes.binaries import binary
@@ -96,7 +97,9 @@ def test_the_storage_controller_accepts_its_templates(cluster: Cluster, values: 
     assert set(found) == ({"default", "small", "big"} if values is EVERYTHING else {"default"})
     assert found["default"].get("identitySecret") == "enmasse-broker-identity"
     assert found["default"]["image"].endswith(
-        "/artemis:0.1.0" if values is DISPATCH else "/broker:" + ("1.2.3" if values is EVERYTHING else "0.1.0")
+        f"/artemis:{__version__}"
+        if values is DISPATCH
+        else "/broker:" + ("1.2.3" if values is EVERYTHING else __version__)
     )
     if values is EVERYTHING:
         assert found["default"]["traces"] == {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}

@@ -8,7 +8,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from services.router import SIMULATES, VERSION
+from enmasse import __version__
+from services.router import SIMULATES
 from services.router.management import schema
 from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, FORBIDDEN, NOT_FOUND, ManagementError
@@ -231,7 +232,7 @@ class RouterTable(Table):
                 "id": attrgetter("id"),
                 "mode": attrgetter("mode"),
                 "area": lambda _: "0",
-                "version": lambda _: f"{SIMULATES} (enmasse {VERSION})",
+                "version": lambda _: f"{SIMULATES} (enmasse {__version__})",
                 "metadata": lambda _: config.get("metadata"),
                 "addrCount": lambda r: len(r.addresses),
                 "linkCount": lambda r: sum(len(c.links) for c in r.connections.values()),
