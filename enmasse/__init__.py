@@ -4,4 +4,4 @@ A module here may import those of the floors below it and nothing of `services`;
 floors (import-linter). The modules without a folder are what each process needs: settings, log, health, metrics, start.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
