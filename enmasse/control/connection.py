@@ -23,7 +23,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.sasl.handshake import AMQP_HEADER
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS, ConnectionLost, LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
-from enmasse.control.login import Login
+from enmasse.control.sasl_layer import SaslLayer
 from enmasse.identity.processes.admission import Admission
 from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
@@ -94,7 +94,7 @@ class ControlConnection(asyncio.Protocol):
         hostname: str | None = None,
         user: str | None = None,
         password: str | None = None,
-        login: Callable[[str, Any], Login] | None = None,
+        login: Callable[[str, Any], SaslLayer] | None = None,
         idle: float = IDLE,
         max_message_size: int = MAX_MESSAGE,
         max_links: int = MAX_LINKS,
@@ -117,7 +117,7 @@ class ControlConnection(asyncio.Protocol):
         self.max_links = max_links
         self._server = server
         self._make_login = login
-        self._login: Login | None = None
+        self._login: SaslLayer | None = None
         """None once it has succeeded."""
         self._encrypted = False
         self._opened: asyncio.Future[None] = self.loop.create_future()
@@ -336,7 +336,7 @@ class ControlConnection(asyncio.Protocol):
             view = view[room:]
             self._pump()
 
-    def _log_in(self, login: Login, data: bytes) -> bytes | None:
+    def _log_in(self, login: SaslLayer, data: bytes) -> bytes | None:
         """Return what is for the engine, once the SASL layer has ended well."""
         rest = None
         try:

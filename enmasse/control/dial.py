@@ -12,7 +12,7 @@ from typing import Any
 
 from enmasse.control.connection import HANDSHAKE, MAX_FRAME, ControlConnection
 from enmasse.control.errors import UNAUTHORIZED_ACCESS, ConnectionLost, ControlError
-from enmasse.control.login import Login
+from enmasse.control.sasl_layer import SaslLayer
 from enmasse.identity.processes import roles
 from enmasse.identity.processes.admission import Admission
 from enmasse.identity.processes.credentials import AnyCredential, AnyPeers, Peers
@@ -51,7 +51,7 @@ async def connect(
 
     def make() -> ControlConnection:
         nonlocal connection
-        login = None if credential is None else lambda *_: Login(credential)
+        login = None if credential is None else lambda *_: SaslLayer(credential)
         connection = ControlConnection(container=container, server=False, hostname=host, login=login, **options)
         if prepare is not None:
             prepare(connection)
@@ -250,15 +250,15 @@ async def listen(
     Raises process.Fatal when the port cannot be had (`setting`: where it is configured).
     """
     connections: set[ControlConnection] = set()
-    login: Callable[[str, Any], Login] | None = None
+    login: Callable[[str, Any], SaslLayer] | None = None
     secrets: Peers | None = None
     if peers is not None:
         place, known = peers
         secrets = known if isinstance(known, Peers) else None
         tls = known.tls if isinstance(known, CertifiedPeers) else tls
 
-        def login(address: str, certificate: Any) -> Login:
-            return Login(Admission(place, secrets, address, certificate))
+        def login(address: str, certificate: Any) -> SaslLayer:
+            return SaslLayer(Admission(place, secrets, address, certificate))
 
     def make() -> ControlConnection:
         connection = ControlConnection(container=container, server=True, login=login, **options)

@@ -17,7 +17,7 @@ DEFAULT_URL = "amqp://127.0.0.1:5672"
 MOST_CREDIT = (1 << 31) - 1
 """AMQP's link-credit is an unsigned 32-bit number that is compared as a serial number."""
 LOGIN = ("user", "passwordFile", "caFile", "certFile", "keyFile")
-"""Options for the user and the files of a login: see enmasse.spark.login."""
+"""Options for the user and the files of a login: see enmasse.spark.server_options."""
 KNOWN = {
     "source": (
         "url",

@@ -29,10 +29,10 @@ from enmasse.model import feeds
 from enmasse.network import tls
 from enmasse.process import runner, settings
 from services.authserv import requests
-from services.authserv.login import BEARER, Login
-from services.authserv.logins import Logins
+from services.authserv.authenticator import Authenticator
 from services.authserv.processes import ProcessLogin
 from services.authserv.requests import LoginRequests
+from services.authserv.sasl_login import BEARER, SaslLogin
 
 CONTAINER = "authserv"
 Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"]
@@ -85,7 +85,7 @@ class AuthService:
         relay_key: str = "",
     ) -> None:
         """`relay_key`: by which relays prove the addresses of their clients; empty: they need no proof."""
-        self.logins = Logins(loop, config.threads)
+        self.logins = Authenticator(loop, config.threads)
         self._mechanisms: tuple[str, ...] = config.mechanisms
         self._peers = peers
         self._by_certificate = isinstance(peers, CertifiedPeers)
@@ -96,7 +96,7 @@ class AuthService:
         """Return the engine's side of a new connection."""
         host = str(peer.address).rpartition(":")[0].strip("[]")
         relayed = self._by_certificate or self._is_relay(host)
-        login = Login(self.logins, host, relayed=relayed, relay_key="" if self._by_certificate else self._relay_key)
+        login = SaslLogin(self.logins, host, relayed=relayed, relay_key="" if self._by_certificate else self._relay_key)
         offered = self._offered(login) if self._is_admitted(peer) else {}
         return Connection(
             login,
@@ -126,7 +126,7 @@ class AuthService:
         login = ProcessLogin(listener, self._peers, peer.address, self.logins.soon)
         return Connection(login, container_id=CONTAINER, is_client=False, sasl=login.sasl(), limits=LIMITS)
 
-    def _offered(self, login: Login) -> dict[str, Any]:
+    def _offered(self, login: SaslLogin) -> dict[str, Any]:
         users, issuers = self.logins.users, self.logins.issuers
         if not users.known:
             return login.unready(self._mechanisms)
@@ -198,7 +198,7 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     await health.close()
 
 
-def _state(logins: Logins, client: FeedsClient) -> tuple[bool, str]:
+def _state(logins: Authenticator, client: FeedsClient) -> tuple[bool, str]:
     users = logins.users
     if not users.known:
         return False, "the configuration service has not delivered users yet"

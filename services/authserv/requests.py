@@ -30,8 +30,8 @@ from enmasse.identity.proofs.login_requests import (
     encoded,
 )
 from enmasse.logs import log
-from services.authserv.login import Login
-from services.authserv.logins import Logins
+from services.authserv.authenticator import Authenticator
+from services.authserv.sasl_login import SaslLogin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ _log = log.get(part="logins")
 class LoginRequests(Handler):
     """The connection of one gateway, or of the console."""
 
-    def __init__(self, logins: Logins, admission: Admission) -> None:
+    def __init__(self, logins: Authenticator, admission: Admission) -> None:
         self._logins = logins
         self._admission = admission
         self._pairs = {ADDRESS: _Pair(self._check_password), ISSUERS: _Pair(self._ask_issuers)}
@@ -108,7 +108,7 @@ class LoginRequests(Handler):
         if not self._logins.has_users:
             answer(encoded(LoginAnswer(request.id, "unavailable")))
             return
-        login = Login(self._logins, request.client, relayed=False)
+        login = SaslLogin(self._logins, request.client, relayed=False)
         login.check(_Reply(request.id, "PLAIN", login, answer), request.user, request.password)
 
     def _ask_issuers(self, payload: bytes) -> None:
@@ -116,7 +116,7 @@ class LoginRequests(Handler):
         if isinstance(request, ListIssuers):
             answer(encoded(IssuersAnswer(request.id, self._logins.issuers.for_browsers())))
             return
-        login = Login(self._logins, request.client, relayed=False)
+        login = SaslLogin(self._logins, request.client, relayed=False)
         if isinstance(request, RefreshLogin):
             login.refresh(_Reply(request.id, REFRESH, login, answer), request)
         else:
@@ -177,7 +177,7 @@ class _Pair:
 class _Reply(Exchange):
     """The outcome of a request, in place of that of SASL."""
 
-    def __init__(self, id: int, mechanism: str, login: Login, answer: Callable[[bytes], None]) -> None:
+    def __init__(self, id: int, mechanism: str, login: SaslLogin, answer: Callable[[bytes], None]) -> None:
         self.hostname = None
         self.mechanism = mechanism
         self._id = id

@@ -29,7 +29,7 @@ from enmasse.identity.proofs.login_requests import (
     encoded,
 )
 from enmasse.model.issuers import Issuer
-from services.authserv import logins
+from services.authserv import authenticator
 from tests.authserv.published import AUDIENCE, CLIENT, Published
 from tests.authserv.running import Running, ask, user
 from tests.identity.kit import Suite, attach_refused, condition_after, dial
@@ -49,7 +49,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
 @pytest.fixture(scope="module")
 def shared(suite: Suite) -> Iterator[Running]:
     with Running(peers=str(suite.file), logins="127.0.0.1:0") as running, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logins, "DELAY", 0.0)
+        patch.setattr(authenticator, "DELAY", 0.0)
         yield running
 
 

@@ -12,7 +12,7 @@ from enmasse.amqp.sasl.layer import PlainClient
 from enmasse.identity.processes.relays import relayed_client, relayed_host_name
 from enmasse.identity.processes.scram import ScramClient
 from enmasse.model.users import Permission, User
-from services.authserv import logins
+from services.authserv import authenticator
 from tests.authserv.running import Running, ask, ask_engine, begun_scram, user
 from tests.kit.waiting import wait_for
 
@@ -34,7 +34,7 @@ USERS = {"alice": ALICE, "@staff": STAFF}
 @pytest.fixture(scope="module")
 def service() -> Iterator[Running]:
     with Running() as running, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logins, "DELAY", 0.0)
+        patch.setattr(authenticator, "DELAY", 0.0)
         running.users(USERS)
         yield running
 
@@ -127,7 +127,7 @@ def test_mechanisms_that_are_not_configured_are_refused() -> None:
 
 
 def test_an_address_with_many_failures_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "DELAY", 0.0)
+    monkeypatch.setattr(authenticator, "DELAY", 0.0)
     with Running(relays=()) as running:
         running.users({"alice": ALICE, "bob": user("bob's")})
         for _ in range(8):
@@ -188,15 +188,15 @@ def test_only_addresses_are_addresses(stated: str) -> None:
 
 
 def test_logins_that_succeed_are_not_limited_where_the_address_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "AT_ONCE", 2)
+    monkeypatch.setattr(authenticator, "AT_ONCE", 2)
     with Running() as running:
         running.users(USERS)
         assert all(ask_engine(running.port, PlainClient("alice", "right")).opened for _ in range(5))
 
 
 def test_attempts_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "DELAY", 0.0)
-    monkeypatch.setattr(logins, "AT_ONCE", 2)
+    monkeypatch.setattr(authenticator, "DELAY", 0.0)
+    monkeypatch.setattr(authenticator, "AT_ONCE", 2)
     with Running(relays=()) as running:
         running.users({"alice": ALICE})
         waiting = [begun_scram(running.port) for _ in range(2)]

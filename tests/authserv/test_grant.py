@@ -16,9 +16,9 @@ import pytest
 from enmasse.amqp.sasl.layer import PlainClient
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import User
-from services.authserv import endpoint, issuer, logins
+from services.authserv import authenticator, endpoint, issuer
 from services.authserv.documents import MAX_DOCUMENT
-from services.authserv.login import Login
+from services.authserv.sasl_login import SaslLogin
 from services.authserv.tokens import MAX_TOKEN
 from tests.authserv.published import AUDIENCE, RSA, Published, public
 from tests.authserv.running import Answer, Running, ask, ask_engine, user
@@ -31,7 +31,7 @@ REFUSED, TEMPORARY = 1, 4
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Running]:
     with Running() as running, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logins, "DELAY", 0.0)
+        patch.setattr(authenticator, "DELAY", 0.0)
         yield running
 
 
@@ -306,7 +306,7 @@ def test_a_token_that_is_too_long_is_refused_and_not_asked_for(running: Running,
 
 def offered(running: Running) -> set[str]:
     names = ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "ANONYMOUS")
-    connection = running.service._offered(Login(running.service.logins, "127.0.0.1", relayed=False))
+    connection = running.service._offered(SaslLogin(running.service.logins, "127.0.0.1", relayed=False))
     return {name for name in names if name in connection}
 
 

@@ -17,7 +17,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
 from enmasse.model import feeds
 from enmasse.model.issuers import Issuer
-from services.authserv import logins
+from services.authserv import authenticator
 from services.authserv.app import AuthService, AuthservSettings
 from services.authserv.documents import IssuerError
 from tests.authserv.running import user
@@ -74,7 +74,7 @@ async def opened(data: list[bytes]) -> Connection:
 @settings(deadline=None, max_examples=150)
 def test_no_sequence_of_frames_is_a_login(data: list[bytes], begun: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logins, "DELAY", 0.0)
+        patch.setattr(authenticator, "DELAY", 0.0)
         patch.setattr("enmasse.identity.proofs.passwords.PasswordChecks._compute", lambda *_: False)
         patch.setattr("services.authserv.documents.Documents._request", away)
         connection = asyncio.run(opened([SASL_HEADER, *data] if begun else data))

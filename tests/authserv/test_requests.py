@@ -15,7 +15,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.roles import Role
 from enmasse.identity.proofs.login_requests import ADDRESS, MOST, LoginAnswer, LoginRequest, decoded_answer, encoded
-from services.authserv import logins
+from services.authserv import authenticator
 from services.authserv.app import AuthservSettings
 from tests.authserv.running import Running, ask, user
 from tests.identity.kit import REFUSED, Suite, attach_refused, condition_after, dial, refusal
@@ -32,7 +32,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
 
 @pytest.fixture
 def service(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setattr(logins, "DELAY", 0.0)
+    monkeypatch.setattr(authenticator, "DELAY", 0.0)
     with Running(peers=str(suite.file), logins="127.0.0.1:0") as running:
         running.users({"alice": ALICE, "chosen": user("right", random=False)})
         yield running

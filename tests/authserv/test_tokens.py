@@ -21,7 +21,7 @@ from enmasse.identity.principal import Principal
 from enmasse.identity.proofs.failures import Failures
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import Permission, User
-from services.authserv import issuer, logins
+from services.authserv import authenticator, issuer
 from services.authserv.bearer import read_oauthbearer, read_xoauth2
 from services.authserv.proof import Proof
 from services.authserv.tokens import LATEST, Tokens, UnknownKey
@@ -153,7 +153,7 @@ STAFF = User(permissions=(Permission(effect="allow", operations=("send",), addre
 
 
 def test_clients_log_in_with_tokens(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "DELAY", 0.0)
+    monkeypatch.setattr(authenticator, "DELAY", 0.0)
     with Running() as running:
         running.users({"bob": user("bob's"), "@staff": STAFF}, Issuer(issuer=published.url, audience=AUDIENCE))
         expires = int(time.time()) + 1000
@@ -179,7 +179,7 @@ def test_clients_log_in_with_tokens(published: Published, monkeypatch: pytest.Mo
 def test_tokens_wait_for_the_failures_of_their_address_as_passwords_do(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logins, "DELAY", 0.0)
+    monkeypatch.setattr(authenticator, "DELAY", 0.0)
     clock = Failures(lambda: 1000.0)
     with Running(relays=()) as running:
         monkeypatch.setattr(running.service.logins, "_failures", clock)
@@ -197,7 +197,7 @@ def test_tokens_wait_for_the_failures_of_their_address_as_passwords_do(
 def test_new_keys_are_fetched_and_an_absent_issuer_changes_nothing(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logins, "DELAY", 0.0)
+    monkeypatch.setattr(authenticator, "DELAY", 0.0)
     monkeypatch.setattr(issuer, "APART", 0.0)
     new = RSAKey.generate_key(2048, {"kid": "new"})
     with Running() as running:
@@ -216,7 +216,7 @@ def test_new_keys_are_fetched_and_an_absent_issuer_changes_nothing(
 def test_unknown_keys_do_not_make_the_service_ask_each_time(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logins, "DELAY", 0.0)
+    monkeypatch.setattr(authenticator, "DELAY", 0.0)
     new = RSAKey.generate_key(2048, {"kid": "new"})
     with Running() as running:
         running.users({}, Issuer(issuer=published.url, audience=AUDIENCE))

@@ -21,7 +21,7 @@ from enmasse.amqp.sasl.handshake import SASL_HEADER
 from enmasse.model import feeds
 from enmasse.mqtt import reasons
 from enmasse.testing import free_port
-from services.mqtt_gateway.amqp.logins import Logins
+from services.mqtt_gateway.amqp.authentication import Authentication
 from services.mqtt_gateway.ports import Refused
 from services.router.app import LoopClock
 from services.router.network.configuration import AuthService, ListenerConfig, SslProfile
@@ -114,7 +114,7 @@ async def test_a_gateway_verifies_the_certificate_of_the_authentication_service(
     context = ssl.create_default_context(cafile=str(authority.file))
     with Running(cert=str(cert), key=str(key)) as service:
         service.users({"alice": ALICE})
-        logins = Logins(Hub(), "localhost", service.port, lambda: context, "gateway")
+        logins = Authentication(Hub(), "localhost", service.port, lambda: context, "gateway")
         try:
             found = await logins.login("alice", PASSWORD.encode(), "192.0.2.1:1", lambda: True)
             outcome: Any = found.principal.name

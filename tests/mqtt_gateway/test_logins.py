@@ -17,9 +17,9 @@ from enmasse.identity.processes.roles import Role
 from enmasse.identity.processes.scram import ScramClient
 from enmasse.mqtt import reasons
 from enmasse.testing import free_port
-from services.authserv import logins as authserv
-from services.mqtt_gateway.amqp import logins
-from services.mqtt_gateway.amqp.logins import Logins
+from services.authserv import authenticator as authserv
+from services.mqtt_gateway.amqp import authentication as logins
+from services.mqtt_gateway.amqp.authentication import Authentication
 from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.ports import Refused
 from tests.authserv.running import Running, user
@@ -52,26 +52,28 @@ def own(request: pytest.FixtureRequest, suite: Suite) -> Credential | None:
 
 
 def inside(
-    port: int, test: Callable[[Logins], Awaitable[None]], tls: ssl.SSLContext | None = None,
+    port: int, test: Callable[[Authentication], Awaitable[None]], tls: ssl.SSLContext | None = None,
     logins: int = 0, own: Credential | None = None,
 ) -> None:  # fmt: skip
     @asyncio_test
     async def run() -> None:
         hub = Hub()
         link = None if own is None else PasswordLink(hub, "127.0.0.1", logins, "gateway", own)
-        await test(Logins(hub, "localhost" if tls is not None else "127.0.0.1", port, lambda: tls, "gateway", link))
+        await test(
+            Authentication(hub, "localhost" if tls is not None else "127.0.0.1", port, lambda: tls, "gateway", link)
+        )
 
     run()
 
 
-async def refusal(found: Logins, name: str, password: bytes, peer: str = PEER) -> int:
+async def refusal(found: Authentication, name: str, password: bytes, peer: str = PEER) -> int:
     with pytest.raises(Refused) as refused:
         await found.login(name, password, peer, lambda: True)
     return refused.value.reason
 
 
 def test_a_right_password_gives_the_principal(service: Running, own: Credential | None) -> None:
-    async def test(found: Logins) -> None:
+    async def test(found: Authentication) -> None:
         login = await found.login("alice", b"right", PEER, lambda: True)
         assert login == Login(Principal("alice", ("staff",)), service.service.logins.credentials("alice"))
         assert login.credentials
@@ -95,7 +97,7 @@ def test_a_right_password_gives_the_principal(service: Running, own: Credential 
     ],
 )
 def test_what_is_wrong_is_refused(service: Running, own: Credential | None, name: str, password: bytes) -> None:
-    async def test(found: Logins) -> None:
+    async def test(found: Authentication) -> None:
         assert await refusal(found, name, password, f"{name[:1] or 'x'}:1") == reasons.BAD_USER_NAME_OR_PASSWORD
         assert found.outcomes == {"refused": 1}
         assert not found.trouble
@@ -104,7 +106,7 @@ def test_what_is_wrong_is_refused(service: Running, own: Credential | None, name
 
 
 def test_without_the_service_logins_fail_as_unavailable(own: Credential | None) -> None:
-    async def test(found: Logins) -> None:
+    async def test(found: Authentication) -> None:
         for _ in range(2):
             assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
         assert found.outcomes == {"failed": 2}
@@ -119,7 +121,9 @@ def test_passwords_are_checked_again_after_the_connection_was_lost(suite: Suite)
     @asyncio_test
     async def run() -> None:
         hub = Hub()
-        found = Logins(hub, "127.0.0.1", 1, lambda: None, "gateway", PasswordLink(hub, "127.0.0.1", port, "g", own))
+        found = Authentication(
+            hub, "127.0.0.1", 1, lambda: None, "gateway", PasswordLink(hub, "127.0.0.1", port, "g", own)
+        )
         for user_name in ("alice", "bob"):
             running = Running(peers=str(suite.file), logins=f"127.0.0.1:{port}")
             await asyncio.to_thread(running.__enter__)
@@ -135,14 +139,14 @@ def test_passwords_are_checked_again_after_the_connection_was_lost(suite: Suite)
 
 
 def test_a_gateway_with_another_secret_has_no_passwords_checked(service: Running) -> None:
-    async def test(found: Logins) -> None:
+    async def test(found: Authentication) -> None:
         assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
 
     inside(service.port, test, None, service.logins, Credential("mqtt_gateway-0", Role.GATEWAY, "a guess"))
 
 
 def test_a_service_without_users_proves_nothing(suite: Suite, own: Credential | None) -> None:
-    async def test(found: Logins) -> None:
+    async def test(found: Authentication) -> None:
         assert await refusal(found, "alice", b"anything") == reasons.SERVER_UNAVAILABLE
 
     with Running(peers=str(suite.file), logins="127.0.0.1:0") as running:
@@ -158,7 +162,7 @@ def test_a_service_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPa
     async def run() -> None:
         server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        found = Logins(Hub(), "127.0.0.1", port, lambda: None, "gateway")
+        found = Authentication(Hub(), "127.0.0.1", port, lambda: None, "gateway")
         assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
         assert found.waiting == 0
         server.close()
@@ -173,7 +177,7 @@ def test_logins_at_once_are_bounded_in_all_and_for_an_address(monkeypatch: pytes
     order: list[str] = []
     doors: list[asyncio.Future[Login]] = []
 
-    class Slow(Logins):
+    class Slow(Authentication):
         async def _ask(self, mechanism: object, ask: object, host: str) -> tuple[Login, bytes | None]:
             order.append(host)
             doors.append(asyncio.get_running_loop().create_future())
@@ -207,7 +211,7 @@ def test_logins_at_once_are_bounded_in_all_and_for_an_address(monkeypatch: pytes
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_scram_is_relayed(service: Running, mechanism: str) -> None:
-    async def test(found: Logins) -> None:
+    async def test(found: Authentication) -> None:
         for password in ("right", "wrong"):
             scram = ScramClient("alice", password, mechanism)
 
@@ -235,7 +239,7 @@ def test_a_client_that_does_not_respond_is_refused(service: Running, monkeypatch
         await asyncio.Event().wait()
         return b""
 
-    async def test(found: Logins) -> None:
+    async def test(found: Authentication) -> None:
         first = ScramClient("alice", "right", "SCRAM-SHA-256").start()
         with pytest.raises(Refused) as refused:
             await found.exchange("SCRAM-SHA-256", first, ask, PEER, lambda: True)
@@ -250,7 +254,7 @@ def test_first_messages_that_are_none(service: Running, first: bytes) -> None:
     async def ask(challenge: bytes) -> bytes:
         raise AssertionError(challenge)
 
-    async def test(found: Logins) -> None:
+    async def test(found: Authentication) -> None:
         with pytest.raises(Refused) as refused:
             await found.exchange("SCRAM-SHA-256", first, ask, "192.0.2.9:1", lambda: True)
         assert refused.value.reason == reasons.BAD_USER_NAME_OR_PASSWORD
@@ -263,10 +267,10 @@ def test_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")
 
-    async def good(found: Logins) -> None:
+    async def good(found: Authentication) -> None:
         assert (await found.login("alice", b"right", PEER, lambda: True)).principal.name == "alice"
 
-    async def bad(found: Logins) -> None:
+    async def bad(found: Authentication) -> None:
         assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
 
     with Running(cert=str(cert), key=str(key)) as running:

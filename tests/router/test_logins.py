@@ -31,7 +31,7 @@ from enmasse.testing import free_port
 from services.router.app import LoopClock
 from services.router.network import delegation
 from services.router.network.configuration import AuthService, ListenerConfig
-from services.router.network.delegation import Client, Logins, RelayedLogin
+from services.router.network.delegation import Client, LoginQueue, RelayedLogin
 from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
 from services.router.routing import users
@@ -410,7 +410,7 @@ async def test_hosts_take_turns() -> None:
     def waiting(host: str) -> RelayedLogin:
         return cast(RelayedLogin, _Waiting(host, begun))
 
-    logins = Logins(Hub(asyncio.get_running_loop()), "r1", lambda name: pytest.fail(name))
+    logins = LoginQueue(Hub(asyncio.get_running_loop()), "r1", lambda name: pytest.fail(name))
     flood = [waiting("a") for _ in range(delegation.MOST_WAITING + delegation.MOST_OF_A_HOST)]
     assert all(logins.begin(each) for each in flood)
     assert begun == ["a"] * delegation.MOST_OF_A_HOST
@@ -428,7 +428,7 @@ async def test_hosts_take_turns() -> None:
 @asyncio_test
 async def test_addresses_of_one_subnet_are_one_host() -> None:
     begun: list[str] = []
-    logins = Logins(Hub(asyncio.get_running_loop()), "r1", lambda name: pytest.fail(name))
+    logins = LoginQueue(Hub(asyncio.get_running_loop()), "r1", lambda name: pytest.fail(name))
     flood = [cast(RelayedLogin, _Waiting(f"2001:db8::{n:x}", begun)) for n in range(2 * delegation.MOST_OF_A_HOST)]
     assert all(logins.begin(each) for each in flood)
     assert len(begun) == delegation.MOST_OF_A_HOST

@@ -20,8 +20,8 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNull, LessThan
 
 from enmasse.aio.client import connect
 from enmasse.amqp.messages.message import Message
-from enmasse.spark.login import FileError
 from enmasse.spark.options import OptionError
+from enmasse.spark.server_options import FileError
 from enmasse.spark.sink.messages import DUPLICATE_ID, ColumnError, Ids, Outgoing, outgoing
 from enmasse.spark.sink.sink import Sent, Sink, SinkError
 from enmasse.spark.source.browse import AmqpReader, selector_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from enmasse.cli.common import AMQP_PORT, NO_FILES, OPERATORS_PORT, TlsFiles
 from enmasse.cli.contexts import server
 from enmasse.cli.contexts.contexts import in_force
-from enmasse.cli.contexts.login import logged_in, of_context
 from enmasse.cli.contexts.server import LOCAL, Server
+from enmasse.cli.contexts.user_password import logged_in, of_context
 from enmasse.model.names import AddressName, wire_name
 
 PORTS = {"amqp": 5672, "amqps": 5671}

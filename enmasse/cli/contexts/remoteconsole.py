@@ -18,8 +18,8 @@ from enmasse.cli.contexts import contexts
 from enmasse.cli.contexts.contexts import Context
 from enmasse.cli.contexts.hints import cause
 from enmasse.cli.contexts.http import MAX_ANSWER, NONE
-from enmasse.cli.contexts.login import login_of, password_of_file
 from enmasse.cli.contexts.problems import LoginNeeded, Lost, lost, problem
+from enmasse.cli.contexts.user_password import login_of, password_of_file
 from enmasse.identity.login import may_be_token
 from enmasse.identity.processes.operator import BEARER
 

@@ -12,8 +12,8 @@ from enmasse.amqp.codec.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError,
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.hints import cause, remedy
-from enmasse.cli.contexts.login import HOW_TO_LOG_IN
 from enmasse.cli.contexts.remote import RemoteAddress
+from enmasse.cli.contexts.user_password import HOW_TO_LOG_IN
 from enmasse.errors import marked
 from enmasse.identity.processes.credentials import Credential
 from enmasse.text import did_you_mean, offset_option

@@ -22,8 +22,8 @@ from urllib.parse import unquote, urlsplit
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.spark.login import FileError
 from enmasse.spark.options import shown
+from enmasse.spark.server_options import FileError
 
 REFUSALS = (errors.NOT_FOUND, errors.UNAUTHORIZED_ACCESS, errors.NOT_ALLOWED)
 

@@ -37,10 +37,10 @@ from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
 from enmasse.process import runner
 from enmasse.spark.errors import QueryError
-from enmasse.spark.login import FileError, Login
 from enmasse.spark.receiver.account import Account, Frames, OwnAccount, SharedAccount, serve_all
 from enmasse.spark.receiver.outage import Outage, Patience, Phase, words
 from enmasse.spark.receiver.unsettled import FRESH, LATER, RELEASED, UNREAD, Unsettled, key_of
+from enmasse.spark.server_options import FileError, Login
 from enmasse.spark.spool.bucket import bucket_of, mirror_partitions
 from enmasse.spark.spool.segment import SpoolError, partition_folder, partitions_of
 from enmasse.spark.spool.spool import SpoolInUseError, SpoolWriter
@@ -71,7 +71,7 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: `amqp[s]://[user:password@]host[:port]`. subscription: name of a durable subscription, empty for a plain link.
     container: AMQP container-id; with `subscription` it is the subscription's identity. spool_limit: bytes the spool
     may hold before no more credit is given. patience: how long what is wrong may stay so. user and files: those of
-    enmasse.spark.login.
+    enmasse.spark.server_options.
 
     partition: of the spool, which this receiver writes, from 0. account: sockets that were inherited: in receiver 0 one
     to each other receiver of the query, in these the one to receiver 0 (enmasse.spark.receiver.account). shared: the

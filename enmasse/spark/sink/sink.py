@@ -27,9 +27,9 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import Accepted, Rejected
 from enmasse.amqp.messages.message import Message
 from enmasse.spark.errors import QueryError, plainly
-from enmasse.spark.login import login_of
 from enmasse.spark.options import OptionError, choice, required
 from enmasse.spark.receiver.outage import Phase, remedy, unreached, words
+from enmasse.spark.server_options import login_of
 from enmasse.spark.sink.messages import KEY, Ids, Outgoing, outgoing
 
 WINDOW = 1000

@@ -33,11 +33,11 @@ from enmasse.aio.client import Client, ClientReceiver, Delivery
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED
 from enmasse.spark.errors import QueryError, plainly
-from enmasse.spark.login import login_of
 from enmasse.spark.options import OptionError, required
 from enmasse.spark.receiver.outage import Phase, remedy, unreached, words
 from enmasse.spark.schema.columns import decoded
 from enmasse.spark.schema.schema import ARROW
+from enmasse.spark.server_options import login_of
 from enmasse.spark.spool.segment import SpoolChunk
 
 ROUND = 1000

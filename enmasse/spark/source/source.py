@@ -23,11 +23,11 @@ from pyspark.sql.streaming.datasource import (
 
 from enmasse.engines.maven import cache
 from enmasse.spark.errors import plainly
-from enmasse.spark.login import login_of
 from enmasse.spark.options import MOST_CREDIT, OptionError, number, required
 from enmasse.spark.receiver.receivers import Receivers
 from enmasse.spark.schema.columns import decoded
 from enmasse.spark.schema.values import PARTITION, PARTITIONED, Values
+from enmasse.spark.server_options import login_of
 from enmasse.spark.source.batch_limits import admission_of, seconds
 from enmasse.spark.source.exporter import HOST, Exporter
 from enmasse.spark.source.flight import Endpoint, SpoolServer, fetched

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from enmasse.identity.proofs.login_requests import BrowserIssuer
-from services.console.door.login import digest
+from services.console.door.browser_sessions import digest
 
 SECONDS = 600.0
 """For a login, at the issuer and back."""

@@ -23,7 +23,8 @@ from enmasse.model.feeds import GrantedUser
 from enmasse.model.loopback import NAMES, host_of, is_loopback, may_be_rebound
 from enmasse.process import runner
 from services.console.door.access import Caller
-from services.console.door.login import EARLY, RETRY, Authserv, Refresh, Session, Sessions
+from services.console.door.authserv_client import Authserv, Refresh
+from services.console.door.browser_sessions import EARLY, RETRY, Session, Sessions
 from services.console.errors import RequestError
 
 BASIC = "Basic "

@@ -16,9 +16,9 @@ from services.console.rest import (
     flavors,
     infrastructure,
     issuers,
-    logins,
     messages,
     queries,
+    sign_in,
     subscribers,
     suite,
     users,
@@ -41,7 +41,7 @@ MODULES = (
     suite,
     infrastructure,
     queries,
-    logins,
+    sign_in,
     issuers,
 )
 _HTTP: dict[int, Callable[[str], RequestError]] = {

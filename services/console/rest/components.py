@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.console.door.authserv_client import Authserv
 from services.console.door.gate import Gate
-from services.console.door.login import Authserv
 from services.console.following.configuration import Configuration
 from services.console.following.followers import Live
 from services.console.following.subscribers import Subscribers

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from enmasse.api.types import LoginAtIssuer
 from services.console.door.access import Caller
+from services.console.door.authserv_client import Refresh
 from services.console.door.browsers import SECONDS, BrowserLogins
-from services.console.door.login import Refresh
 from services.console.errors import RequestError, unknown
 from services.console.rest.components import Parts
 from services.console.rest.operations import PREFIX, Answer, Call, Operation, Parameter

@@ -48,7 +48,7 @@ ENDED = {
 """Reason of the event `end` → its text."""
 
 
-class Logins(Protocol):
+class CallerCheck(Protocol):
     """Knows how long callers are who they are (the gate)."""
 
     def ended(self, caller: Caller) -> str | None:
@@ -174,7 +174,7 @@ class Listing(Generic[R]):
 class Lists:
     """Answers the requests for lists."""
 
-    def __init__(self, logins: Logins) -> None:
+    def __init__(self, logins: CallerCheck) -> None:
         self.watching = Watching()
         self._logins = logins
         self._closing = asyncio.Event()
@@ -252,7 +252,7 @@ class _Stream(Generic[R]):
         caller: Caller,
         takes: Callable[[R], bool],
         response: web.StreamResponse,
-        logins: Logins,
+        logins: CallerCheck,
     ) -> None:
         self._listing = listing
         self._caller = caller

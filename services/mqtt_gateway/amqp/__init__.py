@@ -5,7 +5,7 @@
     lanes, publishing           messages from clients: links, credit, outcomes
     filters, sources, exchanges messages to clients: what a session subscribes to, the links it receives from, QoS 2
     repeats                     messages to clients that are redelivered because their link was lost
-    access, logins              permissions of clients; logins at the authentication service
+    access, authentication      permissions of clients; logins at the authentication service
     control, wills              the conversations with the subscription service and the last-will service
     offering                    the way to the live state through Qpid Dispatch
     shared                      state that all sessions share

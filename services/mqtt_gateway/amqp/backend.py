@@ -42,8 +42,8 @@ from enmasse.mqtt.packets import Will
 from enmasse.process import runner
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send
+from services.mqtt_gateway.amqp.authentication import Authentication
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
-from services.mqtt_gateway.amqp.logins import Logins
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.offering import Offering
 from services.mqtt_gateway.amqp.password_link import PasswordLink
@@ -111,7 +111,9 @@ class AmqpBackend:
         if logins is not None and credential is not None:
             passwords = PasswordLink(self._hub, *logins, name, credential)
         key = relay_key_of(credential)
-        self.logins = None if authserv is None else Logins(self._hub, *authserv, authserv_tls, name, passwords, key)
+        self.logins: Authentication | None = None
+        if authserv is not None:
+            self.logins = Authentication(self._hub, *authserv, authserv_tls, name, passwords, key)
         feeds: list[FollowedFeed[Any]] = [
             FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
         ]
@@ -317,7 +319,7 @@ class AmqpBackend:
         client = owned(login.principal, request.client_id)
         return structs.replace(request, client_id=client, password=None, username=None, login=login, auth_data=data)
 
-    async def _login(self, logins: Logins, request: Request, wanted: Callable[[], bool]) -> Login:
+    async def _login(self, logins: Authentication, request: Request, wanted: Callable[[], bool]) -> Login:
         certificate = request.certificate
         if certificate is not None and request.password is None and request.username in (None, certificate.user):
             return self._by_certificate(logins, certificate, request.peer)
@@ -329,7 +331,7 @@ class AmqpBackend:
             raise Refused(reasons.NOT_AUTHORIZED, reason)
         return NOBODY
 
-    def _by_certificate(self, logins: Logins, certificate: Certified, peer: str) -> Login:
+    def _by_certificate(self, logins: Authentication, certificate: Certified, peer: str) -> Login:
         user = certificate.user
         login = self.access.by_certificate(user) if user else None
         logins.outcomes["refused" if login is None else "accepted"] += 1

@@ -56,7 +56,7 @@ class Client(NamedTuple):
     """The ones that the listener permits; empty: all."""
 
 
-class Logins:
+class LoginQueue:
     """Logins under way. Hosts with waiting logins take turns, so that many of one host do not keep out others."""
 
     def __init__(self, hub: Hub, router_id: str, profile: Callable[[str], SslProfile], relay_key: str = "") -> None:
@@ -116,7 +116,7 @@ class RelayedLogin(SaslServer):
 
     def __init__(
         self,
-        logins: Logins,
+        logins: LoginQueue,
         service: AuthService | None,
         client: Client,
         go_on: Callable[[], None],

@@ -19,7 +19,7 @@ from services.router.network.configuration import (
     ListenerConfig,
     SslProfile,
 )
-from services.router.network.delegation import Logins
+from services.router.network.delegation import LoginQueue
 from services.router.network.tls import ProfileError
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
@@ -61,7 +61,7 @@ class ConnectionMaker:
         self.users = users
         self.profiles: dict[str, SslProfile] = {}
         self.auth_services: dict[str, AuthService] = {}
-        self.logins = Logins(hub, router.id, self.profile, relay_key)
+        self.logins = LoginQueue(hub, router.id, self.profile, relay_key)
         self._traces = traces
         self._handler = RouterHandler(router)
 

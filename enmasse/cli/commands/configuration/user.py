@@ -466,7 +466,7 @@ def _asked() -> str:
 
 
 def _first_line(file: str) -> str:
-    from enmasse.cli.contexts.login import first_line
+    from enmasse.cli.contexts.user_password import first_line
 
     try:
         return first_line(file)

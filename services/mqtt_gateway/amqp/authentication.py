@@ -111,7 +111,7 @@ class _Answer(Handler):
             self.properties.set_exception(error or AmqpError(CONNECTION_FORCED, "the connection is closed"))
 
 
-class Logins:
+class Authentication:
     """`host`, `port`: of the service; `tls()`: for the next connection, None: without TLS. `container`: the name of
     this gateway. `passwords`: where they are checked; None: by SASL PLAIN, over a connection for each."""
 

@@ -11,16 +11,16 @@ from enmasse.amqp.codec.performatives import SASL_AUTH
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.sasl.layer import TEMPORARY, Exchange, ServerMechanism, anonymous, plain
-from enmasse.identity.login import Login as Identity
+from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.relays import relayed_client
 from enmasse.identity.processes.scram import Unknown, scram
 from enmasse.identity.proofs.login_requests import RedeemCode, RefreshLogin
 from enmasse.identity.proofs.passwords import Busy
 from enmasse.model.users import ANONYMOUS, Verifier, prepared
+from services.authserv.authenticator import Authenticator
 from services.authserv.authz import AUTHZ, NOTHING, address_authz
 from services.authserv.bearer import oauthbearer, xoauth2
-from services.authserv.logins import Logins
 from services.authserv.proof import Proof, Unavailable
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 BEARER = {"OAUTHBEARER": oauthbearer, "XOAUTH2": xoauth2}
 
 
-class Login(Handler):
+class SaslLogin(Handler):
     """Login of one client. `address`: its host; `relayed`: it may state another one, with a proof by `relay_key` unless
     that is empty."""
 
-    def __init__(self, logins: Logins, address: str, *, relayed: bool, relay_key: str = "") -> None:
+    def __init__(self, logins: Authenticator, address: str, *, relayed: bool, relay_key: str = "") -> None:
         self._logins = logins
         self._peer = address
         self._relayed = relayed
@@ -93,14 +93,14 @@ class Login(Handler):
         """End an attempt that has no outcome."""
         self._end()
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> Login | None:
         """Return the identity of the client, after it was accepted; None: the user was removed meanwhile."""
         principal, credentials = self._principal, self._credentials
         if principal is None:
             return None
         if credentials is None:
             credentials = self._logins.credentials(principal.name)
-        return Identity(principal, credentials, self._expires)
+        return Login(principal, credentials, self._expires)
 
     def check(self, exchange: Exchange, user: str, password: str) -> None:
         """Check a password that has come without a SASL exchange, and answer as a mechanism does."""
@@ -232,7 +232,7 @@ class _Unready:
 class _Watched:
     """A mechanism whose outcome passes through the login."""
 
-    def __init__(self, mechanism: ServerMechanism, login: Login) -> None:
+    def __init__(self, mechanism: ServerMechanism, login: SaslLogin) -> None:
         self._mechanism = mechanism
         self._login = login
 
@@ -247,7 +247,7 @@ class _Watched:
 class _Answer(Exchange):
     """An exchange whose outcome the login sends."""
 
-    def __init__(self, exchange: Exchange, login: Login) -> None:
+    def __init__(self, exchange: Exchange, login: SaslLogin) -> None:
         self.hostname = exchange.hostname
         self.mechanism = exchange.mechanism
         self._exchange = exchange

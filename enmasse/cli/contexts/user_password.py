@@ -64,7 +64,7 @@ def login_of(context: Context) -> tuple[str | None, str | None]:
     """Return user and password of a context: the password of its file or that of ENMASSE_PASSWORD_FILE, otherwise the
     one that is asked for on the terminal. Ends the command without one."""
     meta = click.get_current_context().find_root().meta
-    key = "enmasse.cli.contexts.login"
+    key = "enmasse.cli.contexts.user_password"
     if key not in meta:
         user = context.user or os.environ.get(USER) or None
         meta[key] = user, _password(context, user)

@@ -16,7 +16,7 @@ _MAX_FRAME = Limits().max_sasl_frame
 _FAILED = "authentication has failed: unknown name, wrong secret, or a certificate without a role"
 
 
-class Login:
+class SaslLayer:
     """SASL and both protocol headers of one connection: the client's side with a credential, the server's with an
     admission.
 

@@ -35,7 +35,7 @@ AT_ONCE = 64
 """Attempts of a user at an address that may be under way, which bounds the guesses between two waits."""
 
 
-class Logins:
+class Authenticator:
     """Logins of all clients. `threads`: passwords that are checked at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
