@@ -35,6 +35,7 @@ USER_PROPERTIES: Final = "x-opt-mqtt-user-properties"
 PAYLOAD_FORMAT: Final = "x-opt-mqtt-payload-format"
 CLIENT_ID: Final = "x-opt-client-id"
 WILL_DELAY: Final = "x-opt-will-delay"
+EPOCH: Final = "x-opt-mqtt-epoch"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 JMS_DESTINATION: Final = "x-opt-jms-dest"
@@ -87,6 +88,7 @@ TABLE: Final = (
     Statement(CLIENT_ID, "clients, to `$lwt`: one of those that their link speaks for; gateways, to `$mqtt/wills`: an "
               "MQTT client", "mqtt_lwt", Fate.KEPT),
     Statement(WILL_DELAY, "clients, to `$lwt`; gateways, to `$mqtt/wills`", "mqtt_lwt", Fate.KEPT),
+    Statement(EPOCH, "gateways, to `$mqtt/wills`: the epoch of the client's session", "mqtt_lwt", Fate.KEPT),
     Statement(DELIVERY_DELAY, "clients", "brokers, routers", Fate.KEPT),
     Statement(DELIVERY_TIME, "clients", "brokers, routers", Fate.KEPT),
     Statement(JMS_DESTINATION, "clients of JMS", "brokers, for the anonymous terminus", Fate.KEPT),

@@ -113,18 +113,22 @@ class Keeper:
 
     def _request(self, request: Request, link: Link, answer: Answer) -> None:
         if request.operation == "will":
+            if self.book.is_late(request.key, request.epoch):
+                answer()
+                return
             done = self._put(request, link)
             answer = partial(self._returned, request.key, answer)
         elif request.operation == "will-clear":
-            will = self.book.clear(request.key, link)
+            will = self.book.clear(request.key, link, request.epoch)
             done = self._records.remove([] if will is None else [will])
             answer = partial(self._returned, request.key, answer)
         elif request.operation == "session-ended":
-            done = self._turned(self.book.session_ended(request.key, link, self._clock.time()))
+            done = self._turned(self.book.session_ended(request.key, link, self._clock.time(), request.epoch))
         elif request.operation == "session-deleted":
-            done = self._turned(self.book.session_deleted(request.key, self._clock.time()))
+            done = self._turned(self.book.session_deleted(request.key, self._clock.time(), request.epoch))
         else:
-            done = self._turned(self.book.lose(request.key, link, self._clock.time(), request.delay))
+            lost = self.book.lose(request.key, link, self._clock.time(), request.delay, request.epoch)
+            done = self._turned(lost)
         self._then(done, answer)
 
     def _returned(self, key: str, answer: Answer) -> None:
@@ -200,7 +204,10 @@ class Keeper:
         message = publication(request, senders.new_id(Principal(request.author.user)))
         size = len(message)
         retain = retains(message)
-        will = Will(id, request.key, request.to, request.qos, request.delay or 0, size, request.author, retain=retain)
+        will = Will(
+            id, request.key, request.to, request.qos, request.delay or 0, size, request.author,
+            retain=retain, epoch=request.epoch,
+        )  # fmt: skip
         done = self._records.put(will, message, book.put(will, link))
         self._under_way += size
         done.add_done_callback(lambda _: self._left(size))

@@ -19,8 +19,8 @@ WILLS, LOST = "wills", "lost"
 
 
 class WillRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A stored will, under its id. `message`: the message to publish; `user`, `groups`: its author, which earlier
-    versions did not write."""
+    """A stored will, under its id. `message`: the message to publish; `user`, `groups`: its author; `epoch`: as in the
+    book. Earlier versions did not write these three."""
 
     key: str
     to: str
@@ -29,6 +29,7 @@ class WillRecord(msgspec.Struct, frozen=True, array_like=True):
     message: bytes
     user: str = NOT_STATED.user
     groups: tuple[str, ...] | None = None
+    epoch: int = 0
 
 
 class LostRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -54,7 +55,7 @@ class Records:
 
     def put(self, will: Will, message: bytes, replaced: Will | None) -> Done:
         """Store a will and its message; the replaced will is deleted in the same write."""
-        record = WillRecord(will.key, will.to, will.qos, will.delay, message, *will.author)
+        record = WillRecord(will.key, will.to, will.qos, will.delay, message, *will.author, will.epoch)
         gone = [] if replaced is None else _removal(replaced)
         return self._store.write([Change(WILLS, will.id, _encode(record)), *gone])
 
@@ -99,7 +100,8 @@ class Records:
                 continue
             author = NOT_STATED if record.user == NOT_STATED.user else Author(record.user, record.groups)
             will = Will(
-                id, record.key, record.to, record.qos, record.delay, len(value), author, retain=retains(record.message)
+                id, record.key, record.to, record.qos, record.delay, len(value), author,
+                retain=retains(record.message), epoch=record.epoch,
             )  # fmt: skip
             due_in = None
             if (found := lost.get(id)) is not None:

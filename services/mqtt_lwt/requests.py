@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.message import Message
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
-from enmasse.identity.annotations import CLIENT_ID, GROUPS, OF_FACTS, QOS, RETAIN, RETAINED_BY, USER, WILL_DELAY
+from enmasse.identity.annotations import CLIENT_ID, EPOCH, GROUPS, OF_FACTS, QOS, RETAIN, RETAINED_BY, USER, WILL_DELAY
 from enmasse.identity.authors import NOT_STATED, Author
 from enmasse.identity.links import of_link
 from enmasse.identity.senders import shown
@@ -18,7 +18,8 @@ MAX_KEY = 16 * 1024
 """Longest id of a client in UTF-8, or name of a link, in bytes."""
 MAX_TO = 64 * 1024
 MAX_DELAY = 2**32 - 1
-_OWN = (CLIENT_ID, WILL_DELAY, USER, GROUPS)
+MAX_EPOCH = 2**53
+_OWN = (CLIENT_ID, WILL_DELAY, EPOCH, USER, GROUPS)
 
 Operation = Literal["will", "will-clear", "will-publish", "session-ended", "session-deleted"]
 _OTHERS: dict[object, Operation] = {
@@ -30,8 +31,9 @@ _OTHERS: dict[object, Operation] = {
 
 
 class Request(NamedTuple):
-    """`key`: the client. Only for the operation `will`: `to`, `qos`, `delay` in seconds, the message, and the
-    user whose will it is; `delay` also for `will-publish`, where it takes the place of the former one."""
+    """`key`: the client; `epoch`: of its session, 0 if it is not known (AMQP clients, earlier gateways). Only for the
+    operation `will`: `to`, `qos`, `delay` in seconds, the message, and the user whose will it is; `delay` also for
+    `will-publish`, where it takes the place of the former one."""
 
     operation: Operation
     key: str
@@ -40,6 +42,7 @@ class Request(NamedTuple):
     delay: int | None = None
     message: Message | None = None
     author: Author = NOT_STATED
+    epoch: int = 0
 
 
 def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
@@ -50,9 +53,10 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
     except AmqpError as error:
         raise ControlError(DECODE_ERROR, f"not an AMQP message: {error.description}"[:200]) from None
     key = _key(message.annotations.get(CLIENT_ID), link_name, gateway)
+    epoch = _epoch(message.annotations.get(EPOCH)) if gateway else 0
     if (operation := _OTHERS.get(message.subject)) is not None:
         delay = message.annotations.get(WILL_DELAY) if operation == "will-publish" else None
-        return Request(operation, key, delay=None if delay is None else _delay(delay))
+        return Request(operation, key, delay=None if delay is None else _delay(delay), epoch=epoch)
     if message.subject != "will":
         raise ControlError(
             INVALID_FIELD, f"subject {str(message.subject)[:50]!r}: will or {', '.join(map(str, _OTHERS))}"
@@ -67,7 +71,8 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
     else:
         author = of_link(link_name)
         message.annotations = OF_FACTS.without(message.annotations)
-    return Request("will", key, to, _qos(message), _delay(message.annotations.get(WILL_DELAY)), message, author)
+    delay = _delay(message.annotations.get(WILL_DELAY))
+    return Request("will", key, to, _qos(message), delay, message, author, epoch)
 
 
 def publication(request: Request, id: str) -> bytes:
@@ -161,3 +166,11 @@ def _delay(delay: object) -> int:
     if isinstance(delay, bool) or not isinstance(delay, int) or not 0 <= delay <= MAX_DELAY:
         raise ControlError(INVALID_FIELD, f"{WILL_DELAY}: seconds, 0 to {MAX_DELAY}")
     return int(delay)
+
+
+def _epoch(epoch: object) -> int:
+    if epoch is None:
+        return 0
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
+        raise ControlError(INVALID_FIELD, f"{EPOCH}: the number of the client's connection, 0 to {MAX_EPOCH}")
+    return int(epoch)

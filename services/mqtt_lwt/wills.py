@@ -15,12 +15,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from enmasse.identity.authors import NOT_STATED, Author
 
 Link = int
 """Identifies a link during the life of the process."""
+
+REMEMBERED: Final = 10_000
+"""Number of clients without a will whose newest epoch is remembered."""
 
 
 class State(Enum):
@@ -34,12 +37,14 @@ class State(Enum):
 
 class Will:
     """A will without its message. `id`: unique, also over restarts; `key`: its client; `delay`: in seconds; `author`:
-    user of the client; `retain`: the message is to be retained."""
+    user of the client; `retain`: the message is to be retained; `epoch`: of the session of an MQTT client, which grows
+    with each of its connections, at whichever gateway; 0: not known."""
 
     __slots__ = (
         "at",
         "author",
         "delay",
+        "epoch",
         "id",
         "key",
         "link",
@@ -64,10 +69,12 @@ class Will:
         author: Author = NOT_STATED,
         *,
         retain: bool = False,
+        epoch: int = 0,
     ) -> None:
         self.id, self.key, self.to, self.qos, self.delay, self.size = id, key, to, qos, delay, size
         self.author = author
         self.retain = retain
+        self.epoch = epoch
         self.superseded = False
         """True if the client is back and may have published since: the will is published, but not retained."""
         self.state = State.HELD
@@ -106,6 +113,8 @@ class WillBook:
         """Key → its wills that are due."""
         self.on_removed: Callable[[Will], None] | None = None
         """Called with each will that is removed."""
+        self._epochs: dict[str, int] = {}
+        """Key without a will → the newest epoch, of the last REMEMBERED."""
         self._orphans: dict[str, Will] = {}
         self._times: list[tuple[float, str]] = []
         """Heap of times and ids of wills; entries with an outdated time are skipped."""
@@ -131,6 +140,12 @@ class WillBook:
 
     # requests and ends of links
 
+    def is_late(self, key: str, epoch: int) -> bool:
+        """Return True if a will of this epoch comes late: a later connection of its client has stated something."""
+        current = self._current.get(key)
+        newest = self._epochs.get(key, 0) if current is None else current.epoch
+        return 0 < epoch < newest
+
     def put(self, will: Will, link: Link) -> Will | None:
         """Set the client's will, held by `link`. Return the will that it replaces."""
         replaced = self._current.get(will.key)
@@ -143,20 +158,23 @@ class WillBook:
             self.remove(replaced)
         self._add(will)
         self._current[will.key] = will
+        self._epochs.pop(will.key, None)
         will.link = link
         self._links.setdefault(link, set()).add(will.key)
         return replaced
 
-    def clear(self, key: str, link: Link) -> Will | None:
+    def clear(self, key: str, link: Link, epoch: int = 0) -> Will | None:
         """Remove the will of a client that disconnected normally or withdrew it. Return it; None if it had none."""
-        will = self._said_of(key, link)
+        will = self._said_of(key, link, epoch)
         if will is not None:
             self.remove(will)
+        if key not in self._current:
+            self._remember(key, epoch)
         return will
 
-    def lose(self, key: str, link: Link, now: float, delay: float | None = None) -> Turned:
+    def lose(self, key: str, link: Link, now: float, delay: float | None = None, epoch: int = 0) -> Turned:
         """Record that a link reports the client as lost. `delay`: takes the place of the will's own."""
-        will = self._said_of(key, link)
+        will = self._said_of(key, link, epoch)
         turned = Turned([], [])
         if will is not None and will.state is not State.DELAYED:
             if delay is not None:
@@ -164,21 +182,21 @@ class WillBook:
             self._turn(will, now, now, turned)
         return turned
 
-    def session_ended(self, key: str, link: Link, now: float) -> Turned:
+    def session_ended(self, key: str, link: Link, now: float, epoch: int = 0) -> Turned:
         """Record that the client's session ended because another begins: a delayed will becomes due at once (MQTT 5,
         3.1.3.2.2), and so does one whose connection was taken over. An orphaned will stays: its client is back."""
-        will = self._said_of(key, link)
+        will = self._said_of(key, link, epoch)
         turned = Turned([], [])
         if will is not None and will.state is not State.ORPHANED:
             self._turn(will, float("-inf"), now, turned)
         return turned
 
-    def session_deleted(self, key: str, now: float) -> Turned:
+    def session_deleted(self, key: str, now: float, epoch: int = 0) -> Turned:
         """Record that the session of a client that is away was deleted: its will is due at once. That of a client that
-        is connected stays: it is of another session."""
+        is connected stays, and that of a later connection: it is of another session."""
         will = self._current.get(key)
         turned = Turned([], [])
-        if will is not None and will.state is not State.HELD:
+        if will is not None and will.state is not State.HELD and not self.is_late(key, epoch):
             self._turn(will, float("-inf"), now, turned)
         return turned
 
@@ -201,9 +219,22 @@ class WillBook:
         for key in self._links.pop(link, ()):
             self._orphan(self._current[key], now)
 
-    def _said_of(self, key: str, link: Link) -> Will | None:
+    def _said_of(self, key: str, link: Link, epoch: int) -> Will | None:
+        """Return the will that a request concerns. Epochs decide, where both are known: a gateway may have a new link,
+        and a client may be back at the gateway that it has left."""
         will = self._current.get(key)
-        return None if will is None or link in will.taken_from else will
+        if will is None:
+            return None
+        late = epoch < will.epoch if epoch and will.epoch else link in will.taken_from
+        return None if late else will
+
+    def _remember(self, key: str, epoch: int) -> None:
+        """Remember the epoch of a client that has no will now."""
+        if epoch > self._epochs.get(key, 0):
+            self._epochs.pop(key, None)
+            self._epochs[key] = epoch
+            if len(self._epochs) > REMEMBERED:
+                del self._epochs[next(iter(self._epochs))]
 
     # time
 
@@ -312,6 +343,7 @@ class WillBook:
         else:
             self._is_due(will)
             del self._current[will.key]
+            self._remember(will.key, will.epoch)
             turned.due.append(will)
 
     def _schedule(self, will: Will, at: float) -> None:

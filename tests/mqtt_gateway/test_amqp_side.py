@@ -174,7 +174,7 @@ def test_an_error_of_a_handler_is_part_of_the_health_after_the_link_is_back(
             raise RuntimeError("injected")
 
         monkeypatch.setattr(backend.wills, "on_outcomes", fault)
-        backend.wills.session_ended("d1")
+        backend.wills.session_ended("d1", 1)
         await until(lambda: "RuntimeError: injected" in backend.state()[1])
         await until(lambda: backend.wills.ready and backend.state()[0])
         assert "1 internal errors have ended links or connections" in backend.state()[1]

@@ -64,6 +64,8 @@ def test_a_will_is_stored_before_the_session_is_there_and_decided_upon_at_its_en
             await until(lambda expected=(subject, client): found.wills.log[-1] == expected)  # type: ignore[misc]  # mypy infers no type of a lambda's default
             await until(lambda: found.sessions.subjects()[-1] == "close")
             assert found.sessions.log[-1][1]["client"] == client
+            epochs = {(each.annotations or {})["x-opt-mqtt-epoch"] for each in found.wills.messages[-2:]}
+            assert epochs == {found.sessions.log[-1][1]["epoch"]}
         delayed = Will("news/gone", b"dead", 1, properties=Properties(will_delay=30))
         await found.device(backend, "ends", will=delayed, expiry=0)
         assert "x-opt-will-delay" not in (found.wills.messages[-1].annotations or {}), "the session ends before"

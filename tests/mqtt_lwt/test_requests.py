@@ -33,6 +33,7 @@ def test_a_will_and_what_is_published() -> None:
             "x-opt-retain-message": True,
             "x-opt-client-id": "device",
             "x-opt-will-delay": 30,
+            "x-opt-mqtt-epoch": 7,
         },
         content_type="text/plain",
         reply_to="answers",
@@ -40,6 +41,7 @@ def test_a_will_and_what_is_published() -> None:
         application_properties={"user": "property"},
     )
     request = read(message.encode(), "link", gateway=True)
+    assert request.epoch == 7 and read(message.encode(), "link").epoch == 0, "gateways alone know epochs"
     assert (request.operation, request.key, request.to, request.qos, request.delay) == (
         "will",
         "client:device",

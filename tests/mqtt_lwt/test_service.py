@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from proton import Delivery, Message, symbol
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import wait_for
-from tests.mqtt_lwt.house import ANYCAST, MULTICAST, PATIENCE, QUEUE, TOPIC, House
+from tests.mqtt_lwt.house import ANYCAST, MULTICAST, PATIENCE, QUEUE, TOPIC, Client, House
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -62,6 +63,44 @@ def test_one_link_with_the_wills_of_many(running: House) -> None:
     wait_for("only the other's is left", lambda: running.service.wills() == 1)
     other.detach()
     assert sorted(running.published()) == [b"a again", b"d"]
+
+
+@pytest.mark.parametrize("between", ["nothing", "the former link is lost", "the service is killed"])
+def test_what_a_gateway_says_late_of_a_client_that_is_connected_at_another(running: House, between: str) -> None:
+    """Its epoch says so, whichever link it comes over, and whether the client has a will by now."""
+    former, other = running.gateway("former"), running.gateway("other")
+
+    def say(gateway: Client, subject: str, key: str, epoch: int, **more: Any) -> None:
+        to = QUEUE if subject == "will" else ""
+        gateway.insist(subject, key, to, f"{key} {epoch}".encode(), x_opt_mqtt_epoch=epoch, **more)
+
+    for key in ("device", "cleared", "back", "delayed"):
+        say(former, "will", key, 5, x_opt_will_delay=60)
+    if between == "the former link is lost":
+        former.vanish()
+    say(other, "will", "device", 6)
+    say(other, "will-clear", "cleared", 6)
+    say(other, "will", "back", 6, x_opt_will_delay=60)
+    say(other, "will", "delayed", 6, x_opt_will_delay=60)
+    say(other, "will-publish", "delayed", 6)
+    if between == "the former link is lost":
+        former.attach()
+    elif between == "the service is killed":
+        running.service.kill()
+        running.service.start()
+        for key in ("device", "back"):  # as it does over each new link
+            say(other, "will", key, 6, x_opt_will_delay=60)
+        say(other, "will-clear", "cleared", 6)
+    for subject in ("session-ended", "session-deleted", "will-publish", "will-clear", "will", "will-publish"):
+        for key in ("device", "cleared", "delayed"):
+            say(former, subject, key, 5)
+    say(former, "will-clear", "back", 7)  # back at the first, without a will
+    say(other, "will-publish", "back", 6)
+    assert running.service.wills() == 2
+    say(other, "will-publish", "device", 6, x_opt_will_delay=0)
+    for gateway in (former, other):
+        gateway.detach()
+    assert sorted(running.published()) == [b"delayed 6", b"device 6"]
 
 
 def test_amqp_clients_do_not_speak_for_the_clients_of_gateways_nor_for_each_other(running: House) -> None:

@@ -272,7 +272,7 @@ class AmqpBackend:
             if session.has_will and session.will_to and not session.may_send_will():
                 self.access.refused["will"] += 1
                 session.has_will = False
-                self.wills.clear(session.client_id)
+                self.wills.clear(session.client_id, session.epoch)
             if not reason and (ended := session.not_allowed()):
                 reason = f"no permission to receive from {ended[0][:100]!r}"
             if reason:
@@ -370,12 +370,12 @@ class AmqpBackend:
         reply = await self._opened(request, login)
         try:
             if reply.previous_will and not reply.present:
-                self.wills.session_ended(request.client_id)
+                self.wills.session_ended(request.client_id, reply.epoch)
             if will is not None:
-                await self.wills.put(request.client_id, will, OPENING)
+                await self.wills.put(request.client_id, reply.epoch, will(reply.epoch), OPENING)
             elif reply.previous_will:
                 # What is due by now is published all the same. The client of a lost gateway is connected again.
-                await self._cleared(request.client_id)
+                await self._cleared(request.client_id, reply.epoch)
         except (Refused, asyncio.CancelledError):
             self.control.close(Close(client=request.client_id, epoch=reply.epoch))
             raise
@@ -387,11 +387,11 @@ class AmqpBackend:
         self._await_expiry(session, SKEW)
         return session
 
-    async def _cleared(self, client: str) -> None:
+    async def _cleared(self, client: str, epoch: int) -> None:
         """Clear the will of a client that is back, and wait a moment until a due one is published: a retained one must
         not replace what the client publishes from now on."""
         cleared = asyncio.Event()
-        self.wills.clear(client, lambda _: cleared.set())
+        self.wills.clear(client, epoch, lambda _: cleared.set())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLEARING):
                 await cleared.wait()
@@ -452,11 +452,11 @@ class AmqpBackend:
             self._taken(session, body)
             return
         if session.has_will and ending is Ending.CLEAN:
-            self.wills.clear(client)
+            self.wills.clear(client, session.epoch)
         elif session.has_will and (ending is Ending.LOST or session.deleted):
             # The delay ends with the session, at once or when DISCONNECT says (v5 3.1.3.2.2, 3.14.2.2.2).
             end = 0 if session.deleted else expiry
-            self.wills.publish(client, delay=None if end is None else min(session.will_delay, end))
+            self.wills.publish(client, session.epoch, delay=None if end is None else min(session.will_delay, end))
         self.control.close(body)
 
     def _taken(self, session: MqttSession, body: Close) -> None:
@@ -473,7 +473,7 @@ class AmqpBackend:
                 closing.cancel()
                 self.control.close(body)
 
-        self.wills.publish(session.client_id, published)
+        self.wills.publish(session.client_id, session.epoch, published)
 
     # for Control
 
@@ -493,7 +493,7 @@ class AmqpBackend:
         if session is not None and session.epoch == deleted.epoch:
             session.deleted = True  # its client is disconnected next
         else:
-            self.wills.session_deleted(deleted.client)
+            self.wills.session_deleted(deleted.client, deleted.epoch)
 
     def _sources(self, changed: SourcesChanged) -> None:
         session = self.sessions.get(changed.client)

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, Rejected, Source, Target
-from enmasse.amqp.codec.types import Symbol, UInt
+from enmasse.amqp.codec.types import Symbol, UInt, ULong
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Link, Sender
 from enmasse.amqp.messages.scan import MESSAGE_ANNOTATIONS
 from enmasse.amqp.messages.sections import Properties, encode_annotations, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
-from enmasse.identity.annotations import CLIENT_ID, GROUPS, USER, WILL_DELAY
+from enmasse.identity.annotations import CLIENT_ID, EPOCH, GROUPS, USER, WILL_DELAY
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
 from enmasse.logs import log
@@ -38,6 +38,7 @@ MOST: Final = 256 << 20
 """Bytes of wills that are held at once; a client whose will is beyond is refused (reason 0x97)."""
 CLIENT: Final = Symbol(CLIENT_ID)
 DELAY: Final = Symbol(WILL_DELAY)
+OF_EPOCH: Final = Symbol(EPOCH)
 
 
 class _Op:
@@ -63,9 +64,10 @@ def will_message(
     expiry: int,
     author: Author | None = None,
     seal: Seal | None = None,
-) -> bytes | None:
-    """Return the message of subject `will`. Its delay ends with the session, which lasts `expiry` seconds. `author`:
-    the client's user, None if there are no users; `seal` states it in a retained message.
+) -> Callable[[int], bytes] | None:
+    """Return a function that makes the message of subject `will` for an epoch of the session. The will's delay ends
+    with the session, which lasts `expiry` seconds. `author`: the client's user, None if there are no users; `seal`
+    states it in a retained message.
 
     Returns None for the state of a Mosquitto bridge that no address takes: it is ignored, because a bridge with default
     options would not connect otherwise. Raises Refused if no address takes the topic, or if the will is to be retained
@@ -89,12 +91,16 @@ def will_message(
             further.update(sealed(seal, author, route.to, will.payload) or {})
     if delay := min(will.properties.will_delay or 0, expiry):
         further[DELAY] = UInt(delay)
-    return route.full(publish, topics, None, subject="will", further=further)
+
+    def of_epoch(epoch: int) -> bytes:
+        return route.full(publish, topics, None, subject="will", further={**further, OF_EPOCH: ULong(epoch)})
+
+    return of_epoch
 
 
-def _about(client: str, subject: str, delay: int | None = None) -> bytes:
+def _about(client: str, epoch: int, subject: str, delay: int | None = None) -> bytes:
     further = {} if delay is None else {DELAY: UInt(delay)}
-    annotations = encode_annotations(MESSAGE_ANNOTATIONS, {CLIENT: client, **further})
+    annotations = encode_annotations(MESSAGE_ANNOTATIONS, {CLIENT: client, OF_EPOCH: ULong(epoch), **further})
     return annotations + encode_properties(Properties(subject=subject)) + b"\x00\x53\x77\x40"
 
 
@@ -126,8 +132,8 @@ class Wills(LinkUser):
         """Number of changes that the service has not accepted yet."""
         return len(self._waiting)
 
-    async def put(self, client: str, message: bytes, timeout: float) -> None:
-        """Store a will in place of the client's former one. Raises Refused."""
+    async def put(self, client: str, epoch: int, message: bytes, timeout: float) -> None:
+        """Store a will of an epoch of the client's session in place of the client's former one. Raises Refused."""
         if self._bytes + len(message) > MOST:
             raise Refused(reasons.QUOTA_EXCEEDED, f"the wills of this gateway's clients have {MOST} bytes already")
         self._bytes += len(message)
@@ -155,27 +161,27 @@ class Wills(LinkUser):
                 self._bytes -= len(message)
             if not stored.done() or stored.cancelled():
                 op.done = _nothing
-                self._tell(_Op(client, "will-clear", _about(client, "will-clear"), _nothing))
+                self._tell(_Op(client, "will-clear", _about(client, epoch, "will-clear"), _nothing))
 
-    def clear(self, client: str, done: Callable[[Refused | None], None] = _nothing) -> None:
+    def clear(self, client: str, epoch: int, done: Callable[[Refused | None], None] = _nothing) -> None:
         """Drop the client's will."""
         self._drop(client)
-        self._tell(_Op(client, "will-clear", _about(client, "will-clear"), done))
+        self._tell(_Op(client, "will-clear", _about(client, epoch, "will-clear"), done))
 
-    def session_ended(self, client: str) -> None:
-        """Report that a former session of the client has ended, and with it the delay of its will."""
-        self._tell(_Op(client, "session-ended", _about(client, "session-ended"), _nothing))
+    def session_ended(self, client: str, epoch: int) -> None:
+        """Report that the session before this epoch has ended, and with it the delay of its will."""
+        self._tell(_Op(client, "session-ended", _about(client, epoch, "session-ended"), _nothing))
 
-    def session_deleted(self, client: str) -> None:
+    def session_deleted(self, client: str, epoch: int) -> None:
         """Report that the session of a client was deleted that is not connected here."""
-        self._tell(_Op(client, "session-deleted", _about(client, "session-deleted"), _nothing))
+        self._tell(_Op(client, "session-deleted", _about(client, epoch, "session-deleted"), _nothing))
 
     def publish(
-        self, client: str, done: Callable[[Refused | None], None] = _nothing, *, delay: int | None = None
+        self, client: str, epoch: int, done: Callable[[Refused | None], None] = _nothing, *, delay: int | None = None
     ) -> None:
         """Publish the will of a lost client, now or after its delay; `delay`: another one than it came with."""
         self._drop(client)
-        self._tell(_Op(client, "will-publish", _about(client, "will-publish", delay), done))
+        self._tell(_Op(client, "will-publish", _about(client, epoch, "will-publish", delay), done))
 
     def forget(self, client: str) -> None:
         """Drop the will here: another gateway decides about it."""
