@@ -112,6 +112,9 @@ class Preparing:
         async for some in portions(list(self._owner.subscribers())):
             ids = [each.id for each in some if self._desired.is_bound(name, each)]
             await asyncio.gather(*(conversation.bound(id) for id in conversation.differing(ids)))
+        # What it has retained of an earlier time is older than what the other broker has: it is read before messages
+        # come here again.
+        await conversation.feed.mark()
         return True
 
     def close(self) -> None:

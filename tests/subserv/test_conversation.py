@@ -75,7 +75,10 @@ class Feed:
         future.set_result(0)
         return future
 
-    def lost(self) -> None: ...
+    def lost(self) -> None:
+        self.attached = False
+
+    detach = lost
 
 
 class Owner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,7 +60,7 @@ async def test_a_message_that_cannot_be_stored_becomes_a_dead_letter_and_the_fee
         dead = json.dumps({"deadLetterAddress": "dead"})
         await management.invoke("broker", "addAddressSettings", "#", dead)
         kept = Kept()
-        feed = RetainedFeed("b1", kept.take)
+        feed = RetainedFeed("b1", kept.take, itertools.count())
         connection = await _attached(broker, feed)
         await published(publisher, b"one", b"odd", b"two")
         await until(lambda: kept.bodies == [b"one", b"two"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ class Broker:
         name: str,
         endpoint: Endpoint,
         owner: Owner,
-        store: Store,
+        feed: RetainedFeed,
         learned: Callable[[], None],
         credential: AnyCredential | None,
     ) -> None:
@@ -42,7 +43,7 @@ class Broker:
         self.is_unasked = False
         """True for a broker of another product, without this management."""
         self.connection: ControlConnection | None = None
-        self.conversation = BrokerConversation(name, owner, RetainedFeed(name, store))
+        self.conversation = BrokerConversation(name, owner, feed)
         self._learned = learned
         host, port, scram = endpoint
         work = keep_connected(host, port, self._session, container=CONTAINER, credential=credential if scram else None)
@@ -78,6 +79,7 @@ class Brokers:
         """`unasked(names)`: these cannot be asked to keep subscriptions. `credential`: that of this process."""
         self._owner = owner
         self._store = store
+        self._positions = itertools.count()
         self._unasked = unasked
         self._credential = credential
         self._brokers: dict[str, Broker] = {}
@@ -99,7 +101,8 @@ class Brokers:
                 self._brokers.pop(name).close()
         for name, endpoint in wanted.items():
             if name not in self._brokers:
-                self._brokers[name] = Broker(name, endpoint, self._owner, self._store, self._learned, self._credential)
+                feed = RetainedFeed(name, self._store, self._positions)
+                self._brokers[name] = Broker(name, endpoint, self._owner, feed, self._learned, self._credential)
             self._brokers[name].by_hand = placements.brokers[name].by_hand
         self._learned()
 

@@ -272,10 +272,13 @@ class BrokerConversation:
         await self._management.opened()
 
     def failed(self, error: Exception) -> None:
-        """Note that the broker's state is unknown; the management's links are closed if the connection lives."""
+        """Note that the broker's state is unknown; the links are closed if the connection lives: the feed has room for
+        one receiver."""
         self.connected = False
-        self.feed.lost()
-        if not self._connection.is_gone:
+        if self._connection.is_gone:
+            self.feed.lost()
+        else:
+            self.feed.detach()
             self._management.close()
 
     async def read(self) -> None:

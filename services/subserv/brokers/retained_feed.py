@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import proton
 
@@ -32,21 +32,25 @@ AGAIN = 1.0
 
 Store = Callable[[str, Sequence[tuple[int, bytes]]], Awaitable[None]]
 """Stores messages of a broker, each with its position. Raises StoreError."""
+Positions = Iterator[int]
+"""Numbers that grow, for the messages of all feeds of the process: those of a feed that replaces another one, because
+its broker was replaced, are higher than all before."""
 
 
 class RetainedFeed:
     """The feed of one broker, over one connection after the other."""
 
-    def __init__(self, broker: str, store: Store) -> None:
+    def __init__(self, broker: str, store: Store, positions: Positions) -> None:
         self.broker = broker
         self.attached = False
-        self.position = 0
-        """Messages that have come since the service started."""
+        self.position = next(positions)
+        """Position of the last message that has come; at first behind all that came over feeds before this one."""
         self.failures = 0
         """Unexpected errors: each has rejected one message, or has restarted the feed."""
         self._store = store
-        self._receiver: ControlReceiver
-        self._sender: ControlSender
+        self._positions = positions
+        self._receiver: ControlReceiver | None = None
+        self._sender: ControlSender | None = None
         self._markers: dict[str, asyncio.Future[int]] = {}
         self._numbers = itertools.count(1)
         self._own = uuid.uuid4().hex
@@ -56,12 +60,12 @@ class RetainedFeed:
 
     async def attach(self, connection: ControlConnection, address: str) -> None:
         """Attach to the feed over a connection. Raises LinkClosed, ConnectionLost."""
-        self._sender = connection.sender(address)
-        self._receiver = connection.receiver(address, window=WINDOW)
-        self._receiver.on_message = self._on_message
-        await self._sender.opened()
-        await self._receiver.opened()
-        self._receiver.on_closed = self._sender.on_closed = lambda _: self._closed(connection)
+        self._sender = sender = connection.sender(address)
+        self._receiver = receiver = connection.receiver(address, window=WINDOW)
+        receiver.on_message = self._on_message
+        await sender.opened()
+        await receiver.opened()
+        receiver.on_closed = sender.on_closed = lambda _: self._closed(connection)
         self.attached = True
         self._task = asyncio.ensure_future(self._run())
         self._task.add_done_callback(lambda task: self._ended(task, connection))
@@ -81,10 +85,13 @@ class RetainedFeed:
             connection.close()
 
     def detach(self) -> None:
-        """Take no more messages from this address."""
+        """Close the links, over a connection that lives: what has come and is not stored goes back to the queue."""
         for link in (self._receiver, self._sender):
-            link.on_closed = lambda _: None
-            link.close()
+            if link is not None:
+                link.on_closed = lambda _: None
+                link.close()
+        if self._receiver is not None:
+            self._receiver.on_message = lambda _: None
         self.lost()
 
     def lost(self) -> None:
@@ -107,7 +114,7 @@ class RetainedFeed:
         number = f"{self._own}:{next(self._numbers)}"
         message = proton.Message(subject=MARKER, correlation_id=number, body=None)
         try:
-            if not self.attached:
+            if not self.attached or self._sender is None:
                 raise LinkClosed("closed", "the feed is not attached")
             self._sender.send(message, lambda outcome: self._sent(number, outcome.accepted))
         except ControlError as error:
@@ -140,7 +147,7 @@ class RetainedFeed:
             for delivery in batch:
                 marker = _marker(delivery.data)
                 if marker is None:
-                    self.position += 1
+                    self.position = next(self._positions)
                     at[id(delivery)] = self.position
                     messages.append((self.position, delivery.data))
                 elif (future := self._markers.pop(marker, None)) is not None:

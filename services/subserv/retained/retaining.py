@@ -105,6 +105,12 @@ class RetainedMessages:
                 self._refuse(broker, arrival.name, f"its name has more than {MAX_NAME} characters")
                 continue
             arrivals.append((position, arrival))
+        # If this is cancelled meanwhile, what is stored still has to be in the index.
+        await asyncio.shield(self._take_in_turn(broker, arrivals, now))
+
+    async def _take_in_turn(
+        self, broker: str, arrivals: Sequence[tuple[int, retained_messages.Arrival]], now: int
+    ) -> None:
         async with self._turn:
             await self._take(broker, arrivals, now)
 

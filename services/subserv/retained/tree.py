@@ -9,7 +9,7 @@ from enmasse.identity.authors import Author
 
 
 class Retained:
-    """A retained message. `arrival`: its place among what came from its broker since the service started (0: before).
+    """A retained message. `arrival`: its place among what came from brokers since the service started (0: before).
 
     `number` grows with each message that is stored; `expires` (milliseconds since 1970) is 0 if it never does;
     `author`: the user that published it, None: not stated.
