@@ -19,8 +19,8 @@ $(STAMP): requirements.lock pyproject.toml setup.py tools/install.sh
 	@touch $@
 
 # Where Python may not write its bytecode (PYTHONDONTWRITEBYTECODE), every start of a service would compile all it imports.
-$(COMPILED): $(STAMP) $(shell find enmasse services -name '*.py')
-	@$(BIN)/python -m compileall -q enmasse services
+$(COMPILED): $(STAMP) $(shell find enmasse services spark -name '*.py')
+	@$(BIN)/python -m compileall -q enmasse services spark
 	@touch $@
 
 prepare-demo prepare-test prepare-kubernetes prepare-node: prepare-%:

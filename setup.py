@@ -1,7 +1,7 @@
 """Packages of the wheel. Everything else is in pyproject.toml.
 
-`services` and `charts` are installed inside the package `enmasse`, in the folder INSIDE, so that they cannot collide
-with packages of the user (docs/decisions/0030-what-the-wheel-installs.md). An editable install is a path to the
+`services`, `spark` and `charts` are installed inside the package `enmasse`, in the folder INSIDE, so that they cannot
+collide with packages of the user (docs/decisions/0030-what-the-wheel-installs.md). An editable install is a path to the
 checkout; any other package_dir would make it a finder, which costs every start 12 ms.
 """
 
@@ -16,11 +16,11 @@ DATA = {
     "services.console": ["page/**"],
 }
 
-packages = find_packages(include=["enmasse*", "services*", "charts"])
+packages = find_packages(include=["enmasse*", "services*", "spark", "charts"])
 moved = {
     name: f"{INSIDE}.{name}"
     for name in packages
-    if name.partition(".")[0] in ("services", "charts") and "editable_wheel" not in sys.argv
+    if name.partition(".")[0] in ("services", "spark", "charts") and "editable_wheel" not in sys.argv
 }
 setup(
     packages=[moved.get(name, name) for name in packages],

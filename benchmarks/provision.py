@@ -143,7 +143,7 @@ def recovery(rounds: int, count: int = 0) -> None:
 
 
 def main(rounds: int = 5) -> None:
-    for package in ("enmasse", "services"):  # as pip does: a process that compiles keeps memory
+    for package in ("enmasse", "services", "spark"):  # as pip does: a process that compiles keeps memory
         compileall.compile_dir(package, quiet=1)
     cold_start(rounds, WITHOUT_MQTT)
     cold_start(rounds)

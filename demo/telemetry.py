@@ -152,7 +152,7 @@ def pipeline(suite: Suite, folder: Path) -> Iterator[subprocess.Popen[str]]:
     options = ["--url", suite.url, "--address", "telemetry", "--subscription", "pipeline", "--results", "results"]
     options += ["--window", WINDOW, "--watermark", WATERMARK, "--work", str(folder / "spark")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "enmasse.spark.pipeline", *options], stdout=subprocess.PIPE, stderr=log, text=True
+        [sys.executable, "-m", "spark.pipeline", *options], stdout=subprocess.PIPE, stderr=log, text=True
     )
     try:
         yield process

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-OURS = {"enmasse", "services", "charts", "demo", "tests", "benchmarks"}
+OURS = {"enmasse", "services", "spark", "charts", "demo", "tests", "benchmarks"}
 EXTRAS = {
-    "enmasse/spark": {"spark", "delta", "models", "charts"},
+    "enmasse/spark": {"spark", "delta", "models"},
+    "spark": {"spark", "delta", "charts"},
     "enmasse/kubernetes": {"kubernetes"},
     "enmasse/stores/redis.py": {"redis"},
     "enmasse/tracing/spans.py": {"otel"},
@@ -49,7 +50,7 @@ def imported(file: Path) -> set[str]:
     return names - OURS - set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("folder", ["enmasse", "services", "demo", "benchmarks", "tests"])
+@pytest.mark.parametrize("folder", ["enmasse", "services", "spark", "demo", "benchmarks", "tests"])
 def test_every_imported_package_is_declared(folder: str) -> None:
     undeclared = set()
     for file in sorted((ROOT / folder).rglob("*.py")):

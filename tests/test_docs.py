@@ -18,7 +18,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 def pages() -> tuple[Path, ...]:
     """Return the Markdown files of the repository."""
-    folders = ("docs", "enmasse", "services", "charts", "benchmarks", "demo", "tests")
+    folders = ("docs", "enmasse", "services", "spark", "charts", "benchmarks", "demo", "tests")
     return tuple(sorted((*ROOT.glob("*.md"), *(page for folder in folders for page in (ROOT / folder).rglob("*.md")))))
 
 
@@ -96,7 +96,7 @@ def test_commands_and_options_that_texts_name_exist() -> None:
     """Of pages, and of messages and comments of the program."""
     found: list[str] = []
     wrong: list[str] = []
-    programs = [file for folder in ("enmasse", "services", "charts") for file in (ROOT / folder).rglob("*.py")]
+    programs = [file for folder in ("enmasse", "services", "spark", "charts") for file in (ROOT / folder).rglob("*.py")]
     for file in (
         *(page for page in pages() if page.name != "CHANGELOG.md" and page.parent.name != "releases"),
         *programs,

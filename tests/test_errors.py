@@ -14,7 +14,7 @@ TAKERS = {"RequestError", "end", "marked", "StartError", "Fatal"}
 
 def raised() -> Iterator[tuple[str, str]]:
     """Yield (place, id) of each call that ends a command, a start or a service; "" for an id that is no literal."""
-    for path in sorted(path for folder in ("enmasse", "services") for path in (ROOT / folder).rglob("*.py")):
+    for path in sorted(path for folder in ("enmasse", "services", "spark") for path in (ROOT / folder).rglob("*.py")):
         text = path.read_text()
         for node in ast.walk(ast.parse(text)) if any(name + "(" in text for name in TAKERS) else ():
             if not isinstance(node, ast.Call) or not node.args:

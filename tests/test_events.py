@@ -44,7 +44,7 @@ def is_logger(node: ast.expr) -> bool:
 
 def calls() -> Iterator[tuple[str, str, str, list[ast.keyword]]]:
     """Yield (place, level, first argument or "", keyword arguments) of every call of a logger."""
-    for path in sorted(path for folder in ("enmasse", "services") for path in (ROOT / folder).rglob("*.py")):
+    for path in sorted(path for folder in ("enmasse", "services", "spark") for path in (ROOT / folder).rglob("*.py")):
         text = path.read_text()
         for node in ast.walk(ast.parse(text)) if re.search(r"[lL][oO][gG]s?\.|logger\.", text) else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CEILINGS = Path(__file__).with_suffix(".ceilings")
-CHECKED = ("enmasse", "services", "benchmarks", "demo", "docs", "README.md", "CONTRIBUTING.md")
+CHECKED = ("enmasse", "services", "spark", "benchmarks", "demo", "docs", "README.md", "CONTRIBUTING.md")
 SKIPPED = (
     "docs/decisions/",
     "docs/releases/",

@@ -1,7 +1,8 @@
 """AMQP for Spark Structured Streaming: `spark.dataSource.register(AmqpDataSource)`, then format("amqp").
 
-`receiver` is a process of its own that fills a spool; `source` and `sink` are the two ends inside Spark; `session` and
-`pipeline` use them as an application does. Imports `enmasse`, no service; the receiver's half does without PySpark.
+`receiver` is a process of its own that fills a spool; `source` and `sink` are the two ends inside Spark. `session`,
+`stages`, `scoring` and the tables are for applications on them, as the telemetry pipeline in the folder `spark` is.
+Imports `enmasse`, no service; the receiver's half does without PySpark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A Spark job as a process: a program, or the file of a pipeline, on this machine or on a cluster.
+"""A Spark job as a process, on this machine or on a cluster.
 
-`python -m enmasse.spark.job --state FILE PROGRAM [ARGUMENT …]`. PROGRAM is a Python program, or a `.toml` or `.json`
-file (enmasse.spark.pipeline_file). Each second the progress of its queries is written to FILE (enmasse.spark_jobs).
+`python -m enmasse.spark.job --state FILE PROGRAM [ARGUMENT …]` runs a Python program; `python -m spark.run` runs the
+file of a pipeline in the same way. Each second the progress of its queries is written to FILE (enmasse.spark_jobs).
 SIGTERM and SIGINT stop the queries, then the session. Exit status 0: the program has ended, or was stopped. 1: it has
 failed; the last line on standard error, and `ended` in FILE, state why in one sentence.
 """
@@ -21,7 +21,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,14 +32,10 @@ from pyspark.sql import SparkSession
 
 from enmasse import spark_jobs
 from enmasse.process import startup
-from enmasse.spark import pipeline, pipeline_file
 from enmasse.spark.archive import archive
 from enmasse.spark.errors import QueryError, sentence
-from enmasse.spark.session import session
 
 REPORT_SECONDS = 1.0
-FILES = (".toml", ".json")
-"""Endings of the files of pipelines."""
 UNPACKED = "enmasse-site"
 """Folder of the archive where executors work."""
 
@@ -165,16 +161,16 @@ def address_towards(master: str) -> str:
     return socket.getfqdn()
 
 
-def run(program: Path, words: list[str], name: str, defaults: dict[str, str], recent: Path) -> None:
-    """Run a program, or a pipeline until its query ends, which keeps its newest windows in `recent`. Raises what ends
-    it."""
-    if program.suffix in FILES:
-        sections = pipeline_file.load(program, defaults)  # before a JVM is started
-        pipeline.start_file(session(name), sections, name, recent).awaitTermination()
-    else:
-        sys.argv = [str(program), *words]
-        sys.path[0] = str(program.parent)
-        runpy.run_path(str(program), run_name="__main__")
+def run_program(given: argparse.Namespace) -> None:
+    """Run a Python program. Raises what ends it; an error that no query has caused is shown as usual first."""
+    sys.argv = [str(given.program), *given.arguments]
+    sys.path[0] = str(given.program.parent)
+    try:
+        runpy.run_path(str(given.program), run_name="__main__")
+    except Exception as error:
+        if not isinstance(error, (QueryError, PySparkException)) and not sentence(error):
+            traceback.print_exc()
+        raise
 
 
 def reason(error: BaseException) -> str:
@@ -215,33 +211,28 @@ def stop_session() -> None:
             spark.stop()
 
 
-def outcome(given: argparse.Namespace) -> str:
-    """Run the job; return why it failed, empty if it did not. An error of a Python program is shown as usual first."""
-    defaults = {"url": given.url, "work": given.work}
+def outcome(given: argparse.Namespace, run: Callable[[argparse.Namespace], None]) -> str:
+    """Run the job; return why it failed, empty if it did not."""
     try:
         with stoppable():
             os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(given)
             os.environ["SPARK_MASTER"] = given.master
             if not given.master.startswith("local"):
                 os.environ |= executors_python(given.python)
-            known = {name: value for name, value in defaults.items() if value}
-            run(given.program, given.arguments, given.name, known, spark_jobs.windows_of(given.state))
+            run(given)
     except Stopped:
         pass
     except SystemExit as error:
         if error.code not in (None, 0):
             return reason(error)
     except Exception as error:
-        expected = isinstance(error, (QueryError, PySparkException)) or sentence(error)
-        if not expected and given.program.suffix not in FILES:
-            traceback.print_exc()
         return reason(error)
     return ""
 
 
-def arguments() -> argparse.Namespace:
-    """Return the arguments of the command line."""
-    parser = argparse.ArgumentParser("python -m enmasse.spark.job", description=__doc__,
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line of a job."""
+    parser = argparse.ArgumentParser(name, description=description,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--name", required=True)
@@ -250,22 +241,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--driver-host", default="")
     parser.add_argument("--python", default=f"python{sys.version_info.major}.{sys.version_info.minor}")
     parser.add_argument("--quiet", action="store_true", help="leave it to the caller to show why the job failed")
-    parser.add_argument("--url", default="", help="server of a pipeline whose file names none")
-    parser.add_argument("--work", default="", help="folder of a pipeline whose file names none")
     parser.add_argument("program", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    return parser.parse_args()
+    return parser
 
 
-def main() -> None:
+def main(given: argparse.Namespace, run: Callable[[argparse.Namespace], None]) -> None:
     """Run the job; end with its exit status."""
     startup.die_with_parent()
-    given = arguments()
     held = spark_jobs.lock(given.state)
     since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     report = Report(given.state, spark_jobs.Job(given.name, os.getpid(), given.master, str(given.program), since))
     report.start()
-    failure = outcome(given)
+    failure = outcome(given, run)
     report.stop()
     stop_session()
     report.end(failure)
@@ -277,4 +265,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(parser("python -m enmasse.spark.job", __doc__ or "").parse_args(), run_program)

@@ -1,4 +1,4 @@
-"""Stages of the telemetry pipeline, each usable alone: functions from DataFrame to DataFrame.
+"""Stages for telemetry, each usable alone: functions from DataFrame to DataFrame.
 
 `parsed` makes readings of messages: `good` and `bad` ones. `windows`, `late`, `anomalies`, `commands` and `latest` work
 on good readings, `enmasse.spark.scoring` on what `parsed` makes. `bad`, `commands` and `as_json` end in rows for the

@@ -29,7 +29,7 @@ class Pipeline:
         state = folder / f"{spec.name}.json"
         state.unlink(missing_ok=True)
         given = [f"--{name}={spec.settings[name]}" for name in ("url", "work")]
-        job = [*PYTHON_MODULE, "enmasse.spark.job", "--state", str(state), f"--name={spec.name}"]
+        job = [*PYTHON_MODULE, "spark.run", "--state", str(state), f"--name={spec.name}"]
         return [*job, *given, spec.settings["file"]]
 
     def probe(self, spec: Spec) -> HealthProbe:
@@ -107,7 +107,7 @@ def check(file: Path) -> None:
             "--with spark needs Java 17 or newer, which is not on PATH: install it (Debian: apt-get install "
             "openjdk-17-jre-headless), or set JAVA_HOME",
         )
-    command = [*PYTHON_MODULE, "enmasse.spark.pipeline_file", str(file)]
+    command = [*PYTHON_MODULE, "spark.pipeline_file", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise StartError("start.spark.invalid", *done.stderr.strip().splitlines(), "Correct it, or name another file.")

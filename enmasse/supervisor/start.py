@@ -20,6 +20,7 @@ from enmasse.engines.program import Program
 from enmasse.identity.processes.credentials import Credential
 from enmasse.logs import log
 from enmasse.process import allocator
+from enmasse.process.installed import import_path
 from enmasse.process.runner import PORT_OFFSET
 from enmasse.storage.files import read_file
 from enmasse.supervisor import desired, limits
@@ -52,10 +53,6 @@ if TYPE_CHECKING:
 WITHOUT_MQTT = f"{OTHER_PORTS}, or leave MQTT out with --without mqtt"
 
 
-INSTALLED = Path(__file__).parents[1] / "_installed"
-"""Folder of the packages `services` and `charts` in an installed wheel; a checkout has them on its import path."""
-
-
 def service_command(kind: str, settings: Path) -> list[str]:
     """Return the command that starts a service."""
     return [*PYTHON_MODULE, service_module(kind), "--config", str(settings)]
@@ -86,8 +83,7 @@ def run(
     """
     limits.raise_open_files(report)
     os.environ[PORT_OFFSET] = str(options.offset)
-    if INSTALLED.is_dir():
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(INSTALLED), os.environ.get("PYTHONPATH"))))
+    os.environ.update(import_path())
     os.umask(0o077)  # for the children too: only the owner may read the data directory
     options = replace(options, users=has_users(options.config) or kept_users(options.data))
     check_names(options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import email
 import os
 import shutil
@@ -18,18 +19,19 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 UV = str(Path(sys.executable).with_name("uv"))
 IMPORT_ALL = """
-NEED_EXTRAS = ("enmasse.stores.redis", "enmasse.spark", "enmasse.tracing.spans")
+NEED_EXTRAS = ("enmasse.stores.redis", "enmasse.spark", "enmasse.tracing.spans", "spark.")
+OURS = ("enmasse", "services", "spark")
 import importlib, os, pkgutil, sys, enmasse
 sys.path.insert(0, os.path.join(enmasse.__path__[0], "_installed"))
-import services
-for package in (enmasse, services):
+import services, spark
+for package in (enmasse, services, spark):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if module.name.endswith("__main__") or "._installed" in module.name:
             continue
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
-            if not module.name.startswith(NEED_EXTRAS) or error.name.startswith(("enmasse", "services")):
+            if not module.name.startswith(NEED_EXTRAS) or error.name.partition(".")[0] in OURS:
                 raise
 """
 
@@ -54,7 +56,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for name in ("enmasse", "services", "charts"):
+    for name in ("enmasse", "services", "spark", "charts"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     call(UV, "build", "--quiet", "--python", sys.executable, "--out-dir", folder, source)
     call(UV, "venv", "--quiet", "--python", sys.executable, venv)
@@ -92,6 +94,19 @@ def test_the_wheel_adds_no_other_package_than_enmasse(venv: Path) -> None:
 
 def test_every_module_can_be_imported(venv: Path) -> None:
     call(venv / "bin" / "python", "-P", "-c", IMPORT_ALL)
+
+
+def test_the_telemetry_pipeline_is_found_in_the_wheel(venv: Path, tmp_path: Path) -> None:
+    """As `enmasse spark run` and `enmasse up --with spark` start it, where the user has a `spark.py` too."""
+    (tmp_path / "spark.py").write_text("raise SystemExit('the spark.py of the user')")
+    (tmp_path / "pipeline.toml").write_text("[nothing]")
+    python, program = venv / "bin" / "python", "from enmasse.process.installed import import_path; print(import_path())"
+    environment = ast.literal_eval(call(python, "-P", "-c", program))
+    checked = subprocess.run(
+        [python, "-P", "-m", "spark.pipeline_file", "pipeline.toml"],
+        capture_output=True, text=True, cwd=tmp_path, env={**WRITING, **environment},
+    )  # fmt: skip
+    assert checked.returncode == 1 and "pipeline.toml" in checked.stderr and "nothing" in checked.stderr
 
 
 def test_the_quick_start_of_the_readme(venv: Path, tmp_path: Path) -> None:

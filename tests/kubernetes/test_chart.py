@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from enmasse import __version__
-from enmasse.spark import pods as spark_pods
 from services.storage_controller.drivers.objects import read_templates
+from spark import pods as spark_pods
 from tests.kubernetes.binaries import binary
 from tests.kubernetes.charts import (
     BY_HAND,

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from enmasse.spark import pods as spark_pods
 from enmasse.testing import wait_for
+from spark import pods as spark_pods
 from tests.certificates import Authority
 from tests.kubernetes.binaries import binary
 from tests.kubernetes.charts import CHART, PEOPLE, SPARK, executor, pods, rendered

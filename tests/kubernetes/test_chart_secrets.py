@@ -11,7 +11,7 @@ import pytest
 
 from enmasse.identity.processes.process_certificates import Certificate, CertifiedPeers, peer_of
 from enmasse.identity.processes.roles import Peer, Role
-from enmasse.spark.pipeline import arguments as pipeline_arguments
+from spark.pipeline import arguments as pipeline_arguments
 from tests.kubernetes.charts import (
     CHART,
     DISPATCH,

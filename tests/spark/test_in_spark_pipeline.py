@@ -21,10 +21,11 @@ from click.testing import CliRunner
 from proton import Message
 
 from enmasse.cli.commands.spark import command
-from enmasse.spark import chart, pipeline, pipeline_file, progress, stages
+from enmasse.spark import stages
 from enmasse.spark.delta_table import DeltaTable
 from enmasse.spark.scoring import scored
 from enmasse.testing import running, wait_for
+from spark import chart, pipeline, pipeline_file, progress
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
 pytestmark = pytest.mark.timeout(LIMIT)

@@ -94,7 +94,7 @@ def test_a_program_ends_with_the_sentence_alone(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("module", "shown"), [("enmasse.spark.pipeline", "--watermark"), ("enmasse.spark.receiver.receiver", "spool")]
+    ("module", "shown"), [("spark.pipeline", "--watermark"), ("enmasse.spark.receiver.receiver", "spool")]
 )
 def test_help_starts_no_java(module: str, shown: str) -> None:
     without = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": "/nonexistent"}

@@ -22,9 +22,9 @@ import pyarrow.dataset as ds
 import pytest
 
 from enmasse.spark import parquet_table
-from enmasse.spark.last_values import LastValues
 from enmasse.spark.parquet_table import ParquetTable, ParquetTableError
 from enmasse.spark.scoring import ModelError, loaded, predictions, read_model
+from spark.last_values import LastValues
 from tests.spark import adding
 
 FORMS = ("parquet", "delta")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from enmasse.spark import pipeline
-from enmasse.spark.pipeline import arguments
-from enmasse.spark.pipeline_file import PipelineFileError, load
+from spark import pipeline
+from spark.pipeline import arguments
+from spark.pipeline_file import PipelineFileError, load
 
 GOOD: dict[str, Any] = {
     "source": {"address": "telemetry", "work": "/w"},

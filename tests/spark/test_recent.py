@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from enmasse import spark_jobs
 from enmasse.api.types import Window
-from enmasse.spark.recent import DEVICES, EACH, RecentWindows
+from spark.recent_windows import DEVICES, EACH, RecentWindows
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 

@@ -19,10 +19,13 @@ import click
 
 from enmasse.cli.common import COULD_NOT_START, FAILED, INTERRUPTED, OK, end, report
 from enmasse.cli.contexts.folders import state_folder
+from enmasse.process.installed import import_path
 
 JAVA = 17
 """The oldest Java that PySpark runs on."""
 MASTERS = ("local", "spark://", "k8s://", "yarn")
+PIPELINES = (".toml", ".json")
+"""Endings of the files of pipelines."""
 LOOK = 0.2
 STOP_SECONDS = 60.0
 """Time for a job to stop its queries; then it is killed."""
@@ -221,13 +224,14 @@ def chart(file: Path, what: str, picture: Path, devices: tuple[str, ...]) -> Non
     """
     _check_packages()
     given = [f"--device={name}" for name in devices]
-    if failed := _failed_of("enmasse.spark.chart", str(file), what, str(picture), *given):
+    if failed := _failed_of("spark.chart", str(file), what, str(picture), *given):
         end("spark.chart.failed", failed.removeprefix("chart: "))
 
 
 def _failed_of(module: str, *words: str) -> str:
     """Run a module of Spark's; return the last line of its errors if it fails."""
-    done = subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True)
+    environment = {**os.environ, **import_path()}
+    done = subprocess.run([sys.executable, "-P", "-m", module, *words], capture_output=True, text=True, env=environment)
     if not done.returncode:
         return ""
     return (done.stderr.strip().splitlines()[-1:] or [_how(done.returncode)])[0]
@@ -258,8 +262,10 @@ def _started(file: Path, words: tuple[str, ...], options: dict[str, Any], *, bac
     given += [f"--conf={pair}" for pair in options["conf"]]
     given += [] if background else ["--quiet"]
     given += [f"--{word.replace('_', '-')}={options[word]}" for word in ("driver_host", "python") if options[word]]
-    program = [sys.executable, "-m", "enmasse.spark.job", *given, str(file.absolute()), *words]
-    environment = dict(os.environ)
+    run_by, environment = (["-m", "enmasse.spark.job"], dict(os.environ))
+    if file.suffix in PIPELINES:
+        run_by, environment = (["-P", "-m", "spark.run"], {**os.environ, **import_path()})
+    program = [sys.executable, *run_by, *given, str(file.absolute()), *words]
     with contextlib.ExitStack() as stack:
         output: Any = None
         if background:

@@ -58,7 +58,7 @@ DOCUMENTED = "messaging"
 PROCESSES = {
     "artemis": "org.apache.activemq.artemis.cli.Artemis",
     "qdrouterd": f"{dispatch.PLACE}/{dispatch.PROGRAM}",
-    "spark-pipeline": "enmasse.spark.pipeline",
+    "spark-pipeline": "spark.pipeline",
     "spark-executor": "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
 }
 """What runs in a Pod, where it is not `services.COMPONENT`."""

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from enmasse.cli.common import COULD_NOT_START, FAILED, INTERRUPTED, Seconds, end, report
+from enmasse.process.installed import INSTALLED
 
-INSTALLED = Path(__file__).parents[3] / "_installed"
 LOOK = 1.0
 """Seconds between two looks at how far it is."""
 

@@ -4,10 +4,10 @@ A reading is a JSON body `{"device": str, "time": ISO 8601, "temperature": numbe
 "end", "maximum", "minimum", "mean", "readings"}`. A window's result is sent once, when the watermark has passed its
 end.
 
-`python -m enmasse.spark.pipeline --url amqp://127.0.0.1:5672 --address telemetry --results results \
+`python -m spark.pipeline --url amqp://127.0.0.1:5672 --address telemetry --results results \
     --work DIR`
 
-`python -m enmasse.spark.pipeline FILE` runs the stages that a TOML or JSON file asks for (docs/spark.md).
+`python -m spark.pipeline FILE` runs the stages that a TOML or JSON file asks for (docs/spark.md).
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from enmasse.spark import outputs, pipeline_file, stages
+from enmasse.spark import stages
 from enmasse.spark.delta_table import DeltaTable
 from enmasse.spark.errors import QueryError
-from enmasse.spark.last_values import LastValues
 from enmasse.spark.options import LOGIN
 from enmasse.spark.parquet_table import ParquetTable
-from enmasse.spark.progress import ProgressFile
-from enmasse.spark.recent import RecentWindows
 from enmasse.spark.scoring import scored
 from enmasse.spark.session import session
 from enmasse.storage.files import read_json, write_changed_json
+from spark import outputs, pipeline_file
+from spark.last_values import LastValues
+from spark.progress import ProgressFile
+from spark.recent_windows import RecentWindows
 
 READING = "device string, time timestamp, temperature double"
 

@@ -1,7 +1,7 @@
 """Programs of the telemetry pipeline's pods, when executors are pods of their own (charts/enmasse).
 
-`python -m enmasse.spark.pods driver ARGUMENT…` deletes the pods of executors that a killed driver has left, and
-becomes `python -m enmasse.spark.pipeline ARGUMENT…`. `python -m enmasse.spark.pods executor` becomes the executor that
+`python -m spark.pods driver ARGUMENT…` deletes the pods of executors that a killed driver has left, and
+becomes `python -m spark.pipeline ARGUMENT…`. `python -m spark.pods executor` becomes the executor that
 Spark's Kubernetes support describes in the environment of its pod.
 """
 
@@ -66,7 +66,7 @@ def main() -> NoReturn:
         command = executor(os.environ)
     else:
         delete_executors(os.environ[EXECUTORS])
-        command = [sys.executable, "-m", "enmasse.spark.pipeline", *words]
+        command = [sys.executable, "-m", "spark.pipeline", *words]
     os.execv(command[0], command)  # noqa: S606 - words of this module and of Spark, without a shell
 
 

@@ -1,6 +1,6 @@
 """Charts of a pipeline as PNG: its windows (`[table]`), and its lag over time.
 
-`python -m enmasse.spark.chart FILE windows|lag PICTURE.png [--device NAME …]`, FILE being the pipeline's file. Needs
+`python -m spark.chart FILE windows|lag PICTURE.png [--device NAME …]`, FILE being the pipeline's file. Needs
 the extra `charts`, and not Spark: the pipeline may run or not.
 """
 
@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from enmasse.spark import pipeline_file, progress
 from enmasse.spark.errors import QueryError
+from spark import pipeline_file, progress
 
 MOST = 5
 """Devices of a chart if none is named."""

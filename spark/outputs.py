@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from enmasse.spark import stages
-from enmasse.spark.last_values import LastValues
-from enmasse.spark.recent import RecentWindows
 from enmasse.spark.sink.message_ids import repeatable
+from spark.last_values import LastValues
+from spark.recent_windows import RecentWindows
 
 READING = ("device", "time", "value", "offset")
 MESSAGES = ("bad", "windows", "alerts", "commands", "scores")
