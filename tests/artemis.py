@@ -14,6 +14,7 @@ from enmasse.engines.artemis import distribution, instance
 from enmasse.engines.artemis.instance import MIB, Instance
 from enmasse.testing import free_port, wait_for
 from tests.kit.processes import end_with_parent
+from tests.kit.waiting import DEADLINE
 
 HEADER = b"AMQP\x03\x01\x00\x00"
 QUICK = ("-XX:TieredStopAtLevel=1",)
@@ -75,7 +76,7 @@ class Artemis:
 def answers(host: str, port: int) -> bool:
     """Whether AMQP with SASL is spoken there."""
     try:
-        with socket.create_connection((host, port), timeout=10) as connection:
+        with socket.create_connection((host, port), timeout=DEADLINE) as connection:
             connection.sendall(HEADER)
             return connection.recv(8) == HEADER
     except OSError:

@@ -46,6 +46,7 @@ def end_children(patience: float = PATIENCE) -> list[str]:
                 ended.setdefault(pid, f"{pid} {_command(pid)}")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+        # pause: until it looks again
         time.sleep(0.02)
     return list(ended.values())
 

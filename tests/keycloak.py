@@ -25,6 +25,7 @@ from enmasse.engines.maven import Distribution, cache
 from enmasse.testing import free_port, wait_for
 from tests.kit.processes import end_with_parent
 from tests.kit.relay import relay
+from tests.kit.waiting import DEADLINE
 
 VERSION = "26.7.3"
 KEYCLOAK = Distribution(
@@ -186,12 +187,12 @@ class Keycloak:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
         )  # fmt: skip
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 
     def _post(self, url: str, fields: dict[str, str]) -> Any:
-        with urllib.request.urlopen(url, urllib.parse.urlencode(fields).encode(), timeout=60) as answer:
+        with urllib.request.urlopen(url, urllib.parse.urlencode(fields).encode(), timeout=DEADLINE) as answer:
             return json.load(answer)
 
     def _answers(self) -> bool:

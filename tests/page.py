@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from enmasse.testing import Suite
+from tests.kit.waiting import DEADLINE
 
 DOCS = Path(__file__).parents[1] / "docs"
 FENCE = re.compile(r"(?:^`([^`\n]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -53,7 +54,9 @@ class Program:
         """In which the `enmasse` commands are for this suite."""
         return {**os.environ, "ENMASSE_PORT_OFFSET": str(suite.offset)}
 
-    def run(self, command: str, folder: Path, suite: Suite, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, command: str, folder: Path, suite: Suite, timeout: float = DEADLINE
+    ) -> subprocess.CompletedProcess[str]:
         """Run one of the commands; all but the last must succeed."""
         environment = self.environment(suite)
         done = subprocess.run(

@@ -11,6 +11,7 @@ from pathlib import Path
 import redis
 
 from enmasse.testing import free_port, wait_for
+from tests.kit.waiting import DEADLINE
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
 
@@ -45,7 +46,7 @@ class RedisServer:
             return False
 
     def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port, socket_timeout=20)
+        return redis.Redis(port=self.port, socket_timeout=DEADLINE)
 
     def set(self, name: str, value: str) -> None:
         """CONFIG SET."""

@@ -89,8 +89,8 @@ class _Results:
         def complete() -> bool:
             alive()
             with contextlib.suppress(Timeout):
-                message = self._receiver.receive(timeout=1)  # whose body is a view of it: it must live as long
-                row = json.loads(bytes(message.body))
+                message = self._receiver.receive(timeout=1)  # limit: of one look
+                row = json.loads(bytes(message.body))  # a view of the message, which must live as long
                 self._receiver.accept()
                 self.found.append((row["start"][:19], (row["maximum"], row["minimum"], row["readings"])))
             return {start for start, _ in self.found}.issuperset(windows)

@@ -52,7 +52,7 @@ class Toy:
         pytest_ = str(Path(sys.executable).with_name("pytest"))
         done = subprocess.run(
             [sys.executable, "-m", "tests.again", pytest_, "-q", *options],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=500,
+            cwd=folder, env=environment, capture_output=True, text=True, timeout=500,  # limit: below the test's own
         )  # fmt: skip
         self.status, self.said = done.returncode, done.stdout + done.stderr
 

@@ -17,6 +17,7 @@ from enmasse.engines.artemis import distribution, instance
 from enmasse.engines.artemis.instance import MIB, Instance
 from enmasse.engines.engine import Unavailable
 from tests.artemis import Artemis, running_artemis
+from tests.kit.waiting import DEADLINE
 
 PLAIN = Instance("b-0", "127.0.0.1", 5672, "/etc/artemis", "/data", "/tmp", 64 * MIB)
 CORE = "{urn:activemq:core}"
@@ -35,7 +36,7 @@ def manage(connection: BlockingConnection, operation: str, *arguments: object) -
     properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation}
     reply_to = receiver.link.remote_source.address
     sender.send(Message(reply_to=reply_to, properties=properties, body=json.dumps(arguments)))
-    answer = receiver.receive(timeout=60)
+    answer = receiver.receive(timeout=DEADLINE)
     receiver.accept()
     for end in (sender, receiver):
         end.close()
@@ -44,7 +45,7 @@ def manage(connection: BlockingConnection, operation: str, *arguments: object) -
 
 
 def test_what_was_accepted_survives_sigkill_and_nothing_exists_that_nobody_made(artemis: Artemis) -> None:
-    connection = BlockingConnection(artemis.address, timeout=60)
+    connection = BlockingConnection(artemis.address, timeout=DEADLINE)
     queue = {"name": "orders", "address": "orders", "routing-type": "ANYCAST", "durable": True}
     manage(connection, "createQueue", json.dumps({**queue, "auto-create-address": True}))
     with pytest.raises(Exception, match="amqp:not-found"):
@@ -54,8 +55,10 @@ def test_what_was_accepted_survives_sigkill_and_nothing_exists_that_nobody_made(
         sender.send(Message(id="all devices count from 1", body=str(number), durable=True))
     artemis.kill()
     artemis.start()
-    receiver = BlockingConnection(artemis.address, timeout=60).create_receiver("orders", name="receiver", credit=60)
-    assert [receiver.receive(timeout=60).body for _ in range(50)] == [str(number) for number in range(50)]
+    receiver = BlockingConnection(artemis.address, timeout=DEADLINE).create_receiver(
+        "orders", name="receiver", credit=60
+    )
+    assert [receiver.receive(timeout=DEADLINE).body for _ in range(50)] == [str(number) for number in range(50)]
 
 
 def test_the_log_has_one_json_object_a_line(artemis: Artemis) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from enmasse.testing import wait_for
+from tests.kit.waiting import DEADLINE
 
 CONTAINED = [sys.executable, "-m", "tests.contained"]
 ORPHAN = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
@@ -34,14 +35,14 @@ def test_orphans_are_ended() -> None:
         assert process.stdout is not None and process.stderr is not None
         orphan = int(process.stdout.readline())
         process.terminate()
-        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.wait(DEADLINE) == 128 + signal.SIGTERM
         wait_for("the end of the orphan", lambda: ended(orphan))
         assert f"left behind and ended: {orphan}" in process.stderr.read()
 
 
 def test_the_status_is_that_of_the_command() -> None:
     for status in (0, 3):
-        assert subprocess.run([*CONTAINED, "sh", "-c", f"exit {status}"], timeout=60).returncode == status
+        assert subprocess.run([*CONTAINED, "sh", "-c", f"exit {status}"], timeout=DEADLINE).returncode == status
 
 
 def test_an_interrupt_is_left_to_the_command() -> None:
@@ -49,4 +50,4 @@ def test_an_interrupt_is_left_to_the_command() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "1\n"
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(60) == 5
+        assert process.wait(DEADLINE) == 5

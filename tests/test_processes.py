@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.processes import Forked, Process, Program, run, start
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 SHOWS = """
 import json, os, sys
@@ -58,7 +58,7 @@ def test_signals_end_it(tmp_path: Path, imports: tuple[str, ...], number: signal
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.01)
     process.send_signal(number)
-    assert process.wait(60) == -number == process.poll()
+    assert process.wait(DEADLINE) == -number == process.poll()
     process.kill()  # without effect
 
 
@@ -69,4 +69,4 @@ def test_a_program_with_other_variables_of_the_interpreter_is_executed(
     process = waiting(tmp_path, ("json",))
     process.kill()
     assert not isinstance(process, Forked)
-    assert process.wait(60) == -signal.SIGKILL
+    assert process.wait(DEADLINE) == -signal.SIGKILL

@@ -17,6 +17,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.messages.message import Message
+from tests.kit.waiting import DEADLINE
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -26,7 +27,7 @@ def run(loop: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     unseen: list[dict[str, Any]] = []
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.get_loop().set_exception_handler(lambda _, context: unseen.append(context))
-        runner.run(asyncio.wait_for(main(), 200))
+        runner.run(asyncio.wait_for(main(), DEADLINE))
     assert not unseen, unseen
 
 

@@ -17,7 +17,7 @@ from enmasse.amqp.messages.message import Message
 from enmasse.amqp.sasl.layer import SaslServer, plain
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, run, start
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 
 def with_client(test: Any, store: Store | None = None, **fields: Any) -> None:
@@ -40,9 +40,9 @@ def test_send_and_receive() -> None:
     async def test(client: Client, store: Store) -> None:
         sender = await client.sender("q")
         message = Message({"a": [1, 2.5, None]}, subject="s", message_id="m", application_properties={"k": True})
-        assert await sender.send(message, timeout=60) is ACCEPTED
+        assert await sender.send(message, timeout=DEADLINE) is ACCEPTED
         receiver = await client.receiver("q")
-        delivery = await receiver.receive(timeout=60)
+        delivery = await receiver.receive(timeout=DEADLINE)
         assert delivery.message.body == {"a": [1, 2.5, None]} and delivery.message.subject == "s"
         assert delivery.message.application_properties == {"k": True} and delivery.message.message_id == "m"
         await delivery.accept()
@@ -56,12 +56,12 @@ def test_send_and_receive() -> None:
 def test_outcomes_of_a_receiver() -> None:
     async def test(client: Client, store: Store) -> None:
         sender = await client.sender("q")
-        await sender.send(Message("x"), timeout=60)
+        await sender.send(Message("x"), timeout=DEADLINE)
         receiver = await client.receiver("q", credit=1)
-        await (await receiver.receive(timeout=60)).release()
-        await (await receiver.receive(timeout=60)).modify(undeliverable_here=True, annotations={"x-opt-a": 1})
-        await (await receiver.receive(timeout=60)).reject("amqp:decode-error", "bad")
-        await (await receiver.receive(timeout=60)).accept()
+        await (await receiver.receive(timeout=DEADLINE)).release()
+        await (await receiver.receive(timeout=DEADLINE)).modify(undeliverable_here=True, annotations={"x-opt-a": 1})
+        await (await receiver.receive(timeout=DEADLINE)).reject("amqp:decode-error", "bad")
+        await (await receiver.receive(timeout=DEADLINE)).accept()
         await until(lambda: len(store.outcomes) == 4)
         released, modified, rejected, accepted = store.outcomes
         assert released is RELEASED and accepted is ACCEPTED
@@ -76,7 +76,7 @@ def test_outcomes_of_a_receiver() -> None:
 def test_outcomes_of_a_sender() -> None:
     async def test(client: Client, store: Store) -> None:
         sender = await client.sender("full")
-        outcome = await sender.send(Message("x"), timeout=60)
+        outcome = await sender.send(Message("x"), timeout=DEADLINE)
         assert isinstance(outcome, Rejected) and outcome.error is not None
         assert outcome.error.description == "full"
         silent = await client.sender("silent")
@@ -90,8 +90,8 @@ def test_outcomes_of_a_sender() -> None:
         with pytest.raises(AmqpError):
             await silent.send(Message("z"))
         presettled = await client.sender("q", settled=True)
-        assert await presettled.send(Message("gone"), timeout=60) is None
-        assert await sender.send(Message("also"), settled=True, timeout=60) is None
+        assert await presettled.send(Message("gone"), timeout=DEADLINE) is None
+        assert await sender.send(Message("also"), settled=True, timeout=DEADLINE) is None
 
     with_client(test)
 
@@ -125,7 +125,7 @@ def test_a_run_is_sent_as_far_as_there_is_credit_and_has_an_outcome_for_each() -
 def test_a_run_on_a_link_that_is_lost_raises() -> None:
     async def test(client: Client, store: Store) -> None:
         silent = await client.sender("silent")
-        await silent.wait_credit(timeout=60)
+        await silent.wait_credit(timeout=DEADLINE)
         run = silent.send_run([b"x"] * 3)
         await until(lambda: silent.link.unsettled == 3)
         await silent.close()
@@ -142,7 +142,7 @@ def test_a_receiver_takes_runs_and_accepts_them_together(mode: int) -> None:
     async def test(client: Client, store: Store) -> None:
         sender = await client.sender("q")
         payloads = [Message(n).encode() for n in range(50)]
-        await sender.wait_credit(timeout=60)
+        await sender.wait_credit(timeout=DEADLINE)
         await sender.send_run(payloads).done
         receiver = await client.receiver("q", credit=0, rcv_settle_mode=mode)
         receiver.take_runs()
@@ -201,7 +201,7 @@ def test_many_wait_for_credit() -> None:
         for _ in range(19):
             link.grant(1)
             await asyncio.sleep(0)
-        await asyncio.wait_for(asyncio.gather(*tasks), 60)
+        await asyncio.wait_for(asyncio.gather(*tasks), DEADLINE)
         assert len(store.queues["q"]) == 19
 
     with_client(test)
@@ -211,7 +211,7 @@ def test_async_for_ends_when_closed_and_raises_when_lost() -> None:
     async def test(client: Client, store: Store) -> None:
         sender = await client.sender("q")
         for i in range(30):
-            await sender.send(Message(i), timeout=60)
+            await sender.send(Message(i), timeout=DEADLINE)
         receiver = await client.receiver("q", credit=7)
         bodies = []
         async for delivery in receiver:
@@ -239,9 +239,9 @@ def test_cancelled_receive_loses_nothing() -> None:
         first, second = (asyncio.ensure_future(receiver.receive()) for _ in range(2))
         await until(lambda: receiver.waiting == 2)
         sender = await client.sender("q")
-        await sender.send(Message("x"), timeout=60)
+        await sender.send(Message("x"), timeout=DEADLINE)
         first.cancel()
-        delivery = await asyncio.wait_for(second, 60) if not first.done() or first.cancelled() else first.result()
+        delivery = await asyncio.wait_for(second, DEADLINE) if not first.done() or first.cancelled() else first.result()
         assert delivery.message.body == "x"
         second.cancel()
 
@@ -252,7 +252,7 @@ def test_drain() -> None:
     async def test(client: Client, store: Store) -> None:
         sender = await client.sender("q")
         for i in range(5):
-            await sender.send(Message(i), timeout=60)
+            await sender.send(Message(i), timeout=DEADLINE)
         receiver = await client.receiver("q", credit=0)
         receiver.grant(20)
         await receiver.drain()
@@ -288,7 +288,7 @@ def test_large_messages_stay_with_the_peer_while_much_waits_whatever_the_credit(
             # what waits, a message that was begun then, pieces that were not taken, and what was read with them
             most_here = most + max(sizes) + client.connection.limits.max_streamed + (1 << 20)
             assert receiver.link.bytes - taken < most_here
-            delivery = await receiver.receive(timeout=60)
+            delivery = await receiver.receive(timeout=DEADLINE)
             taken += len(delivery.payload)
             assert delivery.message.body == body
             await delivery.accept()
@@ -303,9 +303,9 @@ def test_a_message_that_is_larger_than_allowed_ends_the_link() -> None:
         receiver = await client.receiver("q", credit=10, most_waiting=1000, max_message_size=200_000)
         store.queues["q"].extend(Message(bytes(size)).encode() for size in (150_000, 250_000))
         store.dispatch("q")
-        assert (await receiver.receive(timeout=60)).message.body == bytes(150_000)
+        assert (await receiver.receive(timeout=DEADLINE)).message.body == bytes(150_000)
         with pytest.raises(AmqpError, match="more than 200000 bytes"):
-            await receiver.receive(timeout=60)
+            await receiver.receive(timeout=DEADLINE)
 
     with_client(test)
 
@@ -327,7 +327,7 @@ def test_durable_dynamic_and_other_options() -> None:
         browser = await client.receiver("q", browse=True)
         assert store.links[browser.link.name].remote_source.distribution_mode == "copy"
         relay = await client.sender(None)
-        assert await relay.send(Message("x", to="by-to"), timeout=60) is ACCEPTED
+        assert await relay.send(Message("x", to="by-to"), timeout=DEADLINE) is ACCEPTED
         assert len(store.queues["by-to"]) == 1
 
     with_client(test)
@@ -343,14 +343,14 @@ def test_request_and_reply() -> None:
                 await delivery.accept()
                 relay = await client.sender(request.reply_to)
                 reply = Message(request.body * 2, correlation_id=request.correlation_id)
-                await relay.send(reply, timeout=60)
+                await relay.send(reply, timeout=DEADLINE)
 
         serving = asyncio.ensure_future(serve())
         replies = await asyncio.gather(*[client.request(Message(i), "service") for i in range(20)])
         assert [reply.body for reply in replies] == [2 * i for i in range(20)]
         serving.cancel()
         with pytest.raises(TimeoutError, match="a reply from nobody"):
-            await client.request(Message(1), "nobody", timeout=1)
+            await client.request(Message(1), "nobody", timeout=0.5)
         with pytest.raises(AmqpError, match="not accepted"):
             await client.request(Message(1), "full")
 
@@ -420,7 +420,7 @@ def test_connection_lost() -> None:
         for wire in list(server.hub.wires):
             assert wire.transport is not None
             wire.transport.abort()
-        for waiting in (sending, replying, receiver.receive(timeout=60)):
+        for waiting in (sending, replying, receiver.receive(timeout=DEADLINE)):
             with pytest.raises(AmqpError):
                 await waiting
         with pytest.raises(AmqpError):

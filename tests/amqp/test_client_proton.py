@@ -25,7 +25,7 @@ from enmasse.amqp.sasl.layer import SaslServer, plain
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, Watched, run, start
 from tests.certificates import Authority
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 
 def with_blocking(test: Callable[[BlockingConnection, Store], None], store: Store | None = None, **fields: Any) -> None:
@@ -36,7 +36,7 @@ def with_blocking(test: Callable[[BlockingConnection, Store], None], store: Stor
         server = await start(store, **fields)
 
         def blocking() -> None:
-            connection = BlockingConnection(f"amqp://127.0.0.1:{server.port}", timeout=60)
+            connection = BlockingConnection(f"amqp://127.0.0.1:{server.port}", timeout=DEADLINE)
             try:
                 test(connection, store)
             finally:
@@ -59,10 +59,10 @@ def test_messages() -> None:
         sender.send(Message(body=b"x" * 5_000_000))
         receiver = c.create_receiver("q", credit=20)
         for i in range(300):
-            message = receiver.receive(timeout=60)
+            message = receiver.receive(timeout=DEADLINE)
             assert (message.id, message.body) == (i, {"i": i})
             receiver.accept()
-        assert len(receiver.receive(timeout=60).body) == 5_000_000
+        assert len(receiver.receive(timeout=DEADLINE).body) == 5_000_000
         receiver.accept()
         receiver.close()
 
@@ -75,13 +75,13 @@ def test_released_and_modified() -> None:
     def test(c: BlockingConnection, store: Store) -> None:
         c.create_sender("q").send(Message(body="x"))
         receiver = c.create_receiver("q", credit=1)
-        receiver.receive(timeout=60)
+        receiver.receive(timeout=DEADLINE)
         receiver.release(delivered=False)
-        receiver.receive(timeout=60)
+        receiver.receive(timeout=DEADLINE)
         receiver.release(delivered=True)
-        receiver.receive(timeout=60)
+        receiver.receive(timeout=DEADLINE)
         receiver.reject()
-        receiver.receive(timeout=60)
+        receiver.receive(timeout=DEADLINE)
         receiver.accept()
 
     with_blocking(test, store)
@@ -96,7 +96,7 @@ def test_termini_options_and_refusal() -> None:
         assert len(store.queues["by-to"]) == 1
         c.create_sender("q", options=AtMostOnce()).send(Message(body="presettled"))
         receiver = c.create_receiver("q", name="durable", options=[DurableSubscription(), Selector("a = 1")])
-        assert receiver.receive(timeout=60).body == "presettled"
+        assert receiver.receive(timeout=DEADLINE).body == "presettled"
         source = store.links["durable"].remote_source
         assert source.durable == 2 and selector_of(source.filter) == "a = 1"
         with pytest.raises(LinkDetached, match="no such address"):
@@ -114,11 +114,11 @@ def test_request_and_reply_with_a_dynamic_address() -> None:
         address = replies.link.remote_source.address
         assert address.startswith("dynamic-")
         c.create_sender("service").send(Message(body="ab", reply_to=address, correlation_id=7))
-        request = service.receive(timeout=60)
+        request = service.receive(timeout=DEADLINE)
         service.accept()
         answer = Message(address=request.reply_to, correlation_id=request.correlation_id, body=request.body * 2)
         c.create_sender(None).send(answer)
-        reply = replies.receive(timeout=60)
+        reply = replies.receive(timeout=DEADLINE)
         assert reply.body == "abab" and reply.correlation_id == 7
 
     with_blocking(test)
@@ -128,7 +128,7 @@ def test_drain() -> None:
     def test(c: BlockingConnection, store: Store) -> None:
         receiver = c.create_receiver("q", credit=10)
         receiver.link.drain(0)
-        c.wait(lambda: receiver.link.credit == 0, timeout=60, msg="the credit to be given back")
+        c.wait(lambda: receiver.link.credit == 0, timeout=DEADLINE, msg="the credit to be given back")
 
     with_blocking(test)
 
@@ -138,7 +138,7 @@ def test_small_frames_and_heartbeats() -> None:
         sender = c.create_sender("q")
         sender.send(Message(body=b"y" * 100_000))
         receiver = c.create_receiver("q")
-        assert receiver.receive(timeout=60).body == b"y" * 100_000
+        assert receiver.receive(timeout=DEADLINE).body == b"y" * 100_000
         receiver.accept()
         connection = store.connections[0]
         beats = 0
@@ -149,7 +149,7 @@ def test_small_frames_and_heartbeats() -> None:
 
         for wire in wires[0]:
             Watched(wire.transport, count)
-        c.wait(lambda: beats >= 3, timeout=60, msg="heartbeats")
+        c.wait(lambda: beats >= 3, timeout=DEADLINE, msg="heartbeats")
         assert connection.state == "open"
 
     wires: list[Any] = []
@@ -179,7 +179,7 @@ def test_tls_and_plain(tmp_path: Path) -> None:
             domain.set_trusted_ca_db(str(authority.file))
             domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
             c = BlockingConnection(
-                f"amqps://localhost:{server.port}", timeout=60, ssl_domain=domain, user="guest", password="secret"
+                f"amqps://localhost:{server.port}", timeout=DEADLINE, ssl_domain=domain, user="guest", password="secret"
             )
             c.create_sender("q").send(Message(body="x"))
             c.close()
@@ -212,12 +212,12 @@ class ProtonServer(MessagingHandler):
 
     def __enter__(self) -> ProtonServer:
         self.thread.start()
-        assert self.ready.wait(60)
+        assert self.ready.wait(DEADLINE)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.injector.trigger(ApplicationEvent("quit"))
-        self.thread.join(60)
+        self.thread.join(DEADLINE)
 
     def on_quit(self, event: Any) -> None:
         self.container.stop()
@@ -288,23 +288,23 @@ def test_our_client_and_a_server_of_proton(loop: str, proton_server: ProtonServe
         async with connect("127.0.0.1", proton_server.port, idle_timeout=60) as client:
             sender = await client.sender("q")
             for i in range(200):
-                assert await sender.send(ours.Message(i, message_id=i), timeout=60) is ACCEPTED
-            await sender.send(ours.Message(b"z" * 5_000_000), timeout=60)
+                assert await sender.send(ours.Message(i, message_id=i), timeout=DEADLINE) is ACCEPTED
+            await sender.send(ours.Message(b"z" * 5_000_000), timeout=DEADLINE)
             receiver = await client.receiver("q", credit=30)
             for i in range(200):
-                delivery = await receiver.receive(timeout=60)
+                delivery = await receiver.receive(timeout=DEADLINE)
                 assert delivery.message.body == i
                 await delivery.accept()
-            delivery = await receiver.receive(timeout=60)
+            delivery = await receiver.receive(timeout=DEADLINE)
             assert len(delivery.message.body) == 5_000_000
             await delivery.release()
             await until(lambda: proton_server.seen.count("accepted") == 200 and "released" in proton_server.seen)
             await receiver.drain()
             assert receiver.link.credit == 0
             relay = await client.sender(None)
-            await relay.send(ours.Message("x", to="by-to"), timeout=60)
+            await relay.send(ours.Message("x", to="by-to"), timeout=DEADLINE)
             presettled = await client.sender("q2", settled=True)
-            await presettled.send(ours.Message("y"), timeout=60)
+            await presettled.send(ours.Message("y"), timeout=DEADLINE)
             durable = await client.receiver("t", durable_name="sub", selector="a > 1")
             await durable.detach()
             await sender.close()
@@ -332,7 +332,7 @@ def test_our_request_to_a_service_of_proton(proton_server: ProtonServer) -> None
         async with connect("127.0.0.1", proton_server.port) as client:
             service = threading.Thread(target=Container(Service()).run, daemon=True)
             service.start()
-            reply = await client.request(ours.Message("hello"), "service", timeout=60)
+            reply = await client.request(ours.Message("hello"), "service", timeout=DEADLINE)
             assert reply.body == "HELLO"
             await asyncio.to_thread(service.join, 60)
 

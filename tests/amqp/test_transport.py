@@ -25,7 +25,7 @@ from enmasse.testing import free_port
 from tests.amqp.engine_kit import AMQP, Recorder, condition_of, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, Watched, run, start
 from tests.certificates import Authority
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 BOTH = pytest.mark.parametrize("loop", LOOPS)
 
@@ -51,7 +51,7 @@ def test_messages_over_a_socket(loop: str) -> None:
 
             sending = asyncio.ensure_future(send())
             while len(got) < len(bodies):
-                delivery = await receiver.receive(timeout=60)
+                delivery = await receiver.receive(timeout=DEADLINE)
                 got.append(delivery.payload)
                 await delivery.accept()
             await sending
@@ -115,7 +115,7 @@ def test_tls_and_external(loop: str, tmp_path: Path) -> None:
         url = f"amqps://localhost:{server.port}"
         async with connect(url, ssl=authority.client_context("device-7"), external=True) as client:
             sender = await client.sender("q")
-            await sender.send(b"\x00Su\xb0\x00\x0f\x42\x40" + b"x" * 1_000_000, timeout=60)
+            await sender.send(b"\x00Su\xb0\x00\x0f\x42\x40" + b"x" * 1_000_000, timeout=DEADLINE)
             assert store.connections[0].user == "device-7"
             assert store.connections[0].context.tls
         with pytest.raises((OSError, AmqpError)):
@@ -143,7 +143,7 @@ class Raw:
 
     async def rest(self) -> list[Any]:
         """All frames until the other side closes the socket."""
-        data = await asyncio.wait_for(self.reader.read(-1), 60)
+        data = await asyncio.wait_for(self.reader.read(-1), DEADLINE)
         self.writer.close()
         return [p for _, p, _ in frames(data)]
 
@@ -193,7 +193,7 @@ def test_handshake_that_stalls(loop: str) -> None:
         server = await start(store, limits=Limits(handshake_timeout_ms=100))
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"AMQP")
-        assert await asyncio.wait_for(reader.read(-1), 60) == b""
+        assert await asyncio.wait_for(reader.read(-1), DEADLINE) == b""
         writer.close()
         server.close()
 
@@ -215,7 +215,7 @@ def test_peer_that_asks_and_never_reads_is_dropped(loop: str) -> None:
         await loop_.sock_sendall(raw, AMQP + frame(0, Open(container_id="raw")) + frame(0, begin))
         with pytest.raises(OSError):
             for _ in range(100_000):
-                await asyncio.wait_for(loop_.sock_sendall(raw, echo), 60)
+                await asyncio.wait_for(loop_.sock_sendall(raw, echo), DEADLINE)
         raw.close()
         await until(lambda: store.closed, "the connection to be given up")
         assert store.closed[0] is not None and str(store.closed[0].condition) == "amqp:resource-limit-exceeded"
@@ -314,7 +314,7 @@ def test_handler_that_raises_ends_its_link_only_and_is_reported(loop: str) -> No
         async with connect("127.0.0.1", server.port) as client:
             sender = await client.sender("q")
             with pytest.raises(AmqpError, match="internal error"):
-                await sender.send(b"x", timeout=60)
+                await sender.send(b"x", timeout=DEADLINE)
             assert client.connection.state == "open"
         assert other.connection.state == "open"
         trouble = "1 internal errors have ended links or connections, the last one: RuntimeError: a bug"
@@ -335,7 +335,7 @@ def test_close_of_the_server_tells_the_clients(loop: str) -> None:
         receiver = await client.receiver("q")
         server.close()
         with pytest.raises(AmqpError, match="shutting down"):
-            await receiver.receive(timeout=60)
+            await receiver.receive(timeout=DEADLINE)
         await server.wait_closed()
         assert client.connection.state == "closed"
         await client.close()

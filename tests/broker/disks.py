@@ -341,6 +341,7 @@ class _Held:
         if size > 4096:
             if not _Held.first:
                 while not self._go_on.exists():
+                    # pause: the disk, which is the fault
                     time.sleep(0.01)
             _Held.first = False
         return self._file.read(offset, size)

@@ -9,6 +9,8 @@ from proton import Delivery, Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
+from tests.kit.waiting import DEADLINE
+
 
 class _Client(MessagingHandler):
     def __init__(self, url: str, address: str, **options: Any) -> None:
@@ -49,7 +51,7 @@ class _Client(MessagingHandler):
 
     def stop(self) -> None:
         self._stop = True
-        assert self.over.wait(60)
+        assert self.over.wait(DEADLINE)
 
 
 class Sender(_Client):

@@ -72,7 +72,7 @@ class BacklogMachine(QueueMachine):
     def wait(self, milliseconds: int) -> None:
         super().wait(milliseconds)
         for _ in range(3):  # what was being delivered when it expired is looked for within a second and a half
-            super().wait(500)
+            super().wait(500)  # limit: milliseconds of the model
         assert not any(0 < message.expires <= self.core.now for message in self.all_waiting())
 
     def collect(self) -> None:

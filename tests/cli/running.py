@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from enmasse.testing import free_offset, operator_headers
 from tests.kit import processes
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 __all__ = ["ENMASSE", "FAKE_UP", "Up", "address", "alive", "enmasse", "free_offset", "on_a_terminal", "wait_for"]
 
@@ -38,7 +38,7 @@ def alive(pid: int) -> bool:
 def enmasse(
     *arguments: str | Path | int,
     input: str | None = None,
-    seconds: float = 180,
+    seconds: float = DEADLINE,
     env: dict[str, str] | None = None,
     program: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
@@ -142,14 +142,14 @@ class Up:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(60)
+                self.process.wait(DEADLINE)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        self.process.wait(60)
+        self.process.wait(DEADLINE)
         for reader in self._readers:
-            reader.join(60)
+            reader.join(DEADLINE)
 
-    def until_ready(self, seconds: float = 120) -> Up:
+    def until_ready(self, seconds: float = DEADLINE) -> Up:
         """Waits for the line on stdout."""
 
         def ready() -> bool:
@@ -166,9 +166,9 @@ class Up:
     def end(self, number: int = signal.SIGTERM) -> int:
         """Sends a signal and gives the exit status."""
         self.process.send_signal(number)
-        status = self.process.wait(60)
+        status = self.process.wait(DEADLINE)
         for reader in self._readers:
-            reader.join(60)
+            reader.join(DEADLINE)
         return status
 
     def http(self, path: str, body: Any = None, method: str | None = None, **headers: str) -> tuple[int, Any]:
@@ -176,7 +176,7 @@ class Up:
         import http.client
 
         asked = operator_headers(self.data)
-        connection = http.client.HTTPConnection("127.0.0.1", 8079 + self.offset, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", 8079 + self.offset, timeout=DEADLINE)
         data = None if body is None else body if isinstance(body, str) else json.dumps(body)
         sent = dict(asked)
         if data is not None:

@@ -16,6 +16,7 @@ import pytest
 
 from enmasse.cli.commands.suite import manifest
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset, wait_for
+from tests.kit.waiting import DEADLINE
 
 COUNT = 300
 """Messages that wait when the backup is made."""
@@ -112,7 +113,7 @@ def killed_while_it_is_copied(up: Up, tmp_path: Path) -> None:
     with stuck(up) as other, subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: (other / "backup").exists(), "the middle of the backup")
         up.process.kill()
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1 and "[backup.data.failed]" in err and "the suite has ended" in err
     assert "[backup.files.damaged]" in restored(target, tmp_path / "none", status=1).stderr
 

@@ -16,6 +16,7 @@ from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import datadir, ports
 from tests.certificates import Authority
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
+from tests.kit.waiting import DEADLINE
 
 
 def refused(config: Path, tmp_path: Path, *options: str | Path) -> str:
@@ -85,7 +86,7 @@ main()
 def test_told_to_end_before_anything_runs(code: str, number: signal.Signals, config: Path, tmp_path: Path) -> None:
     options = ["--config", str(config), "--data", str(tmp_path / "data"), "--port-offset", str(free_offset())]
     command = [sys.executable, "-c", code, "up", *options, str(int(number))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     datadir.open_data_dir(tmp_path / "data").close()  # the lock was given back
 
@@ -96,7 +97,9 @@ def test_tests_of_hang_ups_hold_under_nohup() -> None:
     code = f"import subprocess, sys, tests.conftest; subprocess.run([sys.executable, '-c', {ask!r}], check=True)"
     command = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh", sys.executable, "-c"]
     for program, ignored in ((ask, "True\n"), (code, "False\n")):
-        assert subprocess.run([*command, program], stdout=subprocess.PIPE, text=True, timeout=180).stdout == ignored
+        assert (
+            subprocess.run([*command, program], stdout=subprocess.PIPE, text=True, timeout=DEADLINE).stdout == ignored
+        )
 
 
 def test_a_name_that_is_not_utf8(config: Path, tmp_path: Path) -> None:
@@ -109,7 +112,7 @@ def test_a_name_that_is_not_utf8(config: Path, tmp_path: Path) -> None:
 def test_called_in_a_directory_that_is_gone(tmp_path: Path) -> None:
     command = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", ENMASSE, "up"]
     done = subprocess.run(
-        [*command, "--config", "c", "--data", "d"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [*command, "--config", "c", "--data", "d"], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE
     )
     assert done.returncode == 2 and "the current directory does not exist" in done.stderr, done.stderr
 
@@ -224,7 +227,7 @@ def test_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from enmasse.supervisor.plan.datadir import open_data_dir\n"
         "open_data_dir(Path(sys.argv[1]))"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=180)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=DEADLINE)
     first = datadir.open_data_dir(tmp_path)
     with pytest.raises(StartError, match="is in use by process"):
         datadir.open_data_dir(tmp_path)

@@ -31,6 +31,7 @@ from enmasse.control import ControlConnection, ControlLink, ControlReceiver, Con
 from tests.cli.mqtt_peer import Broker, mqtt_peer
 from tests.cli.running import ENMASSE, enmasse, free_offset, wait_for
 from tests.kit.running import Listening, server
+from tests.kit.waiting import DEADLINE
 
 PASSES = 5
 """Seconds of a time limit that is reached: what has to happen before takes milliseconds, or a second under load."""
@@ -91,7 +92,9 @@ def giving(*bodies: Any, outcomes: list[str] | None = None) -> Callable[[Control
     return attached
 
 
-def send(port: int, *arguments: str, input: str | None = None, seconds: int = 60) -> tuple[int, dict[str, Any], str]:
+def send(
+    port: int, *arguments: str, input: str | None = None, seconds: float = DEADLINE
+) -> tuple[int, dict[str, Any], str]:
     """(exit status, counts, stderr). `seconds`: the time limit, of which nothing is lost where it is not reached."""
     done = enmasse("send", "-a", f"127.0.0.1:{port}/q", "--json", "--timeout", f"{seconds}", *arguments, input=input)
     return done.returncode, json.loads(done.stdout), done.stderr
@@ -134,10 +137,10 @@ def test_a_command_waits_while_the_suite_restarts_what_it_connects_to(command: s
     with suite_with_port(name, base + offset, offset) as asked:
         arguments = [ENMASSE, command, "q", "x", "--port-offset", str(offset)]
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-            assert asked.wait(60)
+            assert asked.wait(DEADLINE)
             taken = taking(lambda delivery, _: delivery.accept())
             with peer(taken, base + offset) if name == "amqp" else mqtt_peer(Broker(), base + offset):
-                output, _ = process.communicate(timeout=60)
+                output, _ = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, output
 
 
@@ -279,7 +282,7 @@ def test_receive_gives_back_what_nobody_reads() -> None:
             stdout=writing,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=180,
+            timeout=DEADLINE,
         )
         os.close(writing)
     assert done.returncode == 141 and "Traceback" not in done.stderr
@@ -314,9 +317,9 @@ def test_what_was_answered_is_counted_when_it_is_interrupted() -> None:
     with peer(taking(act, credit=10)) as port:
         command = [ENMASSE, "send", "-a", f"127.0.0.1:{port}/q", "--json", "--timeout", "60", "-m", "20"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert came.wait(60)
+            assert came.wait(DEADLINE)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=DEADLINE)
     told = json.loads(out)
     assert process.returncode == 130 and "Traceback" not in err
     assert (told["sent"], told["accepted"], told["unknown"], told["error"]) == (10, 6, 4, "interrupted")

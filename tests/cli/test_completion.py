@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset
+from tests.kit.waiting import DEADLINE
 
 FLAVORS = {
     "disk-queue": {"type": "queue", "templateName": "queue-persisted"},
@@ -77,7 +78,7 @@ def test_the_script_for_bash_works_in_bash(up: Up) -> None:
     )
     path = f"{Path(ENMASSE).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "ENMASSE_PORT_OFFSET": str(up.offset)}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=DEADLINE)
     assert (done.stdout, done.stderr) == ("orders orders.late\n", "")
 
 

@@ -23,6 +23,7 @@ from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 from tests.cli.subctrl import RETAINED, ROW, SESSION, answering
 from tests.cli.test_client import PASSES, giving, peer, taking
 from tests.kit import processes
+from tests.kit.waiting import DEADLINE
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -183,7 +184,7 @@ def broken_inside(folder: Path) -> int:
         "from enmasse.cli import main; main()"
     )
     options = ("--config", configuration(folder), "--data", folder / "data", "--port-offset", free_offset())
-    return subprocess.run([sys.executable, "-c", code, "up", *map(str, options)], timeout=180).returncode
+    return subprocess.run([sys.executable, "-c", code, "up", *map(str, options)], timeout=DEADLINE).returncode
 
 
 @case("up", 2)
@@ -574,7 +575,7 @@ def interrupted_while_a_job_runs(folder: Path) -> int:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None and process.stdout.readline() == "runs\n"
     process.send_signal(signal.SIGINT)
-    _, shown = process.communicate(timeout=180)
+    _, shown = process.communicate(timeout=DEADLINE)
     assert shown == "job is stopped\n"
     return process.returncode
 
@@ -591,14 +592,14 @@ def nobody_reads_the_jobs(folder: Path) -> int:
 @case("deploy", 0)
 def all_is_ready(folder: Path) -> int:
     process = deploying(folder, "exit 0")
-    process.communicate(timeout=180)
+    process.communicate(timeout=DEADLINE)
     return process.returncode
 
 
 @case("deploy", 1)
 def helm_failed(folder: Path) -> int:
     process = deploying(folder, "echo the cluster is gone >&2; exit 7")
-    _, shown = process.communicate(timeout=180)
+    _, shown = process.communicate(timeout=DEADLINE)
     assert "the cluster is gone" in shown
     return process.returncode
 
@@ -615,7 +616,7 @@ def interrupted_while_helm_waits(folder: Path) -> int:
     process = deploying(folder, "touch $(dirname $0)/running; exec sleep 600")
     wait_for("helm runs", (folder / "running").exists)
     process.send_signal(signal.SIGINT)
-    _, shown = process.communicate(timeout=180)
+    _, shown = process.communicate(timeout=DEADLINE)
     assert "helm rollback" in shown and "Traceback" not in shown
     return process.returncode
 
@@ -626,7 +627,7 @@ def nobody_reads_that_it_is_ready(folder: Path) -> int:
     os.close(reading)
     process = deploying(folder, "exit 0", writing)
     os.close(writing)
-    process.communicate(timeout=180)
+    process.communicate(timeout=DEADLINE)
     return process.returncode
 
 
@@ -772,11 +773,11 @@ def interrupted(command: str) -> Case:
             silent.listen()
             given = [argument.format(offset=offset, operators=offset, port=8079 + offset) for argument in arguments]
             with subprocess.Popen([ENMASSE, command, *given], stderr=subprocess.PIPE, text=True) as process:
-                silent.settimeout(60)
+                silent.settimeout(DEADLINE)
                 connection, _ = silent.accept()
                 with connection:
                     process.send_signal(signal.SIGINT)
-                    _, err = process.communicate(timeout=60)
+                    _, err = process.communicate(timeout=DEADLINE)
         assert "Traceback" not in err, err
         return process.returncode
 
@@ -794,7 +795,7 @@ sys.meta_path.insert(0, Told())
 from enmasse.cli import main
 main()
 """
-    done = subprocess.run([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, timeout=180)
+    done = subprocess.run([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, timeout=DEADLINE)
     assert "Traceback" not in done.stderr
     return done.returncode
 
@@ -814,9 +815,9 @@ def waiting_for_a_suite(folder: Path) -> int:
         thread.start()
         command = [ENMASSE, "status", "--json", "--wait", "60", "--port-offset", str(offset)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            assert looked.wait(60)
+            assert looked.wait(DEADLINE)
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=DEADLINE)
         thread.join()
     assert "Traceback" not in err
     return process.returncode
@@ -876,5 +877,5 @@ def test_each_cell(run: Case, status: int, tmp_path: Path) -> None:
 def test_what_cannot_be_said_changes_no_status(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         for arguments in (["status", "--port-offset", str(free_offset())], ["send", "-a", "127.0.0.1:1/q", "x"]):
-            assert subprocess.run([ENMASSE, *arguments], stderr=full, timeout=180).returncode == 4
-        assert subprocess.run([ENMASSE, "send"], stderr=full, timeout=180).returncode == 2
+            assert subprocess.run([ENMASSE, *arguments], stderr=full, timeout=DEADLINE).returncode == 4
+        assert subprocess.run([ENMASSE, "send"], stderr=full, timeout=DEADLINE).returncode == 2

@@ -19,6 +19,7 @@ from enmasse.model.configuration import Applied, apply
 from enmasse.model.flavors import IN_MEMORY
 from enmasse.model.names import AddressName
 from tests.cli.running import enmasse, free_offset
+from tests.kit.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -254,5 +255,5 @@ def test_commands_start_quickly() -> None:
     )
     import sys
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

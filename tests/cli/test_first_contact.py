@@ -16,6 +16,7 @@ import pytest
 
 from enmasse.cli.registry import COMMANDS, WITHOUT_VARIABLE, group
 from tests.cli.running import Up, enmasse, free_offset, wait_for
+from tests.kit.waiting import DEADLINE
 
 NAMES = {"myqueue", "mytopic", "mqtt", "anycast", "broadcast"}
 
@@ -97,7 +98,7 @@ def test_what_it_suggests_works_as_it_is(up: Up) -> None:
     words = ["status", "send", "receive", "publish", "subscribe", "address"]
     for line, word in zip(suggested, words, strict=True):
         assert f" {word} " in line
-        done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=DEADLINE)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         if word == "receive":
             assert done.stdout == "hello\n"

@@ -16,7 +16,7 @@ from enmasse.supervisor import web
 from enmasse.supervisor.status import NOT_RUNNING
 from enmasse.supervisor.suite import Supervisor
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 ORDER = (
@@ -106,7 +106,7 @@ async def test_an_answer_that_nobody_reads_is_given_up() -> None:
             await until(lambda: suite.asked)
             assert b"503" in await rest(await connect(server.port, HEAD + b"\r\n"))
             await until(lambda: server.connections == 0)
-            slow.settimeout(60)
+            slow.settimeout(DEADLINE)
 
             def read() -> bytes:
                 found = bytearray()

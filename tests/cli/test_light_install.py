@@ -14,6 +14,7 @@ import pytest
 
 import enmasse
 from tests.cli.running import Up, free_offset
+from tests.kit.waiting import DEADLINE
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -40,9 +41,13 @@ WRITING = {"PYTHONDONTWRITEBYTECODE": ""}
 """So that only the first start compiles."""
 
 
+LIMIT = 600
+"""Seconds of a build, which may have to fetch what it is built with."""
+
+
 def call(*command: object) -> str:
     environment = {**os.environ, **WRITING}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, env=environment)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -76,7 +81,7 @@ def run(line: str, venv: Path, environment: dict[str, str]) -> str:
     """What a line of the README prints."""
     port = 1883 + int(environment["ENMASSE_PORT_OFFSET"])
     command = line.replace(".venv/", f"{venv}/").replace("mosquitto_pub ", f"mosquitto_pub -p {port} ")
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=180, env=environment)
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=DEADLINE, env=environment)
     assert done.returncode == 0, (line, done.stdout, done.stderr)
     return done.stdout
 

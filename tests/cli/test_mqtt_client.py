@@ -11,6 +11,7 @@ import pytest
 from enmasse.mqtt.packets import NEVER, Connect, Disconnect, Properties, PubAck, Publish, Subscribe, Subscription, Will
 from tests.cli.mqtt_peer import Broker, mqtt_peer
 from tests.cli.running import ENMASSE, enmasse
+from tests.kit.waiting import DEADLINE
 
 
 def told(broker: Broker, *arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -112,7 +113,7 @@ def test_it_connects_again_and_goes_on_with_its_session() -> None:
     broker = Broker("a", "b", "c", close_after=1, present=False)
     with mqtt_peer(broker) as port:
         command = [ENMASSE, "subscribe", "t", "--server", f"127.0.0.1:{port}", "-m", "3", "-i", "me"]
-        done = subprocess.run([*command, "--session-expiry", "never"], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*command, "--session-expiry", "never"], capture_output=True, text=True, timeout=DEADLINE)
     assert (done.returncode, done.stdout) == (0, "a\nb\nc\n")
     assert "connecting again" in done.stderr
     first, second = broker.of(Connect)

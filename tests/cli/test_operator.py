@@ -13,6 +13,7 @@ import pytest
 
 from enmasse.cli.contexts.http import NotRunning, get_status
 from tests.cli.running import ENMASSE, enmasse, free_offset, wait_for
+from tests.kit.waiting import DEADLINE
 
 
 class Started:
@@ -52,7 +53,7 @@ class Started:
     def end(self) -> str:
         """Ends it as it should end; what it has said on stderr."""
         self.process.terminate()
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=DEADLINE)
         assert self.process.returncode == 0, errors
         assert "Traceback" not in errors
         # On a slow machine the start takes its time, and what it waits for is told.
@@ -63,7 +64,7 @@ class Started:
 def ready(config: Path | str, data: Path | str, **how: object) -> Iterator[Started]:
     started = Started(config, data, **how)  # type: ignore[arg-type]  # keyword arguments of several types
     try:
-        wait_for(started.is_ready, "the suite to be ready", seconds=120)
+        wait_for(started.is_ready, "the suite to be ready", seconds=DEADLINE)
         yield started
     finally:
         if started.process.poll() is None:

@@ -101,6 +101,7 @@ async def spreads(up: Up) -> None:
                 receiver.grant(1)
             sent = asyncio.ensure_future(sending.send(Message("all"), timeout=LIMIT))
             while not sent.done():
+                # pause: until it looks again
                 await asyncio.sleep(0.01)
                 for receiver in receiving:
                     while (delivery := receiver.receive_nowait()) is not None:

@@ -15,6 +15,7 @@ import pytest
 from enmasse.cli.commands.suite.status import file_hashes
 from enmasse.identity.processes.operator import secret_file
 from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, on_a_terminal, wait_for
+from tests.kit.waiting import DEADLINE
 
 FIELDS = ["schema", "ready", "config", "components", "addresses", "errors", "ca", "insecure"]
 
@@ -137,7 +138,7 @@ def test_wait_is_for_the_files_as_they_are(empty_config: Path, tmp_path: Path) -
         wait_for(lambda: not up.status()["ready"])
         assert waiting.poll() is None
         up.feed(address("b"), config=file_hashes(empty_config))
-        assert waiting.wait(60) == 0
+        assert waiting.wait(DEADLINE) == 0
 
 
 def test_wait_is_for_a_brokers_json_that_has_gone(empty_config: Path, tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_wait_is_for_a_brokers_json_that_has_gone(empty_config: Path, tmp_path: 
         assert "not applied yet: brokers.json (its removal)\naddress a: a note" in late.stderr
         waiting = subprocess.Popen([ENMASSE, "status", "--wait", "60", "--port-offset", str(up.offset)])
         up.feed(address("a"), config=file_hashes(empty_config))
-        assert waiting.wait(60) == 0
+        assert waiting.wait(DEADLINE) == 0
 
 
 def test_wait_says_that_nobody_makes_brokers(empty_config: Path, tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_wait_begins_before_the_suite_runs(empty_config: Path, tmp_path: Path) -
     )
     with Up(empty_config, tmp_path / "data", fake=True, offset=offset) as up:
         up.feed(config=file_hashes(empty_config))
-        out, _ = waiting.communicate(timeout=60)
+        out, _ = waiting.communicate(timeout=DEADLINE)
         assert waiting.returncode == 0 and json.loads(out)["ready"] is True
 
 

@@ -14,6 +14,7 @@ import pytest
 from enmasse.supervisor.plan.certificates import ensure, names
 from tests.certificates import Authority
 from tests.cli.running import Up, enmasse, wait_for
+from tests.kit.waiting import DEADLINE
 
 AUTO = ("--tls", "auto")
 TLS_PORTS = {"amqps": 5671, "mqtts": 8883, "wss": 8084}
@@ -122,7 +123,7 @@ def test_a_client_cannot_renegotiate(port: int, suite: Up) -> None:
         "-CAfile",
         str(ca(suite)),
     ]
-    done = subprocess.run(command, input="R\n", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input="R\n", capture_output=True, text=True, timeout=DEADLINE)
     assert "Verify return code: 0" in done.stdout and "RENEGOTIATING" in done.stdout + done.stderr
     assert "no renegotiation" in done.stderr
 

@@ -30,6 +30,7 @@ from tests.amqp.codec_values import same
 from tests.amqp.messages import identical, messages
 from tests.cli.running import ENMASSE, Up, enmasse, on_a_terminal, wait_for
 from tests.kit.running import run
+from tests.kit.waiting import DEADLINE
 
 QUEUE, TOPIC = "small-persisted-queue", "small-persisted-topic"
 ADDRESSES: dict[str, Any] = {
@@ -104,7 +105,7 @@ def taken(up: Up, address: str, count: int) -> list[bytes]:
         async with connect("127.0.0.1", 5672 + up.offset) as client:
             receiver = await client.receiver(address, credit=count)
             while len(found) < count:
-                delivery = await receiver.receive(60)
+                delivery = await receiver.receive(DEADLINE)
                 found.append(bytes(delivery.payload))
                 await delivery.accept()
 
@@ -349,8 +350,8 @@ def test_logs_follow(tool: Tool) -> None:
 
         wait_for(told, "a line of the audit log")
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        reader.join(60)
+        assert process.wait(DEADLINE) == 130
+        reader.join(DEADLINE)
 
 
 def test_status_begins_with_a_sum_and_fits_the_terminal(tool: Tool) -> None:
@@ -368,7 +369,7 @@ def test_status_is_shown_again_when_it_changes(tool: Tool) -> None:
         while json.loads(process.stdout.readline()) == first:
             pass
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(DEADLINE) == 130
     tool("status", "--watch", "--wait", "1", status=2)
 
 
@@ -379,7 +380,7 @@ def test_a_terminal_gets_a_hint_before_input_is_read(tool: Tool) -> None:
         assert process.stderr is not None
         assert b"Type a message a line. Ctrl-D" in process.stderr.readline()
         os.write(ours, b"typed\n\x04")
-        assert process.wait(60) == 0
+        assert process.wait(DEADLINE) == 0
     os.close(ours)
     assert [row["body"] for row in tool.rows("one")] == ["typed"]
 
@@ -420,6 +421,6 @@ def test_down_ends_the_suite_and_says_when_there_is_none(empty_config: Path, tmp
         up.until_ready()
         here = ("--port-offset", str(up.offset))
         assert enmasse("down", *here).stdout == "stopped\n"
-        assert up.process.wait(60) == 0
+        assert up.process.wait(DEADLINE) == 0
         again = enmasse("down", *here)
         assert again.returncode == 4 and "[suite.http.unreachable]" in again.stderr

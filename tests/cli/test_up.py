@@ -19,6 +19,7 @@ from enmasse.testing import free_port
 from tests.certificates import Authority
 from tests.cli.running import ENMASSE, Up, alive, enmasse, replace, wait_for
 from tests.kit.processes import start_service
+from tests.kit.waiting import DEADLINE
 
 FIXED = ["configserv", "ragent", "storage_controller", "console", "router-0"]
 
@@ -43,7 +44,7 @@ def cli(up: Up, *arguments: str, input: str | None = None) -> subprocess.Complet
     return enmasse(*arguments, "--port-offset", up.offset, input=input)
 
 
-def ready(up: Up, seconds: int = 120) -> dict[str, Any]:
+def ready(up: Up, seconds: float = DEADLINE) -> dict[str, Any]:
     """Waits for the files as they are now, and all ready."""
     done = cli(up, "status", "--json", "--wait", str(seconds))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -174,7 +175,7 @@ def test_anycast_waits_for_a_consumer(suite: Up) -> None:
     sender = background(suite, "send", "anycast", "--count", "3", "--timeout", "60", "--json")
     done = cli(suite, "receive", "anycast", "-m", "3", "--json")
     assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == [{"sequence": n} for n in (1, 2, 3)]
-    out, _ = sender.communicate(timeout=60)
+    out, _ = sender.communicate(timeout=DEADLINE)
     assert sender.returncode == 0
     assert json.loads(out) == {
         "address": "anycast", "sent": 3, "accepted": 3, "rejected": 0, "released": 0, "modified": 0, "unknown": 0,
@@ -188,7 +189,7 @@ def test_multicast_and_topic_reach_everybody(suite: Up) -> None:
         wait_for(lambda: consumers(suite, address) == 2, what=f"2 consumers of {address}")
         assert cli(suite, "send", address, "both", "--count", "2", "--timeout", "60").returncode == 0
         for receiver in receivers:
-            assert receiver.communicate(timeout=60)[0] == "both\nboth\n"
+            assert receiver.communicate(timeout=DEADLINE)[0] == "both\nboth\n"
             assert receiver.returncode == 0
 
 
@@ -345,7 +346,7 @@ def test_restart_and_two_suites(tmp_path: Path) -> None:
             assert two.end() == 0
         pids = one.pids()
         one.process.kill()
-        one.process.wait(60)
+        one.process.wait(DEADLINE)
         wait_for(lambda: not any(alive(pid) for pid in pids.values()))
     (tmp_path / "config" / "addresses.json").write_text("{ broken")  # the last good configuration serves
     with Up(tmp_path / "config", tmp_path / "one", fake=False, offset=one.offset) as again:
@@ -387,7 +388,7 @@ def test_brokers_made_by_hand(tmp_path: Path) -> None:
         assert broker.poll() is None
     finally:
         broker.terminate()
-        assert broker.wait(60) == 0
+        assert broker.wait(DEADLINE) == 0
 
 
 def address_of(up: Up, name: str) -> tuple[bool, str, str] | None:
@@ -400,13 +401,13 @@ def address_of(up: Up, name: str) -> tuple[bool, str, str] | None:
 def make_topic(port: int, name: str) -> None:
     """As an administrator does it by the broker's management."""
     node = "activemq.management"
-    connection = BlockingConnection(f"127.0.0.1:{port}", timeout=60)
+    connection = BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE)
     replies = connection.create_receiver(None, dynamic=True)
     properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createAddress"}
     body = json.dumps([name, "MULTICAST"])
     message = Message(address=node, reply_to=replies.link.remote_source.address, properties=properties, body=body)
     connection.create_sender(node).send(message)
-    assert replies.receive(timeout=60).properties["_AMQ_OperationSucceeded"] is True
+    assert replies.receive(timeout=DEADLINE).properties["_AMQ_OperationSucceeded"] is True
     connection.close()
 
 

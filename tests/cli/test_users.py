@@ -14,6 +14,7 @@ import pytest
 
 from enmasse.identity.proofs.passwords import PasswordChecks
 from tests.cli.running import ENMASSE, enmasse, free_offset
+from tests.kit.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_a_terminal_is_asked_twice_without_echo(folder: Path) -> None:
         while seen.count(prompt) < times:
             seen += os.read(ours, 1024)
         os.write(ours, answer)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=DEADLINE)
     os.close(ours)
     assert process.returncode == 0, seen
     assert out.startswith("added alice to")

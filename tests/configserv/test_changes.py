@@ -203,6 +203,7 @@ def test_followers_of_changes_have_what_the_plain_feeds_have(seed: int, tmp_path
                     await one.connect()
                 case _:
                     one.grant()
+            # pause: the moment of the next change, which is drawn
             await asyncio.sleep(dice.choice((0, 0, 0.002)))
 
         world.brokers = None

@@ -61,6 +61,7 @@ class Endpoint:
             except (OSError, Lost):
                 self.drop()
                 assert time.monotonic() < self.deadline, f"{self.client} cannot connect"
+                # pause: until it tries again
                 time.sleep(0.05)
                 tries += 1
         return self.raw
@@ -158,6 +159,7 @@ class Sender(Endpoint):
                 continue
             if found.code >= 0x80 and kind != PUBCOMP:  # not taken: it is a new message
                 assert time.monotonic() < self.deadline, f"{self.client}: refused with 0x{found.code:x} to the end"
+                # pause: until it tries again
                 time.sleep(0.05)
                 self._publish(dup=False)
             else:

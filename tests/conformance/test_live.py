@@ -16,7 +16,7 @@ from enmasse.control import ControlConnection
 from enmasse.control.live_followers import follow
 from enmasse.live_state import Merged
 from enmasse.testing import Suite, wait_for
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.system.operating import talk
 from tests.system.seeing import carrier, status
 
@@ -75,7 +75,7 @@ def clients(states: Iterable[Merged]) -> dict[str, dict[str, Any]]:
 
 
 def test_router_and_broker_tell_of_a_queue(suite: Suite) -> None:
-    client = BlockingConnection(suite.url, timeout=60)
+    client = BlockingConnection(suite.url, timeout=DEADLINE)
     client.create_sender("orders").send(Message("x", durable=True))
 
     async def work(connection: ControlConnection) -> None:
@@ -95,7 +95,7 @@ def test_router_and_broker_tell_of_a_queue(suite: Suite) -> None:
     broker = carrier(suite, "orders")
     talk(suite, broker["endpoints"]["amqp"], at_broker)
     receiver = client.create_receiver("orders", credit=1)
-    receiver.receive(60)
+    receiver.receive(DEADLINE)
     receiver.accept()
     client.close()
 
@@ -103,7 +103,7 @@ def test_router_and_broker_tell_of_a_queue(suite: Suite) -> None:
 @pytest.mark.parametrize("node", ["$live", "$live/{gateway}"])
 def test_clients_do_not_get_it(suite: Suite, node: str) -> None:
     gateway = gateways(suite)[0]
-    client = BlockingConnection(suite.url, timeout=60)
+    client = BlockingConnection(suite.url, timeout=DEADLINE)
     with pytest.raises(LinkDetached, match="listener for operators"):
         client.create_receiver(node.format(gateway=gateway))
     client.close()

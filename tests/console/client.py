@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from enmasse.cli.contexts.remoteconsole import events_in
 from enmasse.testing import Suite
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 
 class Reply(NamedTuple):
@@ -35,7 +35,7 @@ class Client:
         """`at`: a suite, the port of a console, or the connection to use."""
         if not isinstance(at, http.client.HTTPConnection):
             port = at if isinstance(at, int) else 8080 + at.offset
-            at = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            at = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
         self.port = at.port
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection = at

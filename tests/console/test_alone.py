@@ -23,7 +23,7 @@ from tests.configserv.running import Configserv
 from tests.console.client import Client
 from tests.kit.processes import start_service
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until, wait_for
+from tests.kit.waiting import DEADLINE, until, wait_for
 
 SO_ATTACH_FILTER = 26
 """Of Linux; the module socket lacks it."""
@@ -60,7 +60,7 @@ def client(configserv: Configserv, tmp_path: Path) -> Iterator[Client]:
             yield client
     finally:
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(DEADLINE) == 0
 
 
 def _answers(port: int) -> bool:

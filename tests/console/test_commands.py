@@ -11,7 +11,7 @@ from proton.utils import BlockingConnection
 
 from enmasse.testing import Suite
 from tests.kit.kept import kept
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 
 def run(suite: Suite, *words: str) -> CompletedProcess[str]:
@@ -19,7 +19,7 @@ def run(suite: Suite, *words: str) -> CompletedProcess[str]:
 
 
 def test_a_connection_is_listed_shown_and_closed(suite: Suite) -> None:
-    amqp = BlockingConnection(suite.url, timeout=60)
+    amqp = BlockingConnection(suite.url, timeout=DEADLINE)
     receiver = amqp.create_receiver("orders", credit=3, name="of the command")
     name = amqp.container.container_id
 
@@ -35,7 +35,7 @@ def test_a_connection_is_listed_shown_and_closed(suite: Suite) -> None:
     assert run(suite, "close", id).stdout == f"closed {id}\n"
     with pytest.raises(ConnectionException):
         while True:
-            receiver.receive(timeout=60)
+            receiver.receive(timeout=DEADLINE)
     wait_for(lambda: run(suite, "show", id).returncode == 1)
     done = run(suite, "close", id)
     assert done.returncode == 1 and "console.resource.unknown" in done.stderr

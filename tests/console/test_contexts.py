@@ -17,7 +17,7 @@ from tests.cli.running import enmasse, on_a_terminal
 from tests.console.test_logins import allow, user
 from tests.console.walking import PASSWORD
 from tests.kit.processes import COMMAND, start, start_service
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 ADDRESSES = {
     "orders": {"type": "queue", "flavor": "small-persisted-queue"},
@@ -83,7 +83,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
             yield found
         finally:
             console.terminate()
-            assert console.wait(60) == 0
+            assert console.wait(DEADLINE) == 0
         assert suite.down() == 0
 
 
@@ -313,7 +313,7 @@ def test_connections_events_and_rates_are_those_of_the_context(elsewhere: Elsewh
         assert elsewhere("connection", "close", id).stdout == f"closed {id}\n"
     finally:
         receiving.terminate()
-        receiving.wait(60)
+        receiving.wait(DEADLINE)
     elsewhere("send", "nothing/here", "x", status=4)
     wait_for(lambda: "nothing/here" in elsewhere("events", "--address", "nothing/*").stdout, "the refusal")
     (event,) = map(json.loads, elsewhere("events", "--address", "nothing/here", "--json").stdout.splitlines())

@@ -21,7 +21,7 @@ from enmasse.testing import Suite, running
 from tests.console.browser import SECONDS, Console, chromium
 from tests.console.client import Client
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until, wait_for
+from tests.kit.waiting import DEADLINE, until, wait_for
 
 pytestmark = pytest.mark.needs("qdrouterd")
 ADDRESSES = {
@@ -104,8 +104,8 @@ async def test_clients_of_each_router_are_shown_with_links_and_rates_and_can_be_
 
         async def flows() -> bool:
             for sender, receiver in links:
-                sent = asyncio.ensure_future(sender.send(Message("x"), timeout=60))
-                await (await receiver.receive(60)).accept()
+                sent = asyncio.ensure_future(sender.send(Message("x"), timeout=DEADLINE))
+                await (await receiver.receive(DEADLINE)).accept()
                 assert await sent == ACCEPTED
             return await asyncio.to_thread(moves, client)
 

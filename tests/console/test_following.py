@@ -21,7 +21,7 @@ from services.console.settings import ConsoleSettings
 from tests.console.client import Client
 from tests.kit.kept import kept
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 NAME = "second-console"
 PREFIX = "org.apache.qpid.dispatch"
@@ -73,7 +73,7 @@ def test_it_ends_with_the_last_stream_and_begins_with_the_next_request(
     given |= {"name": NAME, "health": f"127.0.0.1:{free_port()}", "listen": f"127.0.0.1:{free_port()}"}
     settings = msgspec.convert(given, ConsoleSettings)
     count = Counting(settings, brokers)
-    amqp = BlockingConnection(suite.url, timeout=60)
+    amqp = BlockingConnection(suite.url, timeout=DEADLINE)
     amqp.create_receiver("orders", credit=7)
     with pytest.raises(LinkDetached):
         amqp.create_sender("nowhere")

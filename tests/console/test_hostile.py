@@ -18,7 +18,7 @@ from hypothesis.errors import Unsatisfiable
 from enmasse.testing import Suite
 from services.console.rest.api import problems
 from tests.console.client import Client, of
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 EXAMPLES = 1
 """For each operation, valid ones and invalid ones each; the same in every run."""
@@ -140,7 +140,7 @@ def test_a_body_that_is_cut_off_changes_nothing(sent: bytes, half: bool, client:
         peer.sendall(head + sent)
         if half:
             peer.shutdown(socket.SHUT_WR)
-            peer.settimeout(60)
+            peer.settimeout(DEADLINE)
             assert b" 200 " not in peer.recv(65536) and b" 201 " not in peer.recv(65536)
     assert client("GET", "addresses/cut").status == 404
 

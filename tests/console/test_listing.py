@@ -266,6 +266,7 @@ def test_what_a_caller_may_not_view_is_not_told_by_what_a_stream_leaves_out(
             name = "hidden" if hidden == "others" else "seen"
             known[name] += 1
             rows.changed({name})
+            # pause: the rate of the changes
             await asyncio.sleep(0.005)
 
     async def main() -> None:

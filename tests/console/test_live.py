@@ -15,12 +15,12 @@ from proton.utils import BlockingConnection
 from enmasse.testing import Suite
 from tests.broker.harness import BrokerProcess
 from tests.console.client import Client, of
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 
 @pytest.fixture
 def amqp(suite: Suite) -> Iterator[BlockingConnection]:
-    connection = BlockingConnection(suite.url, timeout=60)
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
     yield connection
     connection.close()
 
@@ -64,7 +64,7 @@ def test_addresses_without_a_broker(client: Client, amqp: BlockingConnection) ->
 
 
 def test_a_connection_with_its_links_is_shown_and_closed(client: Client, suite: Suite) -> None:
-    amqp = BlockingConnection(suite.url, timeout=60)
+    amqp = BlockingConnection(suite.url, timeout=DEADLINE)
     receiver = amqp.create_receiver("orders", credit=7, name='a"link<b>')
     name = amqp.container.container_id
     (found,) = wait_for(lambda: client.items(f"connections?container={name}"))
@@ -77,7 +77,7 @@ def test_a_connection_with_its_links_is_shown_and_closed(client: Client, suite: 
     assert client("DELETE", path).status == 204
     with pytest.raises(ConnectionException):
         while True:
-            receiver.receive(timeout=60)
+            receiver.receive(timeout=DEADLINE)
     wait_for(lambda: client("GET", path).status == 404)
     audit = (suite.data / "logs" / "audit.log").read_text().splitlines()
     assert "audit.connection.closed" in [json.loads(line)["event"] for line in audit]
@@ -105,7 +105,7 @@ def broker_by_hand(suite: Suite, client: Client, tmp_path: Path) -> Iterator[Bro
 def test_a_connection_to_a_broker_itself_is_shown_and_closed(
     client: Client, suite: Suite, broker_by_hand: BrokerProcess
 ) -> None:
-    amqp = BlockingConnection(broker_by_hand.url, timeout=60)
+    amqp = BlockingConnection(broker_by_hand.url, timeout=DEADLINE)
     receiver = amqp.create_receiver("elsewhere", credit=7)
     name = amqp.container.container_id
     (found,) = wait_for(lambda: client.items(f"connections?container={name}"))
@@ -114,7 +114,7 @@ def test_a_connection_to_a_broker_itself_is_shown_and_closed(
     assert done.returncode == 0, done.stderr
     with pytest.raises(ConnectionException, match=r"amqp:connection:forced.*closed by an administrator"):
         while True:
-            receiver.receive(timeout=60)
+            receiver.receive(timeout=DEADLINE)
     path = f"connections/{of(found['id'])}"
     wait_for(lambda: client("GET", path).status == 404)
     assert client("DELETE", path).status == 404

@@ -30,7 +30,7 @@ from tests.console import walking
 from tests.console.client import Client, Reply, of
 from tests.console.walking import PASSWORD, QUEUE, TOPIC, WORD
 from tests.kit.processes import COMMAND, Process, start
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 ADDRESSES = {
     "a/one": QUEUE, "a/two": QUEUE, "a/topic": TOPIC, "b/secret": QUEUE, "d/dead": QUEUE, "open": {"type": "anycast"},
@@ -527,7 +527,7 @@ def test_events_are_followed_across_the_expiry_of_a_token_without_loss(
 
     def refuse(name: str) -> None:
         connection = BlockingConnection(
-            suite.url, timeout=60, user="bob", password=PASSWORD, allowed_mechs="PLAIN", container_id=container
+            suite.url, timeout=DEADLINE, user="bob", password=PASSWORD, allowed_mechs="PLAIN", container_id=container
         )
         try:
             with pytest.raises(LinkDetached):
@@ -567,7 +567,7 @@ def test_events_are_followed_across_the_expiry_of_a_token_without_loss(
         wait_for(lambda: seen() == ["a/one", "a/two", "a/topic"], "the stream goes on")
     finally:
         following.terminate()
-        following.wait(60)
+        following.wait(DEADLINE)
 
 
 def test_an_issuer_that_is_away_lets_nobody_in_and_passwords_still_count(

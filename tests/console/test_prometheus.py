@@ -77,12 +77,12 @@ class Prometheus:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(60)
+        self._process.wait(DEADLINE)
 
     def _get(self, path: str, **query: str) -> Any:
         assert self._process.poll() is None, self._log.read_text()
         try:
-            with urlopen(f"http://127.0.0.1:{self._port}/api/v1/{path}?{urlencode(query)}", timeout=60) as answer:
+            with urlopen(f"http://127.0.0.1:{self._port}/api/v1/{path}?{urlencode(query)}", timeout=DEADLINE) as answer:
                 return json.load(answer)["data"]
         except URLError:
             return None
@@ -131,7 +131,7 @@ def prometheus(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="module")
 def used(suite: Suite) -> Iterator[BlockingConnection]:
     """The suite with messages: queue number N has N + 1, and no consumer; an MQTT client, and a refused one."""
-    connection = BlockingConnection(suite.url, timeout=60)
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
     for number, name in enumerate(QUEUES):
         sender = connection.create_sender(name)
         for _ in range(number + 1):

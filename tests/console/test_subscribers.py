@@ -23,7 +23,7 @@ from services.console.rest.subscribers import shown_subscription
 from services.console.rest.wills import shown_will
 from tests.console.client import Client, of
 from tests.console.conftest import ADDRESSES
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 NAME = "a/device <b>"
 
@@ -105,7 +105,7 @@ def test_the_connection_of_an_mqtt_client_is_shown_and_closed(
 
 
 def test_brokers_and_routers_and_links_have_totals_and_rates(client: Client, suite: Suite) -> None:
-    connection = BlockingConnection(suite.url, timeout=60)
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
     sender = connection.create_sender("orders/late")
     with Client(suite) as watching:
         events = watching.events("brokers?watch=1&name=small-persisted-queue-0")

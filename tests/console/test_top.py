@@ -13,7 +13,7 @@ from enmasse.testing import Suite
 from tests.cli.running import enmasse, on_a_terminal
 from tests.console.terminal import picture
 from tests.kit.processes import COMMAND, start
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 COLUMNS = 100
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
@@ -21,7 +21,7 @@ ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 
 def _send(suite: Suite, stop: threading.Event) -> None:
     """Send slowly, so that there are rates."""
-    connection = BlockingConnection(suite.url, timeout=60)
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
     sender = connection.create_sender("orders")
     while not stop.wait(0.02):
         sender.send(Message("x"))
@@ -44,7 +44,7 @@ def test_top_shows_rates_until_q_and_ends_with_a_line(suite: Suite) -> None:
         shown = on_a_terminal("top", *here, env={}, columns=COLUMNS, answer=("q or Ctrl-C ends", "q"))
     finally:
         stop.set()
-        sending.join(60)
+        sending.join(DEADLINE)
         enmasse("address", "purge", "orders", "--force", *here)
     before, _, rest = shown.partition(ENTER)
     screens, _, after = rest.partition(LEAVE)
@@ -74,7 +74,7 @@ def test_events_are_filtered_and_followed(suite: Suite) -> None:
         assert sorted(seen) == ["refused/one", "refused/two"]
     finally:
         following.terminate()
-        following.wait(60)
+        following.wait(DEADLINE)
     wait_for(lambda: "address=other" in enmasse("events", *here).stdout, "the third one")
     listed = enmasse("events", "--address", "refused/*", "--type", "*", *here).stdout.splitlines()
     assert len(listed) == 2 and all("amqp:not-found" in line for line in listed)

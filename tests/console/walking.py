@@ -18,7 +18,7 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import Suite
 from tests.console.client import Client, Reply, of
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 PASSWORD = "correct horse battery"
 WORD = "vault"
@@ -128,13 +128,13 @@ class Streams:
     def ended(self) -> None:
         """Wait for the end of all."""
         for each in self._threads:
-            each.join(60)
+            each.join(DEADLINE)
         assert not any(each.is_alive() for each in self._threads)
 
 
 def amqp(suite: Suite, user: str) -> BlockingConnection:
     return BlockingConnection(
-        suite.url, timeout=60, user=user, password=PASSWORD, allowed_mechs="PLAIN", allow_insecure_mechs=True,
+        suite.url, timeout=DEADLINE, user=user, password=PASSWORD, allowed_mechs="PLAIN", allow_insecure_mechs=True,
         container_id=f"{user}-container",
     )  # fmt: skip
 

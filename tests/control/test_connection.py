@@ -34,7 +34,7 @@ from enmasse.control.jsonmessage import encode
 from enmasse.logs import log
 from enmasse.testing import free_port
 from tests.kit.running import asyncio_test, uvloop_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 HEADER = b"AMQP\x00\x01\x00\x00"
 Attach = Callable[[ControlLink], None]
@@ -87,7 +87,7 @@ async def test_a_proton_client_sends_and_is_told_outcomes() -> None:
             link.on_message = lambda delivery: delivery.reject("amqp:not-allowed", "not today")
 
     def client(port: int) -> None:
-        connection = BlockingConnection(f"127.0.0.1:{port}", timeout=60)
+        connection = BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE)
         sender = connection.create_sender("accepts")
         for number in range(50):  # more than the window
             sender.send(proton.Message(body=number))
@@ -110,11 +110,11 @@ async def test_a_proton_client_receives_on_credit_only() -> None:
         senders.append(link)
 
     def client(port: int) -> list[Any]:
-        connection = BlockingConnection(f"127.0.0.1:{port}", timeout=60)
+        connection = BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE)
         receiver = connection.create_receiver("feed", credit=2)
         bodies = []
         for _ in range(4):
-            bodies.append(receiver.receive(timeout=60).body)
+            bodies.append(receiver.receive(timeout=DEADLINE).body)
             receiver.accept()
         connection.close()
         return bodies
@@ -130,7 +130,7 @@ async def test_a_proton_client_receives_on_credit_only() -> None:
 @asyncio_test
 async def test_a_refused_link_says_why() -> None:
     def client(port: int) -> str:
-        connection = BlockingConnection(f"127.0.0.1:{port}", timeout=60)
+        connection = BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE)
         with pytest.raises(LinkDetached) as refused:
             connection.create_receiver("nowhere")
         connection.create_sender("here")  # the connection is still good

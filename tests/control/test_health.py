@@ -19,7 +19,7 @@ from enmasse.http.webserver import Bounds, Request, Response, WebServer, plain
 from enmasse.metrics import counter, gauge, single
 from enmasse.network.acceptor import oldest_of_most
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.kit.waiting import wait_for as wait_until
 
 ASK = b"GET /healthz HTTP/1.1\r\n\r\n"
@@ -29,7 +29,7 @@ PATIENT = 3600.0
 
 def get(url: str) -> tuple[int, str, bytes]:
     try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        with urllib.request.urlopen(url, timeout=DEADLINE) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Content-Type"], error.read()

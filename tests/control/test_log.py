@@ -9,11 +9,12 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from tests.kit.waiting import DEADLINE
 from tests.kit.waiting import wait_for as wait_until
 
 
 def run(code: str) -> list[dict[str, object]]:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE, check=True)
     return [json.loads(line) for line in done.stderr.splitlines()]
 
 
@@ -110,6 +111,6 @@ def test_a_process_whose_stderr_is_not_read_ends() -> None:
         "for number in range(300): log.get().info('test.line.written', text='x' * 1000)\n"
         "log.say('the last line')\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], stderr=writer, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], stderr=writer, timeout=DEADLINE).returncode == 0
     os.close(reader)
     os.close(writer)

@@ -24,7 +24,7 @@ from enmasse.identity.processes.roles import Peer, Role
 from enmasse.identity.processes.scram import verifier
 from tests.amqp.engine_kit import AMQP, SASL, frame, init
 from tests.kit.running import asyncio_test, uvloop_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 AGENT = Credential("agent", Role.AGENT, "secret of the agent")
 GATEWAY = Credential("gateway-1", Role.GATEWAY, "secret of the gateway")
@@ -182,7 +182,7 @@ async def test_anonymous_and_plain_are_refused(peers: Peers) -> None:
 async def test_protons_client_is_refused(peers: Peers) -> None:
     def client(port: int) -> None:
         with pytest.raises(proton.ProtonException):
-            BlockingConnection(f"127.0.0.1:{port}", timeout=60)
+            BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE)
 
     async with serving(peers) as (listener, opened):
         await asyncio.to_thread(client, listener.port)

@@ -27,7 +27,7 @@ from enmasse.control import (
     listen,
 )
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 
 class Node:
@@ -131,7 +131,7 @@ async def test_a_request_without_an_answer_times_out_alone_and_a_late_answer_is_
     async with node() as (router, listener):
         router.automatic = False
         connection = await connect("127.0.0.1", listener.port, container="agent")
-        management = await Dispatch(connection, outstanding=1, timeout=60).opened()
+        management = await Dispatch(connection, outstanding=1, timeout=DEADLINE).opened()
         # This one alone has little time: a slow machine must not let the other one be late too.
         late = management.request({"operation": "READ", "type": "address", "name": "late"}, {}, timeout=0.1)
         queued = asyncio.ensure_future(management.read("address", "queued"))
@@ -205,7 +205,7 @@ async def test_replies_that_make_no_sense() -> None:
     async with node() as (router, listener):
         router.automatic = False
         connection = await connect("127.0.0.1", listener.port, container="agent")
-        management = await Dispatch(connection, timeout=60).opened()
+        management = await Dispatch(connection, timeout=DEADLINE).opened()
         query = asyncio.ensure_future(management.query("address"))
         await until(lambda: router.requests)
         assert router.replies is not None

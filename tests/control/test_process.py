@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.kit.waiting import DEADLINE
 from tests.kit.waiting import wait_for as wait_until
 
 SERVICE = """
@@ -63,7 +64,7 @@ def test_ends_cleanly_on_a_signal(service: list[str], number: signal.Signals) ->
     process = start(service)
     assert process.stdout is not None and process.stdout.readline() == "up\n"
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=DEADLINE)
     assert (process.returncode, errors) == (0, "")
 
 
@@ -72,7 +73,7 @@ def test_is_cancelled_when_it_does_not_stop(service: list[str]) -> None:
     process = start(service)
     assert process.stdout is not None and process.stdout.readline() == "up\n"
     process.terminate()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0
     assert "process.stop.timed-out" in errors
 
@@ -105,7 +106,7 @@ def is_gone(process: psutil.Process) -> bool:
 
 def test_does_not_start_when_its_parent_is_gone(service: list[str]) -> None:
     process = start(service, ENMASSE_PARENT="1")
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 2
     assert "parent process 1 is gone" in errors
 
@@ -115,7 +116,7 @@ def test_a_port_in_use_is_one_line(service: list[str]) -> None:
         port = taken.getsockname()[1]
         configure(service, health=f"127.0.0.1:{port}")
         process = start(service)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1
     assert errors == (
         f"cannot listen on 127.0.0.1:{port}: the port is in use by another process; "
@@ -126,13 +127,13 @@ def test_a_port_in_use_is_one_line(service: list[str]) -> None:
 def test_an_exception_is_logged_and_ends_it(service: list[str]) -> None:
     configure(service, mode="fail")
     process = start(service)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1
     assert "ValueError: broken" in json.loads(errors)["exception"]
 
 
 def test_usage(service: list[str]) -> None:
     process = start(service[:2])
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 2
     assert "--config FILE.json" in errors

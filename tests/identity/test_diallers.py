@@ -21,7 +21,7 @@ from services.subserv.service import SubscriptionService
 from tests.identity.kit import Suite, name_of
 from tests.kit.processes import Process, start_service
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.storage_controller.conftest import World
 
 ROUTED = (Role.SUBSERV, Role.LWT, Role.GATEWAY)
@@ -123,7 +123,7 @@ def test_a_credential_that_cannot_be_read_ends_the_service(tmp_path: Path, role:
     if content is not None:
         file.write_text(content)
     with running(role, tmp_path, {**settings(role, tmp_path, 1, 1), "credential": str(file)}) as process:
-        assert process.wait(60) == 2
+        assert process.wait(DEADLINE) == 2
     lines = (tmp_path / "log").read_text().splitlines()
     assert len(lines) == 1 and str(file) in lines[0] and "[service.setting.invalid]" in lines[0], lines
     assert "hush-hush" not in lines[0]

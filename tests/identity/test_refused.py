@@ -28,7 +28,7 @@ class World:
         facts = {"condition": "amqp:not-found", "reason": "no such address", "client": "c1", "user": "alice"} | more
         self.refusals.note(facts.pop("what", "send"), peer=peer, address=address, **facts)
 
-    def second(self, seconds: float = 1.0) -> None:
+    def second(self, seconds: float = 1.0) -> None:  # limit: of the clock inside
         self.now += seconds
         self.refusals.tick()
 

@@ -31,6 +31,7 @@ from enmasse.testing import Suite, running, wait_for
 from tests.authserv.running import ask_engine
 from tests.identity.kit import AMQP_HEADER, REFUSED, SASL_HEADER, Overhearing, answer_to, frame, offered, refusal
 from tests.kit.running import asyncio_test
+from tests.kit.waiting import DEADLINE
 
 ADDRESSES = {
     "orders": {"type": "queue", "flavor": "small-persisted-queue"},
@@ -148,16 +149,16 @@ def test_health_ports_refuse_post_requests(suite: Suite) -> None:
         if is_dispatch(given):
             continue  # it has no such port
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"http://{given['health']}/metrics", timeout=60)
+            urllib.request.urlopen(f"http://{given['health']}/metrics", timeout=DEADLINE)
         assert suite.operator is not None
         bearer = {"Authorization": f"Bearer {suite.operator.secret}"}
         request = urllib.request.Request(f"http://{given['health']}/metrics", headers=bearer)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
             assert answer.status == 200, name
         for path in ("/", "/api/scale"):
             request = urllib.request.Request(f"http://{given['health']}{path}", data=b"{}", method="POST")
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(request, timeout=60)
+                urllib.request.urlopen(request, timeout=DEADLINE)
             assert refused.value.code in (404, 405, 413), (name, path)
 
 

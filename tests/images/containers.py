@@ -65,7 +65,7 @@ class Container(DockerContainer):
 
     def terminate(self) -> int:
         """SIGTERM, and after 30 s SIGKILL. Returns its exit status: 137 after SIGKILL."""
-        self.get_wrapped_container().stop(timeout=30)
+        self.get_wrapped_container().stop(timeout=30)  # limit: the grace period of a pod, then SIGKILL
         wait_for("the container has ended", lambda: not self.running)
         return int(self._state()["ExitCode"])
 

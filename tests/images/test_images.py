@@ -81,7 +81,7 @@ def service(image: str, folder: Path) -> Iterator[tuple[Container, int]]:
 
 def answers(port: int, path: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:  # limit: it is asked again
             return bool(answer.status == 200)
     except (OSError, http.client.HTTPException):
         return False

@@ -70,6 +70,8 @@ class Redis:
     def answers(self) -> bool:
         assert self.container.running, self.container.said
         try:
+            # limit: then it is asked again
+            # limit: then it is asked again
             with redis.Redis(port=self.port, socket_timeout=20) as client:
                 return bool(client.ping())
         except redis.RedisError:

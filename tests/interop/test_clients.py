@@ -13,6 +13,7 @@ from proton.utils import BlockingConnection
 
 from enmasse.testing import Suite, running, wait_for
 from tests.interop.clients import FAMILIES, Broken
+from tests.kit.waiting import DEADLINE
 
 pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients before, the first test does
 
@@ -145,10 +146,10 @@ def nothing_is_left(suite: Suite, family: str) -> None:
 def test_types_survive(suite: Suite, family: str, run: Run) -> None:
     """What another client sends, Proton reads with every type and value, and the other way round."""
     run("types-send")
-    connection = BlockingConnection(suite.url, timeout=60)
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
     try:
         receiver = connection.create_receiver(f"{family}-types", credit=1, name=f"{family}-r")
-        message = receiver.receive(timeout=60)
+        message = receiver.receive(timeout=DEADLINE)
         assert message.body == ["a", 1, 2, True, 0.5] and isinstance(message.body[1], int32)
         assert (message.durable, message.priority) == (True, 7)
         assert (message.id, message.correlation_id, message.subject) == (ID, "c", "s")

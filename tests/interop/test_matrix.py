@@ -50,6 +50,7 @@ from tests.interop.matrix.table import (
     cells,
     page,
 )
+from tests.kit.waiting import DEADLINE
 from tests.system.users import allow, apply, entry, write_users
 
 pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients before, the first test does
@@ -188,7 +189,12 @@ class Running:
     def send(self, address: str, body: str) -> None:
         """Send as the administrator; where the observer receives, it has the message then."""
         admin = BlockingConnection(
-            self.suite.url, timeout=60, user="admin", password="admin", allow_insecure_mechs=True, allowed_mechs="PLAIN"
+            self.suite.url,
+            timeout=DEADLINE,
+            user="admin",
+            password="admin",
+            allow_insecure_mechs=True,
+            allowed_mechs="PLAIN",
         )
         sender = admin.create_sender(address, options=AtMostOnce())  # Proton's client settles nothing meanwhile
         admin.wait(lambda: sender.link.credit)

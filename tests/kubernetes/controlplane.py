@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.testing import free_port, wait_for
 from tests.certificates import Authority
+from tests.kit.waiting import DEADLINE
 from tests.kubernetes import schemas
 from tests.kubernetes.binaries import binary
 from tests.kubernetes.processes import Server
@@ -284,6 +285,7 @@ class ControlPlane:
     def _etcd_answers(self) -> bool:
         self.etcd.alive()
         try:
+            # limit: it is asked again
             with urllib.request.urlopen(f"http://{LOOPBACK}:{self.etcd_port}/health", timeout=5) as answer:
                 return b"true" in answer.read()
         except (OSError, http.client.HTTPException):
@@ -293,6 +295,7 @@ class ControlPlane:
         self.api.alive()
         tls = ssl.create_default_context(cafile=str(self.authority.file))
         try:
+            # limit: it is asked again
             with urllib.request.urlopen(f"https://{LOOPBACK}:{self.port}/readyz", timeout=5, context=tls) as answer:
                 return bool(answer.status == 200)
         except (OSError, http.client.HTTPException):
@@ -301,7 +304,7 @@ class ControlPlane:
     def _etcd_do(self, operation: str, body: dict[str, Any]) -> int:
         """An operation on keys by etcd's HTTP gateway. Returns the revision after it."""
         request = urllib.request.Request(f"http://{LOOPBACK}:{self.etcd_port}/v3/kv/{operation}")
-        with urllib.request.urlopen(request, json.dumps(body).encode(), timeout=30) as answer:
+        with urllib.request.urlopen(request, json.dumps(body).encode(), timeout=DEADLINE) as answer:
             return int(json.load(answer)["header"]["revision"])
 
 

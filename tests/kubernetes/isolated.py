@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from enmasse.testing import wait_for
+from tests.kit.waiting import DEADLINE
 
 FOLDER, GROUP = "ENMASSE_NODE_FOLDER", "ENMASSE_NODE_GROUP"
 CGROUPS = Path("/sys/fs/cgroup")
@@ -37,7 +38,7 @@ def run(command: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):  # which unshare does not hear while its command runs
         signal.signal(number, lambda *_: process.kill())
     status = process.wait()
-    wait_for("the node's cgroups are empty", lambda: _removed(group), 30)
+    wait_for("the node's cgroups are empty", lambda: _removed(group), DEADLINE)
     assert str(folder) not in Path("/proc/self/mounts").read_text(), f"{folder} holds mounts: it is left alone"
     subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
     for one in made:

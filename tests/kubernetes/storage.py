@@ -11,6 +11,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tests.kit.waiting import DEADLINE
+
 CLASS = "test"
 PAUSE = 0.5
 """Seconds until it asks again, if the API server was not there."""
@@ -84,4 +86,4 @@ class Provisioner(threading.Thread):
         if body is not None:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", "application/json")
-        return urllib.request.urlopen(request, timeout=310, context=self._tls)
+        return urllib.request.urlopen(request, timeout=DEADLINE, context=self._tls)

@@ -21,11 +21,13 @@ from enmasse.aio.client import connect
 from enmasse.amqp.codec.errors import AmqpError
 
 TRIES = 30
+TIMEOUT = 30
+"""Seconds until a port that is silent counts as one that does not answer."""
 
 
 def listens(address: str, port: int) -> bool:
     try:
-        socket.create_connection((address, port), 10).close()
+        socket.create_connection((address, port), TIMEOUT).close()
     except OSError:
         return False
     return True
@@ -39,10 +41,10 @@ async def answers(address: str, port: int, context: ssl.SSLContext | None) -> bo
     """
     for _ in range(TRIES):
         try:
-            client = connect(host=address, port=port, ssl=context, external=context is not None, timeout=30)
+            client = connect(host=address, port=port, ssl=context, external=context is not None, timeout=TIMEOUT)
             async with client as c:
                 with contextlib.suppress(AmqpError):
-                    await c.receiver(None, dynamic=True, timeout=30)
+                    await c.receiver(None, dynamic=True, timeout=TIMEOUT)
                 return c.error is None
         except ConnectionRefusedError:
             continue

@@ -17,6 +17,7 @@ import pytest
 from enmasse.testing import wait_for
 from spark import pods as spark_pods
 from tests.certificates import Authority
+from tests.kit.waiting import DEADLINE
 from tests.kubernetes.binaries import binary
 from tests.kubernetes.charts import CHART, PEOPLE, SPARK, executor, pods, rendered
 from tests.kubernetes.cluster import Cluster
@@ -269,7 +270,7 @@ def test_deploy(cluster: Cluster) -> None:
         ["--set", "people.developers[0].kind=User,people.developers[0].name=alice"],
         ["--set", "logLevel=debug"],
     ):
-        done = subprocess.run([*command, *more], env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run([*command, *more], env=environment, capture_output=True, text=True, timeout=DEADLINE)
         assert done.returncode == 0, done.stderr
         assert f"enmasse in {namespace} is ready" in done.stdout
         assert "CLIENTS ARE NOT AUTHENTICATED" in done.stdout

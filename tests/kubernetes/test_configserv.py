@@ -19,6 +19,7 @@ from enmasse.model import edits
 from enmasse.model.merged import Source
 from enmasse.testing import wait_for
 from services.configserv.drivers.kubernetes import KubernetesDriver, KubernetesSettings
+from tests.kit.waiting import DEADLINE
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
 
@@ -228,7 +229,7 @@ BY_HAND = '{\n  "a": {"type": "anycast"},   \n\n "b":{"type":\t"queue", "flavor"
 
 def configured(pod: Pod, **change: Any) -> dict[str, Any]:
     """The result of a change that a console asks for."""
-    connection = BlockingConnection(pod.settings["listen"], timeout=60)
+    connection = BlockingConnection(pod.settings["listen"], timeout=DEADLINE)
     try:
         answers = connection.create_receiver("configure", credit=1)
         change["if"] = change.pop("based", {})
@@ -364,7 +365,7 @@ def test_one_leads_and_one_that_was_paused_too_long_does_nothing_more(cluster: C
         wait_for("the new one reads", lambda: addresses(three) == {"b"})
         size = two.log.stat().st_size
         os.kill(two.process.pid, signal.SIGCONT)
-        assert two.process.wait(60) == 3
+        assert two.process.wait(DEADLINE) == 3
         last = two.log.read_bytes()[size:].decode().splitlines()
         assert [line for line in last if "lease enmasse-configserv is lost" in line] == last
         assert holder(cluster, namespace) == "three" and addresses(three) == {"b"}

@@ -20,6 +20,7 @@ from proton.utils import BlockingConnection
 
 from enmasse.testing import wait_for
 from tests.kit.collector import Collector
+from tests.kit.waiting import DEADLINE
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.release import Release, installed
@@ -70,7 +71,7 @@ def release(cluster: Cluster, collector: Collector, tmp_path_factory: pytest.Tem
 
 def exchange(release: Release, name: str) -> None:
     """A message through an address."""
-    connection = BlockingConnection(release.router, timeout=60)
+    connection = BlockingConnection(release.router, timeout=DEADLINE)
     try:
         receiver = connection.create_receiver(name, credit=1)
         # Without waiting for the outcome: of an anycast address the receiver has to give it first.
@@ -93,7 +94,7 @@ def test_a_thousand_addresses_from_two_configmaps(release: Release) -> None:
 def test_a_trace_goes_to_a_collector_that_wants_a_token(release: Release, collector: Collector) -> None:
     """With the addresses of the test before. The token is nowhere but in its Secret."""
     trace = secrets.token_hex(16)
-    connection = BlockingConnection(release.router, timeout=60)
+    connection = BlockingConnection(release.router, timeout=DEADLINE)
     try:
         receiver = connection.create_receiver("a0", credit=1)
         properties = {"traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"}
@@ -132,7 +133,7 @@ class Traffic(threading.Thread):
         number = 0
         while not self._ended.wait(0.1):
             with contextlib.suppress(ProtonException, OSError, IndexError):  # no router is there
-                connection = BlockingConnection(self._release.router, timeout=10)
+                connection = BlockingConnection(self._release.router, timeout=10)  # limit: then the next connection
                 try:
                     senders = {name: connection.create_sender(name) for name in self.names}
                     while not self._ended.wait(0.02):
@@ -151,7 +152,7 @@ class Traffic(threading.Thread):
 
     def missing(self) -> dict[str, set[int]]:
         """What was accepted and does not come: all queues are emptied."""
-        connection = BlockingConnection(self._release.router, timeout=60)
+        connection = BlockingConnection(self._release.router, timeout=DEADLINE)
         try:
             return {name: _not_received(connection, name, set(wanted)) for name, wanted in self.accepted.items()}
         finally:
@@ -162,7 +163,7 @@ def _not_received(connection: BlockingConnection, name: str, wanted: set[int]) -
     receiver = connection.create_receiver(name, credit=100)
     with contextlib.suppress(ProtonException):  # nothing comes any more
         while wanted:
-            wanted.discard(receiver.receive(timeout=60).body)
+            wanted.discard(receiver.receive(timeout=DEADLINE).body)
             receiver.accept()
     receiver.close()
     return wanted
@@ -244,7 +245,7 @@ def test_a_release_is_upgraded_while_a_broker_is_scaled_to_zero(release: Release
 
 
 def test_an_address_is_removed_with_all_that_it_holds(release: Release) -> None:
-    connection = BlockingConnection(release.router, timeout=60)
+    connection = BlockingConnection(release.router, timeout=DEADLINE)
     connection.create_sender("a12").send(Message(body="x", durable=True))
     connection.close()
     environment = {**os.environ, "KUBECONFIG": str(release.cluster.kubeconfig)}
@@ -256,7 +257,7 @@ def test_an_address_is_removed_with_all_that_it_holds(release: Release) -> None:
     def phase() -> str | None:
         return next((each["phase"] for each in release.addresses(*MAPS) if each["name"] == "a12"), None)
 
-    wait_for("it waits until it is empty", lambda: phase() == "Terminating", 240)
+    wait_for("it waits until it is empty", lambda: phase() == "Terminating", DEADLINE)
     done = subprocess.run([*command, "--force", *place], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done
-    wait_for("it is gone", lambda: phase() is None, 240)
+    wait_for("it is gone", lambda: phase() is None, DEADLINE)

@@ -24,7 +24,7 @@ from enmasse.testing import free_port, wait_for
 from services.storage_controller import policies
 from services.storage_controller.drivers import DriverError, KubernetesDriver, KubernetesSettings, RunningBroker
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.running import config_map, grant, pods
 
@@ -98,7 +98,7 @@ async def seen(driver: KubernetesDriver, what: Callable[[RunningBroker], Any], n
         running = (await driver.running()).get(name)
         return running if running is not None and what(running) else None
 
-    found: RunningBroker = await until(look, name, 120)
+    found: RunningBroker = await until(look, name, DEADLINE)
     return found
 
 
@@ -308,11 +308,11 @@ def test_several_embedded_routers(house: House) -> None:
         async with house.driver():
             assert "SeveralRouters" not in await house.warnings()
             await house.kubectl("scale", "statefulset/enmasse-router", "--replicas=2")
-            for _ in range(600):
-                if "SeveralRouters" in await house.warnings():
-                    return
-                await asyncio.sleep(0.1)
-            raise TimeoutError(str(await house.warnings()))
+
+            async def warns() -> bool:
+                return "SeveralRouters" in await house.warnings()
+
+            await until(warns, "the warning of several routers")
 
     run()
 
@@ -404,7 +404,7 @@ def test_the_service_itself_makes_a_pool_for_a_thousand_addresses(
         cluster.kubectl("delete", "statefulset", "enmasse-small-1", "--namespace", namespace)
         wait_for("the other one makes it again", lambda: len(stateful_sets()) == 3)
         two[0].terminate()
-        assert two[0].wait(60) == 0
+        assert two[0].wait(DEADLINE) == 0
         lease = cluster.get("lease", "enmasse-storage-controller", namespace=namespace)
         assert not lease["spec"].get("holderIdentity")
 
@@ -430,7 +430,7 @@ def controller(
 def detail(health: str) -> str:
     """What it says of itself; empty while it does not answer."""
     try:
-        with urllib.request.urlopen(f"http://{health}/healthz", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://{health}/healthz", timeout=DEADLINE) as answer:
             return str(json.load(answer)["detail"])
     except urllib.error.HTTPError as error:
         return str(json.load(error)["detail"])

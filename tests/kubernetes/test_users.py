@@ -107,12 +107,12 @@ async def test_users_are_in_a_secret(release: Release, tmp_path: Path) -> None:
     assert await let_in(release)
     assert await refused(release, None) and await refused(release, "alice", "wrong") and await refused(release, "bob")
     host, _, port = release.router.rpartition(":")
-    async with connect(host=host, port=int(port), user="alice", password=PASSWORD, timeout=60) as client:
+    async with connect(host=host, port=int(port), user="alice", password=PASSWORD, timeout=DEADLINE) as client:
         receiver, sender = await client.receiver("orders"), await client.sender("orders")
-        assert await sender.send(Message("hello"), timeout=60) is ACCEPTED
-        assert (await receiver.receive(60)).message.body == "hello"
+        assert await sender.send(Message("hello"), timeout=DEADLINE) is ACCEPTED
+        assert (await receiver.receive(DEADLINE)).message.body == "hello"
         with pytest.raises(AmqpError) as denied:
-            await client.sender("a", timeout=60)
+            await client.sender("a", timeout=DEADLINE)
         assert denied.value.condition == "amqp:unauthorized-access"
 
         # A file that is no JSON changes nothing, for another leader either.

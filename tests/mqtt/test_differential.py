@@ -56,6 +56,7 @@ from enmasse.mqtt.packets import (
     Will,
 )
 from enmasse.mqtt.reader import Reader
+from tests.kit.waiting import DEADLINE
 from tests.mqtt import values
 
 
@@ -215,12 +216,12 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         self._thread.start()
-        assert self._ready.wait(60)
+        assert self._ready.wait(DEADLINE)
         return self
 
     def __exit__(self, *error: object) -> None:
         self.done.set()
-        self._thread.join(60)
+        self._thread.join(DEADLINE)
 
     async def _serve(self) -> None:
         async with await asyncio.start_server(self._connection, "127.0.0.1", 0) as server:
@@ -284,14 +285,14 @@ def test_what_paho_sends_is_read_and_what_we_send_paho_reads(version: int) -> No
         client.on_unsubscribe = lambda *a: acked.set()
         client.connect("127.0.0.1", server.port, 30)
         client.loop_start()
-        assert connected.wait(60)
+        assert connected.wait(DEADLINE)
         client.subscribe([("d/#", 2), ("e/+", 1)] if not v5 else [("d/#", SubscribeOptions(2, True, True, 1))])
-        assert came.wait(60)
+        assert came.wait(DEADLINE)
         with_properties = {"properties": to_paho(rich, PacketTypes.PUBLISH)} if v5 else {}
         for qos in (0, 1, 2):
             client.publish(f"p/{qos}", b"x" * (qos * 100), qos, qos == 1, **with_properties).wait_for_publish(60)
         client.unsubscribe(["d/#", "x"])
-        assert acked.wait(60)
+        assert acked.wait(DEADLINE)
         client.disconnect()
         client.loop_stop()
     assert [(m.topic, m.payload, m.qos, m.retain) for m in got] == [

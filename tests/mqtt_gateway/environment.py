@@ -77,6 +77,7 @@ class Router:
         assert self.process is not None
         assert self.process.poll() is None, self._log.read_text()
         try:
+            # limit: it is asked again
             with urllib.request.urlopen(f"http://127.0.0.1:{self._health}/healthz", timeout=10) as answer:
                 return bool(json.load(answer)["ready"])
         except OSError:

@@ -17,6 +17,7 @@ from enmasse.mqtt.packets import V5, ConnAck, Connect, Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.gateway import Gateway
 from services.mqtt_gateway.network.listeners import ListenerSettings
+from tests.kit.waiting import DEADLINE
 from tests.mqtt_gateway.toy import ToyBackend
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class Live:
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self._up.wait(60)
+        assert self._up.wait(DEADLINE)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -62,7 +63,7 @@ class Live:
         async def call() -> T:
             return what()
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(DEADLINE)
 
     @property
     def clients(self) -> int:
@@ -70,14 +71,14 @@ class Live:
 
     def end(self) -> None:
         """As at SIGTERM."""
-        asyncio.run_coroutine_threadsafe(self.gateway.close(), self._loop).result(60)
+        asyncio.run_coroutine_threadsafe(self.gateway.close(), self._loop).result(DEADLINE)
 
     def stop(self) -> None:
         if self._loop.is_running():
             with contextlib.suppress(Exception):
                 self.end()
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(60)
+            self._thread.join(DEADLINE)
             self._loop.close()
 
 
@@ -100,7 +101,7 @@ class Raw:
         self.socket = socket.socket()
         if buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        self.socket.settimeout(60)
+        self.socket.settimeout(DEADLINE)
         self.socket.connect(("127.0.0.1", port))
         self._reader = Reader(server=False, version=version)
         self._packets: list[Packet] = []

@@ -201,8 +201,8 @@ def test_mosquittos_programs(gateway: Live, name: str, version: str) -> None:
         )
         for qos in "012":
             sender = ["mosquitto_pub", *common, "-t", f"{name}/{qos}", "-m", f"hello {qos}", "-q", qos]
-            subprocess.run(sender, check=True, timeout=120)
-        output, _ = receiver.communicate(timeout=120)
+            subprocess.run(sender, check=True, timeout=DEADLINE)
+        output, _ = receiver.communicate(timeout=DEADLINE)
     finally:
         receiver.kill()
         receiver.wait()

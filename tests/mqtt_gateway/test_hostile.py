@@ -27,6 +27,7 @@ from enmasse.mqtt.packets import (
 )
 from enmasse.testing import wait_for
 from services.mqtt_gateway.ports import Ending
+from tests.kit.waiting import DEADLINE
 from tests.mqtt_gateway.live import Live, Raw, live
 
 LIMITS = Limits(
@@ -62,7 +63,7 @@ def witness(gateway: Live) -> Iterator[Raw]:
 def test_those_who_connect_and_say_nothing_are_gone_in_time(gateway: Live, witness: Raw, kind: str) -> None:
     silent = [socket.create_connection(("127.0.0.1", gateway.ports[kind])) for _ in range(200)]
     for number, each in enumerate(silent):
-        each.settimeout(60)
+        each.settimeout(DEADLINE)
         if number % 2:
             each.sendall(b"\x10" if kind == "mqtt" else b"GET /mq")
     with Raw(gateway.ports["mqtt"]).connect("punctual"):
@@ -194,7 +195,7 @@ def test_a_storm_of_one_client_identifier_leaves_one(gateway: Live, witness: Raw
             assert isinstance(packets[1], Disconnect)
             assert packets[1].reason == reasons.SESSION_TAKEN_OVER
     assert ended == len(many) - 1
-    survivor.socket.settimeout(60)
+    survivor.socket.settimeout(DEADLINE)
     survivor.send(PingReq())
     for each in many:
         each.socket.close()

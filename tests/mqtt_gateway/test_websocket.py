@@ -14,6 +14,7 @@ from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V311, Connect
 from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.websocket import is_allowed
+from tests.kit.waiting import DEADLINE
 from tests.mqtt_gateway.live import Live, live
 
 CONNECT = encode.encode(Connect("c", version=V311), V311, of_client=True)
@@ -44,7 +45,7 @@ def gateway() -> Iterator[Live]:
 def _asked(gateway: Live, origin: str | None, behind: bytes = b"", host: str = "localhost") -> socket.socket:
     """A peer that has asked for a WebSocket as a page of this origin; `behind`: sent with the request."""
     peer = socket.create_connection(("127.0.0.1", gateway.ports["ws"]))
-    peer.settimeout(60)
+    peer.settimeout(DEADLINE)
     headers = [
         "GET /mqtt HTTP/1.1", f"Host: {host}:{gateway.ports['ws']}", "Upgrade: websocket", "Connection: Upgrade",
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: mqtt",

@@ -9,6 +9,7 @@ import pytest
 
 from enmasse.stores import RedisSettings
 from enmasse.testing import wait_for
+from tests.kit.waiting import DEADLINE
 from tests.mqtt_lwt.house import QUEUE, TOPIC, Client, House
 from tests.redis_server import RedisServer
 
@@ -66,12 +67,12 @@ def test_a_client_that_is_lost_while_the_service_is_killed(house: House, point: 
         start_again(house)
         if point.startswith("before"):
             house.service.pass_time()
-        assert bytes(receiver.receive(60).body) == b"will"
+        assert bytes(receiver.receive(DEADLINE).body) == b"will"
         receiver.accept()
         wait_for("it is forgotten", lambda: house.service.wills() == 0)
         sender = receiver.connection.create_sender(address)
         sender.send(client.message("", None, address, b"the last"))
-        assert bytes(receiver.receive(60).body) == b"the last"
+        assert bytes(receiver.receive(DEADLINE).body) == b"the last"
         receiver.accept()
 
 

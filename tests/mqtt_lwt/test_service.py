@@ -10,6 +10,7 @@ from proton import Delivery, Message, symbol
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import wait_for
+from tests.kit.waiting import DEADLINE
 from tests.mqtt_lwt.house import ANYCAST, MULTICAST, PATIENCE, QUEUE, TOPIC, Client, House
 
 
@@ -20,7 +21,7 @@ def test_a_client_that_detaches_with_an_error_has_its_will_published(running: Ho
         client = running.client()
         client.will(to=address, qos=qos, body=b"failed", x_opt_retain_message=False)
         client.detach("my:failure")
-        message = receiver.receive(60)
+        message = receiver.receive(DEADLINE)
         with contextlib.suppress(IndexError):  # QoS 0 may come settled
             receiver.accept()
         assert bytes(message.body) == b"failed"
@@ -228,7 +229,7 @@ def test_a_client_that_is_back_is_answered_after_its_retained_will(running: Hous
         gateway.insist("will-publish", "c")
         gateway.insist("will-clear", "c")
         assert running.service.wills() == 0
-        message = receiver.receive(60)
+        message = receiver.receive(DEADLINE)
         receiver.accept()
         assert message.annotations[symbol("x-opt-retain-message")] is True
     gateway.detach()
@@ -240,7 +241,7 @@ def test_anycast_waits_for_a_consumer(running: House) -> None:
     client.detach("my:failure")
     wait_for("it is known", lambda: running.service.wills() == 1)
     with running.receiver(ANYCAST) as receiver:
-        assert bytes(receiver.receive(60).body) == b"waits"
+        assert bytes(receiver.receive(DEADLINE).body) == b"waits"
         receiver.accept()
     wait_for("it is forgotten", lambda: running.service.wills() == 0)
 

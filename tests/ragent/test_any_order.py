@@ -97,6 +97,7 @@ def test_it_converges(play: Play, monkeypatch: pytest.MonkeyPatch, seed: int) ->
                 dice.choice(at_once)()
             else:
                 await dice.choice(later)()
+            # pause: the moment of the next change, which is drawn
             await asyncio.sleep(dice.choice((0, 0, 0.003, 0.03)))
         world.router.refuse = {}
         monkeypatch.setattr(management, "REQUEST_TIMEOUT", 2)  # from now on a late reply is not a lost one

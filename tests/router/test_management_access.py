@@ -10,6 +10,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
+from tests.kit.waiting import DEADLINE
 from tests.router.harness import (
     ADDRESS,
     CONNECTOR,
@@ -36,7 +37,7 @@ def clients(management: Management) -> Iterator[BlockingConnection]:
     made = management.create(LISTENER, "no-management", host="127.0.0.1", port=str(port), management=False)
     assert made["management"] is False
     assert management.one(LISTENER, "no-management")["operStatus"] == "up"
-    connection = BlockingConnection(f"127.0.0.1:{port}", timeout=60)
+    connection = BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE)
     yield connection
     connection.close()
     management.delete(LISTENER, "no-management")
@@ -65,7 +66,7 @@ def test_clients_state_no_name_in_an_address_space(
     router: RouterProcess, management: Management, clients: BlockingConnection, name: str
 ) -> None:
     management.create(ADDRESS, "of a space", pattern="!!a/b", distribution="balanced")
-    inside = BlockingConnection(f"127.0.0.1:{router.container_port}", timeout=60)
+    inside = BlockingConnection(f"127.0.0.1:{router.container_port}", timeout=DEADLINE)
     receiver = inside.create_receiver("!!a/b", credit=2)
     for attach in (clients.create_sender, clients.create_receiver):
         with pytest.raises(LinkDetached) as lost:
@@ -86,7 +87,7 @@ def test_clients_do_not_reach_what_services_tell_each_other(
 ) -> None:
     for direction in ("in", "out"):
         management.create(LINK_ROUTE, f"s-{direction}", prefix="$mqtt", direction=direction, containerId="s")
-    gateway = BlockingConnection(f"127.0.0.1:{router.container_port}", timeout=60)
+    gateway = BlockingConnection(f"127.0.0.1:{router.container_port}", timeout=DEADLINE)
     attaches = [(each.create_sender, each.create_receiver) for each in (clients, gateway)]
     try:
         for connection, condition in zip(attaches, (REFUSED, "qd:no-route-to-dest"), strict=True):
@@ -106,7 +107,7 @@ def test_clients_do_not_reach_what_operators_ask(
 ) -> None:
     management.create(ADDRESS, "control", pattern="$mqtt/control", distribution="balanced")
     service, operator = (
-        BlockingConnection(f"127.0.0.1:{port}", timeout=60) for port in (router.container_port, router.port)
+        BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE) for port in (router.container_port, router.port)
     )
     try:
         receiver = service.create_receiver("$mqtt/control", credit=2)
@@ -134,7 +135,7 @@ def test_clients_do_not_receive_for_mqtt_clients(
     """Subscriptions of their own lie beside them."""
     management.create(LINK_ROUTE, "b", prefix="$sub/b", direction="out", containerId="b")
     management.create(LINK_ROUTE, "b.c", prefix="$sub/b%2Ec", direction="out", containerId="b")
-    gateway = BlockingConnection(f"127.0.0.1:{router.container_port}", timeout=60)
+    gateway = BlockingConnection(f"127.0.0.1:{router.container_port}", timeout=DEADLINE)
     cases = [(clients, node, REFUSED), (gateway, node, "qd:no-route-to-dest")]
     cases += [(clients, own, "qd:no-route-to-dest") for own in ("$sub/b/mine", "$sub/b/%6Dqtt.c", "$sub/b/x/mqtt.c")]
     try:

@@ -14,6 +14,7 @@ from proton.reactor import Container, DurableSubscription
 from proton.utils import BlockingConnection, LinkDetached
 
 from services.router.routing.brokers.routed_attaches import LEAVING_LINKS, UNDER_WAY
+from tests.kit.waiting import DEADLINE
 from tests.router.harness import LISTENER, Broker, Management, RouterProcess, free_port, pump, pump_until, wait_for
 from tests.router.test_containers import connector, topic
 
@@ -35,7 +36,7 @@ def connect(router: RouterProcess, container_id: str, port: int | None = None, *
     container = Container()
     container.container_id = container_id
     url = router.url if port is None else f"127.0.0.1:{port}"
-    return BlockingConnection(url, timeout=60, container=container, **options)
+    return BlockingConnection(url, timeout=DEADLINE, container=container, **options)
 
 
 def attach(connection: BlockingConnection, name: str) -> Any:

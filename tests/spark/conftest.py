@@ -47,7 +47,11 @@ class Broker:
         return process
 
     def listens(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+        with (
+            contextlib.suppress(OSError),
+            # limit: it is asked again
+            socket.create_connection(("127.0.0.1", self.port), timeout=1),
+        ):
             return True
         return False
 

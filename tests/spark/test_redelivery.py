@@ -291,7 +291,10 @@ def stop_with_unsettled(pid: int, folder: Path) -> None:
     def stopped() -> bool:
         os.kill(pid, signal.SIGSTOP)
         with contextlib.suppress(TimeoutError):
-            return bool(wait_for("a row that is not settled", lambda: settled(folder) < stored(folder), 1))
+            return bool(
+                # limit: of a try
+                wait_for("a row that is not settled", lambda: settled(folder) < stored(folder), 1)
+            )  # limit: of a try
         os.kill(pid, signal.SIGCONT)
         return False
 

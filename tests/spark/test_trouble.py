@@ -423,7 +423,7 @@ def test_lines_of_others_do_not_end_what_reads_a_receivers_events(
     url = f"amqp://127.0.0.1:{free_port()}"  # nobody listens: it tries for a while
     receiver = ReceiverProcess(receiver_settings({"url": url, "address": "a", "spool": str(tmp_path / "spool")}))
     try:
-        assert receiver.opened.wait(60) and receiver.events.is_alive()
+        assert receiver.opened.wait(DEADLINE) and receiver.events.is_alive()
     finally:
         receiver.stop()
     ignored = [record for record in caplog.records if "spark.receiver.line-ignored" in record.getMessage()]

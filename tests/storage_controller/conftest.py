@@ -111,6 +111,7 @@ class Supervisor:
                 new.write_text(json.dumps({"schema": 1, "components": self._facts()}))
                 new.replace(self.actual)
             self.rounds += 1
+            # pause: until it looks again
             await asyncio.sleep(0.02)
 
     def _wishes(self) -> dict[str, dict[str, Any]]:

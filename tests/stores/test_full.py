@@ -11,7 +11,7 @@ import pytest
 from enmasse.stores import Change, Store, StoreFull
 from enmasse.stores.sqlite import SqliteEngine
 from tests.kit.running import run
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 
 class Full(SqliteEngine):
@@ -39,7 +39,7 @@ class Full(SqliteEngine):
 def test_writes_to_a_full_disk_fail_at_once_and_succeed_when_there_is_room(tmp_path: Path) -> None:
     async def test() -> None:
         engine = Full(str(tmp_path / "store"))
-        store = Store(engine, patience=3600.0)  # a write that waited would fail the test
+        store = Store(engine, patience=3600.0)  # limit: a write that waited would fail the test
         store.start()
         await store.ready()
         await store.write([Change("t", "before", b"1")])
@@ -53,7 +53,7 @@ def test_writes_to_a_full_disk_fail_at_once_and_succeed_when_there_is_room(tmp_p
             await store.write([Change("t", "more", b"2")])
         engine.room = 1 << 60
         await store.ready()
-        await asyncio.wait_for(store.write([Change("t", "after", b"3")]), 60)
+        await asyncio.wait_for(store.write([Change("t", "after", b"3")]), DEADLINE)
         assert [await store.get("t", key) for key in ("before", "0", "more", "after")] == [b"1", None, None, b"3"]
         await store.close()
 

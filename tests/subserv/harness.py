@@ -31,7 +31,7 @@ from enmasse.model import sessions as wire
 from enmasse.testing import free_port
 from tests.broker.harness import BrokerProcess
 from tests.kit.processes import Process, Program, service, start_service
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.ragent.doubles import FakeConfigserv
 from tests.router.harness import RouterProcess
 
@@ -117,7 +117,7 @@ class Gateway:
         self._waiting[number] = future
         text = msgspec.json.encode(body).decode()
         self._sender.send(proton.Message(subject=subject, correlation_id=number, body=text), settled=False)
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(DEADLINE):
             return await future
 
     def _on_message(self, delivery: Delivery) -> None:
@@ -237,7 +237,7 @@ class World:
 
     def health(self) -> dict[str, Any]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/healthz", timeout=60) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/healthz", timeout=DEADLINE) as answer:
                 return dict(json.load(answer))
         except urllib.error.HTTPError as error:
             return dict(json.load(error))
@@ -294,7 +294,7 @@ class World:
         address, broker = await self._full(address), address.split("/")[1]
         receiver = (await self.connection(broker)).receiver(address, window=max(1, count))
         found: list[Any] = []
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(DEADLINE):
             while len(found) < count:
                 delivery = await anext(receiver)
                 found.append(_plain(delivery.message))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from enmasse.stores import Change, SqliteSettings
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.stores.opened import content, opened
 from tests.subserv.harness import Gateway, World, world
 
@@ -62,7 +62,7 @@ async def test_the_documented_backup_under_load_restores_every_session_and_retai
                 ["sh", "-euc", commands()],
                 env={**os.environ, "DATA": str(data), "TARGET": str(target)},
                 check=True,
-                timeout=90,
+                timeout=DEADLINE,
             )
             so_far = len(done)
             await until(lambda: len(done) > so_far + 5 or loading.done())

@@ -8,7 +8,7 @@ from pathlib import Path
 from enmasse.control import ControlConnection, listen
 from enmasse.testing import free_port
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.subserv.harness import SUITE, Gateway, World, world
 
 
@@ -119,7 +119,7 @@ async def _broker_away(w: World, gateway: Gateway) -> None:
     assert reply["codes"] == [0x83, 1] and "b2" in reply["reason"], reply
     await asyncio.to_thread(w.brokers["b2"].start)
     await settled(w, {"b1": ["mqtt.c|alarms/#", "mqtt.c|news/#", "mqtt.c|news/new"], "b2": ["mqtt.c|late/#"]})
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(DEADLINE):
         while (await gateway.subscribe("c", "late/new"))["codes"] != [1]:
             pass
     await w.publish_to("late/new", b"once", broker="b2")

@@ -10,7 +10,7 @@ from typing import Any
 from enmasse.model.sessions import MOST_HELD
 from services.subserv.sessions import qos2_owners
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.subserv.harness import Gateway, World, world
 
 MESSAGE = base64.b64encode(b"a message").decode()
@@ -27,7 +27,7 @@ async def offered(
 
 
 def metric(w: World, name: str) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{w.health_port}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{w.health_port}/metrics", timeout=DEADLINE) as answer:
         lines = answer.read().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 

@@ -10,11 +10,13 @@ from proton import Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
+from tests.kit.waiting import DEADLINE
+
 
 class Exchange(MessagingHandler):
     """Sends every address its own name; `got` and `accepted` count by address, `failed` says what went wrong."""
 
-    def __init__(self, url: str, addresses: Iterable[str], seconds: float = 120) -> None:
+    def __init__(self, url: str, addresses: Iterable[str], seconds: float = DEADLINE) -> None:
         super().__init__(prefetch=10)
         self.url, self.addresses, self.seconds = url, set(addresses), seconds
         self.got: Counter[str] = Counter()

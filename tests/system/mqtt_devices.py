@@ -73,7 +73,7 @@ class Device:
 
     def _tried(self, topic: str, qos: int) -> bool:
         self.client.subscribe(topic, qos)
-        return self._subscribed.wait(10)
+        return self._subscribed.wait(10)  # limit: then it subscribes once more
 
     def close(self) -> None:
         """Its session goes on."""

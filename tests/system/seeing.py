@@ -7,11 +7,14 @@ import urllib.request
 from typing import Any
 
 from enmasse.testing import Suite, wait_for
+from tests.kit.waiting import DEADLINE
 
 
 def status(suite: Suite) -> dict[str, Any]:
     url = f"http://127.0.0.1:{8079 + suite.offset}/api/status"
-    with urllib.request.urlopen(urllib.request.Request(url, headers=suite.operator_headers), timeout=60) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, headers=suite.operator_headers), timeout=DEADLINE
+    ) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
 

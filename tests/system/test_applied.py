@@ -21,6 +21,7 @@ from enmasse.control import Artemis, ControlConnection, Dispatch
 from enmasse.testing import Suite, wait_for
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR
 from tests.broker.harness import BrokerProcess
+from tests.kit.waiting import DEADLINE
 from tests.load import receive, send
 from tests.system.conftest import ADDRESSES, QUEUE, TOPIC
 from tests.system.exchange import exchange
@@ -37,9 +38,9 @@ async def settings(broker: Artemis, address: str) -> dict[str, Any]:
     return found
 
 
-async def poll(suite: Suite, path: str, condition: Callable[[dict[str, Any]], bool], seconds: float) -> None:
+async def poll(suite: Suite, path: str, condition: Callable[[dict[str, Any]], bool]) -> None:
     """Asks again and again, without a pause, until the condition holds for the answer."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + DEADLINE
     url = f"http://127.0.0.1:{8079 + suite.offset}"
     async with aiohttp.ClientSession(url, headers=suite.operator_headers) as session:
         while True:
@@ -50,16 +51,16 @@ async def poll(suite: Suite, path: str, condition: Callable[[dict[str, Any]], bo
             assert time.monotonic() < deadline, found
 
 
-async def wait_at_once(suite: Suite, seconds: float = 120) -> None:
+async def wait_at_once(suite: Suite) -> None:
     """As `enmasse status --wait`, by the same rule, but without the time that a command takes to start and to end."""
     hashes = file_hashes(suite.config)
-    await poll(suite, "/api/ready", lambda brief: brief["ready"] and not missing_files(hashes, brief), seconds)
+    await poll(suite, "/api/ready", lambda brief: brief["ready"] and not missing_files(hashes, brief))
 
 
 async def reach(suite: Suite, stage: str) -> None:
     """Waits until the addresses.json that was just written is `written` only, `read` by configserv, or `applied`."""
     if stage == "read":
-        await poll(suite, "/api/status", lambda status: not status["ready"] or is_applied(suite, status), 120)
+        await poll(suite, "/api/status", lambda status: not status["ready"] or is_applied(suite, status))
     elif stage == "applied":
         await wait_at_once(suite)
 
@@ -79,7 +80,7 @@ def entities(suite: Suite, type_: str) -> set[str]:
     return {name for name in talk(suite, suite.operators, read) if str(name).startswith("ragent-")}
 
 
-def waits_in_vain(suite: Suite, seconds: float = 1.0) -> str:
+def waits_in_vain(suite: Suite, seconds: float = 1.0) -> str:  # limit: one that is reached
     """What `--wait` says when it is not done in time."""
     _, problem = fetch(suite.offset, seconds)
     assert problem

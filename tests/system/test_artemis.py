@@ -25,7 +25,7 @@ from tests.console.client import Client, of
 from tests.console.test_messages import bodies, fill, finished, problem
 from tests.identity.kit import refusal
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 from tests.load import Consumer, Producer, subscribe
 from tests.spark import sinking
 from tests.system.mqtt_devices import exactly_once
@@ -189,7 +189,7 @@ def test_connections_at_artemis_are_listed_and_closed(suite: Suite, tmp_path: Pa
 
 
 def _by_hand(suite: Suite, client: Client, hand: Artemis) -> None:
-    c = BlockingConnection(hand.address, timeout=60)
+    c = BlockingConnection(hand.address, timeout=DEADLINE)
     external = {"type": "queue", "templateName": "queue-external"}
     queue = {"name": "hand", "address": "hand", "routing-type": "ANYCAST", "auto-create-address": True}
     manage(c, "createQueue", json.dumps(queue))
@@ -202,12 +202,12 @@ def _by_hand(suite: Suite, client: Client, hand: Artemis) -> None:
     (link,) = wait_for(lambda: client.items(f"links?connection={of(found['id'])}&address=hand"))
     assert (link["direction"], link["unsettled"]) == ("out", 0)
     c.create_sender("hand").send(Message(body="x"))
-    receiver.receive(timeout=60)
+    receiver.receive(timeout=DEADLINE)
     wait_for(lambda: client("GET", f"connections/{of(found['id'])}").body["totals"]["out"] >= 1)
     assert command(suite, "connection", "show", found["id"]).returncode == 0
     assert command(suite, "connection", "close", found["id"]).returncode == 0
     with pytest.raises(ConnectionException):
-        c.wait(lambda: False, timeout=60)
+        c.wait(lambda: False, timeout=DEADLINE)
     audit = [json.loads(line) for line in (suite.data / "logs" / "audit.log").read_text().splitlines()]
     assert any(line["event"] == "audit.connection.closed" and found["id"] in line["what"] for line in audit)
     suite.edit("addresses.json", {}, remove=["hand"])

@@ -7,6 +7,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.testing import Suite, wait_for
+from tests.kit.waiting import DEADLINE
 from tests.load import receive, send, subscribe
 from tests.system.conftest import QUEUE, TOPIC
 from tests.system.exchange import exchange
@@ -51,7 +52,7 @@ def test_nothing_is_deleted_on_a_partial_view(suite: Suite) -> None:
 def test_messages_lost_by_damage_are_reported_with_their_address(suite: Suite) -> None:
     suite.edit("addresses.json", {"hurt": {"type": "queue", "flavor": QUEUE}})
     suite.wait_ready()
-    connection = BlockingConnection(suite.url, timeout=60)
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
     sender = connection.create_sender("hurt")
     marks = [f"a mark that no other message has {n}" for n in range(5)]
     for mark in marks:
@@ -70,11 +71,11 @@ def test_messages_lost_by_damage_are_reported_with_their_address(suite: Suite) -
     wait_for("the component to say so", lambda: "1 of queue hurt" in component(suite, broker)["detail"])
     report = next(journal.parent.rglob("report.jsonl"))
     assert str(report) in component(suite, broker)["detail"]
-    connection = BlockingConnection(suite.url, timeout=60)
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
     receiver = connection.create_receiver("hurt", credit=10)
     bodies = []
     for _ in range(4):
-        bodies.append(receiver.receive(timeout=60).body)
+        bodies.append(receiver.receive(timeout=DEADLINE).body)
         receiver.accept()
     connection.close()
     assert bodies == [mark for mark in marks if mark != marks[2]]

@@ -11,6 +11,7 @@ from proton.utils import BlockingConnection
 
 from enmasse.mqtt.packets import PubAck, Publish, SubAck, Subscribe, Subscription
 from enmasse.testing import Suite, running, wait_for
+from tests.kit.waiting import DEADLINE
 from tests.mqtt_gateway.live import Raw
 
 MIB = 1 << 20
@@ -60,7 +61,7 @@ def test_subscribers_that_never_read_hold_up_no_topic(suite: Suite) -> None:
         for number, topic in enumerate(("t/x/1", "t/y", "other"), MESSAGES + 1):
             publish(source, topic, number, 10)
             highest = max(highest, memory())
-    connection = BlockingConnection(suite.url, timeout=60)
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
     for address in ("t/x/1", "other"):
         connection.create_receiver(address).close()
     connection.close()

@@ -12,6 +12,7 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import Suite, free_port, wait_for
 from tests.cli.running import ENMASSE
+from tests.kit.waiting import DEADLINE
 from tests.router.harness import ADDRESS, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
 from tests.router.harness import Management as RouterManagement
 from tests.system.exchange import exchange
@@ -79,7 +80,7 @@ def test_a_deleted_entity_of_the_router_is_made_again(suite: Suite, kind: str, n
 
 
 def test_the_router_is_managed_by_operators_only(suite: Suite) -> None:
-    client = BlockingConnection(suite.url, timeout=60)
+    client = BlockingConnection(suite.url, timeout=DEADLINE)
     with pytest.raises(LinkDetached, match="use a listener for operators"):
         client.create_sender("$management")
     router = RouterManagement(suite.operators_url)

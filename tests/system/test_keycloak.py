@@ -20,7 +20,7 @@ from tests.authserv.bearer import oauthbearer, xoauth2
 from tests.console.browser import Console, chromium
 from tests.keycloak import AUDIENCE, CONFIDENTIAL, PASSWORDS, PUBLIC, SECRET, Keycloak, running_keycloak
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.system.amqp_users import Plain, client, proton
 from tests.system.mqtt_users import CODES, Device
 from tests.system.seeing import component, status
@@ -123,7 +123,7 @@ async def test_a_token_is_a_login_of_amqp_clients(suite: Suite, keycloak: Keyclo
         assert await outcome(suite, mechanism) == IN
     for other in (oauthbearer(token, "grace"), xoauth2(token, "grace"), Plain("grace", token), Plain("local", token)):
         assert await outcome(suite, other) == REFUSED
-    async with connect(host="127.0.0.1", port=5672 + suite.offset, user="ada", password=token, timeout=60):
+    async with connect(host="127.0.0.1", port=5672 + suite.offset, user="ada", password=token, timeout=DEADLINE):
         pass  # as the commands do it: not by SCRAM, which is offered too
     assert await outcome(suite, oauthbearer(token[:-8] + "AAAAAAAA")) == REFUSED
     assert await outcome(suite, oauthbearer(keycloak.token("ada").replace(".", ".e", 1))) == REFUSED
@@ -138,7 +138,7 @@ def test_groups_of_the_token_give_permissions(by: str, suite: Suite, keycloak: K
     sender = staff.create_sender("orders", name="ada")
     sender.send(Message(body="x", durable=True))
     receiver = staff.create_receiver("orders", name="ada-in")
-    assert receiver.receive(timeout=60).body == "x"
+    assert receiver.receive(timeout=DEADLINE).body == "x"
     receiver.accept()
     with pytest.raises(LinkDetached, match="user ada may not send to secret"):
         staff.create_sender("secret", name="other")
@@ -200,8 +200,8 @@ def test_a_session_of_a_browser_outlives_its_tokens_until_keycloak_ends_it(suite
             wait_for("a new token", refreshed)
             (user,) = keycloak.administrate("GET", "users?exact=true&username=ada")
             keycloak.administrate("POST", f"users/{user['id']}/logout")
-            expect(page.get_by_text("the issuer sso has ended the session")).to_be_visible(timeout=60_000)
-            expect(page.get_by_role("button", name="Log in with sso")).to_be_visible(timeout=60_000)
+            expect(page.get_by_text("the issuer sso has ended the session")).to_be_visible(timeout=1000 * DEADLINE)
+            expect(page.get_by_role("button", name="Log in with sso")).to_be_visible(timeout=1000 * DEADLINE)
             console.close()
     finally:
         keycloak.administrate("PUT", "", {"accessTokenLifespan": before})

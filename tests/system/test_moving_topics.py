@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from enmasse.testing import Suite, running, wait_for
+from tests.kit.waiting import DEADLINE
 from tests.load import MADE, Consumer, Producer
 from tests.system.mqtt_devices import INTERVAL, MOST, PATIENCE, Device
 from tests.system.seeing import carrier, component, find, wait_address, wait_message, wait_process
@@ -134,7 +135,7 @@ class Load:
         self.away.connect()
         for device in (self.reader, self.away):
             try:
-                wait_for("everything", lambda device=device: device.got.keys() >= sent, 60)  # type: ignore[misc]  # mypy infers no type of a lambda's default
+                wait_for("everything", lambda device=device: device.got.keys() >= sent, DEADLINE)  # type: ignore[misc]  # mypy infers no type of a lambda's default
             except TimeoutError:
                 missing = sorted(sent - device.got.keys())
                 raise AssertionError(f"{len(missing)} of {len(sent)} are missing: {missing[:20]}") from None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from enmasse.testing import Suite, running, wait_for
+from tests.kit.waiting import DEADLINE
 from tests.load import MADE, Producer, receive, subscribe
 from tests.system.conftest import QUEUE, TOPIC
 from tests.system.exchange import exchange
@@ -52,7 +53,7 @@ def test_a_restart_keeps_all_accepted_messages(own: Suite, number: signal.Signal
         producer.wait_accepted(200)
     assert own.process is not None
     own.process.send_signal(number)
-    assert own.process.wait(60) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert own.process.wait(DEADLINE) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
     for producer in producers:
         producer.stop_trying()
     own.up()  # at once: children that are still dying must be no hindrance

@@ -24,7 +24,7 @@ from proton.utils import BlockingConnection, SendException
 
 from enmasse.testing import Suite, running
 from tests.kit.collector import Collector, Received
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 
 ADDRESSES = {
     "orders": {"type": "queue", "flavor": "small-persisted-queue"},
@@ -62,7 +62,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> It
 
 @pytest.fixture
 def connection(traced: Suite) -> Iterator[BlockingConnection]:
-    with closing(BlockingConnection(traced.url, timeout=60)) as connection:
+    with closing(BlockingConnection(traced.url, timeout=DEADLINE)) as connection:
         yield connection
 
 
@@ -80,7 +80,7 @@ def through(connection: BlockingConnection, address: str, *messages: Message) ->
     received = []
     for message in messages:
         sender.send(message)
-        received.append(receiver.receive(60))
+        received.append(receiver.receive(DEADLINE))
         receiver.accept()
     receiver.close()  # which sends the last disposition
     sender.close()
@@ -136,7 +136,7 @@ def test_a_rejected_message_and_a_lost_connection(traced: Suite, collector: Coll
     outcomes: list[int] = []
 
     def send(trace: str) -> None:
-        with closing(BlockingConnection(traced.url, timeout=60)) as other:
+        with closing(BlockingConnection(traced.url, timeout=DEADLINE)) as other:
             sender = other.create_sender("direct")
             try:
                 sender.send(Message(body="x", properties={"traceparent": traceparent(trace)}), error_states=BAD)
@@ -144,14 +144,14 @@ def test_a_rejected_message_and_a_lost_connection(traced: Suite, collector: Coll
                 outcomes.append(error.state)
 
     for trace in (rejected, lost):
-        with closing(BlockingConnection(traced.url, timeout=60)) as connection:
+        with closing(BlockingConnection(traced.url, timeout=DEADLINE)) as connection:
             receiver = connection.create_receiver("direct")
             thread = threading.Thread(target=send, args=(trace,))
             thread.start()
-            receiver.receive(60)
+            receiver.receive(DEADLINE)
             if trace == rejected:
                 receiver.reject()
-        thread.join(60)
+        thread.join(DEADLINE)
     assert outcomes == [Delivery.REJECTED, Delivery.MODIFIED]
     for trace, outcome in ((rejected, "rejected"), (lost, "modified")):
         sent, delivered = collector.wait(trace, "router: send direct", "router: deliver direct")
@@ -176,7 +176,7 @@ def subscriber(suite: Suite, topic: str) -> tuple[Client, queue.Queue[Any]]:
     client.connect("127.0.0.1", suite.mqtt_port)
     client.loop_start()
     client.subscribe(topic, options=SubscribeOptions(qos=1))
-    assert granted.wait(60)
+    assert granted.wait(DEADLINE)
     return client, got
 
 
@@ -189,10 +189,10 @@ def test_from_a_device_to_amqp_and_mqtt(traced: Suite, connection: BlockingConne
         properties: Any = Properties(PacketTypes.PUBLISH)
         properties.UserProperty = given
         client.publish("news/room", "21", qos=1, properties=properties).wait_for_publish(60)
-        assert receiver.receive(60).properties == dict(given)
+        assert receiver.receive(DEADLINE).properties == dict(given)
         receiver.accept()
         receiver.close()
-        assert got.get(timeout=60).properties.UserProperty == given
+        assert got.get(timeout=DEADLINE).properties.UserProperty == given
     finally:
         client.disconnect()
         client.loop_stop()
@@ -215,9 +215,9 @@ def test_from_amqp_to_a_device(traced: Suite, connection: BlockingConnection, co
         annotations = {symbol("traceparent"): traceparent(trace), symbol("tracestate"): STATE}
         sending.send(Message(body="x", annotations=annotations, properties={"unit": "C"}))
         expected = [("unit", "C"), ("traceparent", traceparent(trace)), ("tracestate", STATE)]
-        assert got.get(timeout=60).properties.UserProperty == expected
+        assert got.get(timeout=DEADLINE).properties.UserProperty == expected
         sending.send(Message(body="x"))
-        [(name, begun)] = got.get(timeout=60).properties.UserProperty
+        [(name, begun)] = got.get(timeout=DEADLINE).properties.UserProperty
     finally:
         client.disconnect()
         client.loop_stop()
@@ -264,7 +264,7 @@ def test_a_sender_that_does_not_sample_is_obeyed(connection: BlockingConnection,
 def spans_counted(suite: Suite, process: str) -> dict[str, int]:
     health = json.loads((suite.data / "run" / f"{process}.json").read_text())["health"]
     request = Request(f"http://{health}/metrics", headers=suite.operator_headers)
-    with urlopen(request, timeout=60) as answer:
+    with urlopen(request, timeout=DEADLINE) as answer:
         text = answer.read().decode()
     found = re.findall(r'^enmasse_trace_spans_total\{result="(\w+)"\} ([0-9.]+)', text, re.MULTILINE)
     return {result: int(float(count)) for result, count in found}

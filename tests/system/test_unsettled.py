@@ -24,9 +24,9 @@ from enmasse.amqp.messages.message import Message as Sent
 from enmasse.testing import Suite
 from tests.broker.harness import named
 from tests.kit.leaving import LOST, WAYS
+from tests.kit.waiting import DEADLINE
 from tests.system.seeing import carrier, kill, wait_again
 
-DEADLINE = 60
 FAILED = Modified(delivery_failed=True)
 
 

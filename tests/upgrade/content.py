@@ -13,6 +13,7 @@ from typing import Any
 
 from enmasse.spark.spool.spool import SpoolWriter
 from enmasse.testing import Suite, wait_for
+from tests.kit.waiting import DEADLINE
 
 QUEUE, TOPIC = "kept-queue", "kept-topic"
 ADDRESSES = {
@@ -39,7 +40,7 @@ def command(suite: Suite, *arguments: str) -> list[str]:
 
 def enmasse(suite: Suite, *arguments: str, input: str | None = None) -> str:
     """Return the output of a command on the suite. Raises AssertionError if it fails."""
-    done = subprocess.run(command(suite, *arguments), capture_output=True, text=True, timeout=180, input=input)
+    done = subprocess.run(command(suite, *arguments), capture_output=True, text=True, timeout=DEADLINE, input=input)
     assert done.returncode == 0, (arguments, done.stdout, done.stderr)
     return done.stdout
 

@@ -43,7 +43,7 @@ def endpoints() -> dict[str, str]:
 def answer(connection: socket.socket) -> None:
     """One request for the health, and its answer. By hand: the standard library's server takes half of a start."""
     with connection:
-        connection.settimeout(10)
+        connection.settimeout(10)  # limit: a caller that sends nothing
         request = b""
         while b"\r\n\r\n" not in request:
             if not (data := connection.recv(4096)):

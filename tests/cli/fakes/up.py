@@ -37,6 +37,7 @@ class FileFeed:
                     self.body = {**body, **{key: texts(addresses) for key, addresses in found.items()}}
                     self.attached = True
                     changed()
+            # pause: until it looks again
             await asyncio.sleep(0.02)
 
     async def force(self, names: list[str]) -> str | None:

@@ -72,7 +72,7 @@ def test_a_pod_runs_is_reached_and_comes_back(node: Node) -> None:
 
 def _read(url: str) -> bytes:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # limit: it is asked again
             return bytes(answer.read())
     except OSError:
         return b""

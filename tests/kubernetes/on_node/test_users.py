@@ -29,7 +29,7 @@ from tests.console.client import Client as ConsoleClient
 from tests.console.client import of
 from tests.images.build import names
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.kubernetes import stranger
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.node import Node
@@ -70,7 +70,7 @@ class Provider(threading.Thread):
 
     def run(self) -> None:
         given = json.dumps({"status": {"loadBalancer": {"ingress": [{"ip": OUTSIDE}]}}})
-        while not self._end.wait(1):
+        while not self._end.wait(1):  # limit: of one round
             with contextlib.suppress(Refused):  # the Service has gone
                 for service in json.loads(self.node.kubectl("get", "services", *self.place, "--output=json"))["items"]:
                     if service["spec"]["type"] == "LoadBalancer" and not service["status"]["loadBalancer"]:
@@ -125,7 +125,7 @@ def password(installed: Installation, tmp_path_factory: pytest.TempPathFactory) 
 
 def users_of(authserv: Any) -> int:
     """Of how many users this Pod knows."""
-    with urllib.request.urlopen(f"http://{authserv['status']['podIP']}:{HEALTH}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://{authserv['status']['podIP']}:{HEALTH}/metrics", timeout=DEADLINE) as answer:
         found = re.search(r"^enmasse_users(?:{.*})? (\d+)", answer.read().decode(), re.MULTILINE)
     assert found is not None
     return int(found[1])
@@ -134,7 +134,7 @@ def users_of(authserv: Any) -> int:
 async def let_in(installed: Installation, user: str | None, password: str | None = None, **where: Any) -> bool:
     place = {"host": installed.address("router"), "port": 5672, **where}
     try:
-        async with connect(user=user, password=password, timeout=60, **place):
+        async with connect(user=user, password=password, timeout=DEADLINE, **place):
             return True
     except AmqpError:
         return False
@@ -163,14 +163,14 @@ def mqtt_code(
 async def test_the_first_user_is_made_as_the_notes_say(installed: Installation, password: str) -> None:
     assert not await let_in(installed, None) and not await let_in(installed, USER, "wrong")
     own: dict[str, Any] = {"user": USER, "password": password}
-    async with connect(host=installed.address("router"), port=5672, timeout=60, **own) as client:
+    async with connect(host=installed.address("router"), port=5672, timeout=DEADLINE, **own) as client:
         receiver, sender = await client.receiver("myqueue"), await client.sender("myqueue")
-        assert await sender.send(Message("hello"), timeout=60) is ACCEPTED
-        delivery = await receiver.receive(60)
+        assert await sender.send(Message("hello"), timeout=DEADLINE) is ACCEPTED
+        delivery = await receiver.receive(DEADLINE)
         assert delivery.message.body == "hello"
         await delivery.accept()
         with pytest.raises(AmqpError, match="alice may not send to anycast"):
-            await client.sender("anycast", timeout=60)
+            await client.sender("anycast", timeout=DEADLINE)
     gateway = installed.address("mqtt-gateway")
     assert mqtt_code(gateway, 1883, password) == 0
     assert mqtt_code(gateway, 1883, "wrong") == 0x86
@@ -238,7 +238,7 @@ def people(installed: Installation, password: str, tmp_path_factory: pytest.Temp
 
 
 def console(installed: Installation, host: str, port: int) -> ConsoleClient:
-    return ConsoleClient(http.client.HTTPSConnection(host, port, timeout=60, context=outside(installed)))
+    return ConsoleClient(http.client.HTTPSConnection(host, port, timeout=DEADLINE, context=outside(installed)))
 
 
 def logged_in(installed: Installation, people: dict[str, str], name: str) -> ConsoleClient:
@@ -368,7 +368,9 @@ def test_without_network_policies_strangers_are_refused_at_every_port(
             assert mqtt_code(address, port, None, transport=transport, tls=context) == 0x87, port
     for address in places[CONSOLE]:
         context = stranger.trusting_all()
-        with ConsoleClient(http.client.HTTPSConnection(address, CONSOLE[1], timeout=60, context=context)) as client:
+        with ConsoleClient(
+            http.client.HTTPSConnection(address, CONSOLE[1], timeout=DEADLINE, context=context)
+        ) as client:
             assert client("GET", "addresses").status == 401
     installed.helm("upgrade")
 
@@ -386,12 +388,13 @@ class Logins:
         while True:
             try:
                 async with connect(**self.place, **self.own) as client:
-                    sender = await client.sender("myqueue", timeout=60)
-                    assert await sender.send(Message(self.sent, durable=True), timeout=60) is ACCEPTED
+                    sender = await client.sender("myqueue", timeout=DEADLINE)
+                    assert await sender.send(Message(self.sent, durable=True), timeout=DEADLINE) is ACCEPTED
             except AmqpError as error:
                 self.failures.append(str(error))
             else:
                 self.sent += 1
+            # pause: the rate of its logins
             await asyncio.sleep(0.1)
 
     async def more(self) -> None:
@@ -418,5 +421,5 @@ async def test_users_log_in_while_certificates_are_replaced(installed: Installat
     assert logins.failures == []
     async with connect(**logins.place, **logins.own) as client:
         receiver = await client.receiver("myqueue")
-        seen = {(await receiver.receive(60)).message.body for _ in range(logins.sent)}
+        seen = {(await receiver.receive(DEADLINE)).message.body for _ in range(logins.sent)}
     assert seen == set(range(logins.sent))

@@ -162,7 +162,7 @@ class Query:
     def part(self, number: int, *, killing: subprocess.Popen[bytes] | None = None) -> None:
         """Send COUNT messages to the query and receive what it sends; the executor of `killing` dies meanwhile."""
         self.broker.send(self.source, numbered(number * COUNT))
-        self.receive(50)
+        self.receive(50)  # limit: a number of messages
         if killing is not None:
             wait_for("an executor", partial(executor_of, killing), DEADLINE).kill()
         self.receive(COUNT - 50)
