@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from proton import symbol
 
-from enmasse.identity.annotations import BROKERS_FACTS, DEATH, FACTS, ORIGINAL_ADDRESS, ORIGINAL_QUEUE
+from enmasse.identity.annotations import BROKERS_FACTS, DEATH, FACTS, ORIGINAL_ADDRESS, ORIGINAL_QUEUE, RETAINED_BY
 from services.broker.core.messages.death import Death, Reason
 from services.broker.core.publisher import publish
 from services.broker.core.queues.queue import Queue
@@ -58,6 +58,28 @@ def test_a_rejected_message_has_condition_description_and_consumer() -> None:
         "consumer": "billing", "count": 1, "first": core.now, "last": core.now,
     }  # fmt: skip
     assert (q.rejected, q.killed) == (1, 1)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("way", ["rejected", "unrouted", "moved"])
+def test_a_seal_does_not_leave_with_a_dead_letter(tmp_path: Path, way: str, restarted: bool) -> None:
+    """Nor with a message that an operator has moved; who received it could state it again."""
+    core, q = core_with_dead_letters(tmp_path)
+    if way == "unrouted":
+        core.broker.catalogue.put_settings("nobody", {"DLA": "dead", "sendToDLAOnNoRoute": True})
+        core.broker.catalogue.create_address("nobody", frozenset({"MULTICAST"}))
+    core.send("x", to="nobody" if way == "unrouted" else "q", durable=True, annotations={symbol(RETAINED_BY): b"seal"})
+    core.commit()
+    if way == "rejected":
+        reject(core, q)
+    elif way == "moved":
+        assert core.ask(q, "moveMessages", "", "dead") == 1
+    core.commit()
+    if restarted:
+        core.restart()
+    consumer = core.consumer(core.broker.catalogue.queues["dead"], 1)
+    ((payload, _),) = outlet(consumer).take()
+    assert decoded(payload).body == "x" and symbol(RETAINED_BY) not in (decoded(payload).annotations or {})
 
 
 @pytest.mark.parametrize("reason", ["expired", "delivered-too-often", "undeliverable", "by-order"])

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from enmasse.amqp.messages.message import Message
 from enmasse.api.types import Job
+from enmasse.engines.messages.product import Waiting
+from enmasse.identity.annotations import RETAIN, RETAINED_BY
 from enmasse.logs import log
 from services.console.door.access import Caller
 from services.console.errors import RequestError
@@ -19,6 +22,12 @@ from services.console.jobs.jobs import Jobs, Running
 from tests.kit.running import asyncio_test
 
 PURGE = Job(id="", address="a", operation="purge", state="running", user="jane")
+
+
+def test_a_message_that_is_shown_has_no_seal() -> None:
+    payload = Message("x", annotations={RETAINED_BY: b"seal", RETAIN: True}).encode()
+    row = Waiting(1, len(payload), durable=True, priority=4, expires=0, payload=payload, body=payload.index(b"\x00Sw"))
+    assert messages.shown("b0", row, 100, bodies=True).annotations == {RETAIN: True}
 
 
 @pytest.mark.parametrize(

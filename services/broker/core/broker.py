@@ -18,9 +18,17 @@ from services.broker.core.history import History
 from services.broker.core.jobs import Jobs
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.usage import Ledger
+from services.broker.core.messages.front_sections import is_sealed
 from services.broker.core.messages.payloads import Payloads
 from services.broker.core.messages.properties import property_lookup
-from services.broker.core.messages.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
+from services.broker.core.messages.stored_message import (
+    DURABLE,
+    PARTLY,
+    PRIORITY_SHIFT,
+    REWRITE,
+    STORED,
+    StoredMessage,
+)
 from services.broker.core.persistence import MAX_HOLDERS, Committed, MessageStore, PageStore, Progress
 from services.broker.core.publishing.admission import Admission
 from services.broker.core.publishing.arrivals import Arrival, Arrivals, Waiting
@@ -219,7 +227,7 @@ class Broker:
         route = self.catalogue.route(name, routing_type)
         if route is None:
             return False
-        flags = (DURABLE if durable else 0) | priority << PRIORITY_SHIFT
+        flags = (DURABLE if durable else 0) | (REWRITE if is_sealed(payload) else 0) | priority << PRIORITY_SHIFT
         message = StoredMessage(0, payload, len(payload), flags, 0, route.owner, 0)
         try:
             return self.enter(route, message, payload) is not RELEASE

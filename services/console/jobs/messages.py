@@ -20,7 +20,7 @@ from enmasse.api.types import Death, Job, Message, NewMessage
 from enmasse.control import Artemis, ControlError, RequestFailed
 from enmasse.engines.messages import product as engine
 from enmasse.engines.messages.product import Product, Waiting
-from enmasse.identity.annotations import ACTUAL_EXPIRY, DEATH, ORIGINAL_ADDRESS
+from enmasse.identity.annotations import ACTUAL_EXPIRY, DEATH, ORIGINAL_ADDRESS, RETAINED_BY
 from enmasse.logs import log
 from enmasse.model.moves import MoveOrder
 from services.console.door.access import Caller
@@ -111,7 +111,7 @@ async def browse(
         start = after.id if after is not None and after.broker == broker else 0
         async with _management(live, broker) as (management, product):
             rows, more = await product.browse(management, address, start, limit - len(found), most)
-        found += [_message(broker, row, most, bodies=bodies) for row in rows]
+        found += [shown(broker, row, most, bodies=bodies) for row in rows]
         if more:
             return found, found[-1].id if found else None
         if len(found) >= limit and number + 1 < len(brokers):
@@ -119,7 +119,8 @@ async def browse(
     return found, None
 
 
-def _message(broker: str, row: Waiting, most: int, *, bodies: bool) -> Message:
+def shown(broker: str, row: Waiting, most: int, *, bodies: bool) -> Message:
+    """Return how a waiting message is shown; `most`: bytes of its body. Seals of publishers are left out."""
     try:
         front = AmqpMessage.decode((row.payload or b"")[: row.body] + EMPTY)
     except AmqpError:
@@ -147,7 +148,7 @@ def _message(broker: str, row: Waiting, most: int, *, bodies: bool) -> Message:
         created=None if created is None else _time(created),
         expires=_time(row.expires) if row.expires else None,
         properties={str(key): plain(value) for key, value in front.application_properties.items()},
-        annotations={str(key): plain(value) for key, value in front.annotations.items()},
+        annotations={str(key): plain(value) for key, value in front.annotations.items() if key != RETAINED_BY},
         deaths=[_death(death)] if isinstance(death, dict) else _origin(front.annotations),
         encoding=encoding,
         body=body,

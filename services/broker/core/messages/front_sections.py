@@ -353,13 +353,18 @@ def outgoing(
     in)."""
     sections = sections_of(payload)
     head, begin = header(durable, priority, ttl, delivery_count), sections.begin(MESSAGE_ANNOTATIONS)
-    if not sealed and may_hold(payload, (_SEAL,)):
+    if not sealed and is_sealed(payload):
         annotations = dict(sections.annotations)
         if annotations.pop(RETAINED_BY, None) is not None:
             begin = sections.begin(PROPERTIES)
             if annotations:
                 head += bytes(encode(Described(ULong(MESSAGE_ANNOTATIONS), annotations)))
     return head + payload[begin:]
+
+
+def is_sealed(payload: bytes) -> bool:
+    """Return whether the message may hold a seal, so that its front has to be rewritten when it is sent."""
+    return may_hold(payload, (_SEAL,))
 
 
 def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]) -> bytes:
