@@ -11,12 +11,13 @@ import pytest
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.messages.message import Message
+from enmasse.model.sessions import OpenReply
 from enmasse.mqtt.packets import Properties, Subscribe, Subscription
 from services.mqtt_gateway.amqp import lanes
-from services.mqtt_gateway.ports import UNKNOWN
+from services.mqtt_gateway.ports import UNKNOWN, Ending
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.mqtt_gateway.environment import ADDRESSES, Device, Environment, Router, environment
 
 
@@ -178,5 +179,58 @@ def test_an_error_of_a_handler_is_part_of_the_health_after_the_link_is_back(
         await until(lambda: "RuntimeError: injected" in backend.state()[1])
         await until(lambda: backend.wills.ready and backend.state()[0])
         assert "1 internal errors have ended links or connections" in backend.state()[1]
+
+    inside(router, configserv, test)
+
+
+def test_what_a_client_of_3_1_1_sends_again_goes_one_by_one(router: Router, configserv: Configserv) -> None:
+    """In QoS 2 a message that is stored before the one before it stays before it: a repetition is dropped."""
+
+    async def test(found: Environment) -> None:
+        backend = await found.backend()
+        async with amqp(found) as client:
+            receiver = await client.receiver("ask", credit=20)
+
+            async def came() -> tuple[bytes, Any]:
+                delivery = await receiver.receive(DEADLINE)
+                return bytes(delivery.message.body), delivery
+
+            def publish(device: Device) -> None:
+                for number in range(1, 5):
+                    device.publish("ask", b"%d" % number, 2, number)
+
+            device = await found.device(backend, version=4, expiry=60)
+            publish(device)
+            first = [await came() for _ in range(4)]
+            assert [body for body, _ in first] == [b"1", b"2", b"3", b"4"], "new ones do not wait for each other"
+            await first[0][1].reject("amqp:resource-limit-exceeded", "full")
+            await until(lambda: device.outcomes)
+            device.close(Ending.LOST)
+            for _, delivery in first[1:]:
+                await delivery.release()
+            received = [(change.pid, str(change.key)) for change in found.sessions.changes if change.op == "in"]
+            for refused in (True, False):
+                found.sessions.epoch += 1
+                reply = OpenReply(epoch=found.sessions.epoch, present=True, received=received)
+                found.sessions.sessions["d1"] = reply
+                device = await found.device(backend, version=4, expiry=60)
+                publish(device)
+                device.publish("ask", b"new", 2, 9)
+                body, delivery = await came()
+                assert body == b"1"
+                if refused:
+                    await delivery.reject("amqp:resource-limit-exceeded", "full")
+                    await until(lambda device=device: device.outcomes)  # type: ignore[misc]  # mypy infers no type of a lambda's default
+                    device.close(Ending.LOST)
+                    other = await found.device(backend, "other")
+                    other.publish("ask", b"other", 1, 1)
+                    body, delivery = await came()
+                    assert body == b"other", "none that is behind a refused message has left"
+                await delivery.accept()
+            for expected in (b"2", b"3", b"4", b"new"):
+                body, delivery = await came()
+                assert body == expected
+                await delivery.accept()
+            await until(lambda: len(device.outcomes) == 5)
 
     inside(router, configserv, test)

@@ -120,7 +120,9 @@ class MqttSession(Publisher):
         self._packet_ids = PacketIds(shared.control, self.client_id, self.epoch)
         self.settlements = Exchanges(self._packet_ids, reply.sent)
         self._duplicates: dict[int, str] = dict(reply.received)
-        self._once: deque[_Once] = deque()  # messages of QoS 2: from the first whose packet id is being stored
+        self._once: deque[_Once] = deque()  # messages of QoS 2: from the first that has to wait
+        self._again = set() if self.v5 else set(self._duplicates)  # of an earlier connection, not sent here yet
+        self._awaited: int | None = None  # one of these, which has no outcome yet
         self._given = reply.sources
         self._held = [each for each in reply.sent if each.state == "published" and each.message]
         qos = {each.qos for each in reply.sent} | {each.qos for each in reply.subscriptions}
@@ -284,11 +286,10 @@ class MqttSession(Publisher):
         mark = _mark(publish)
         known = self._duplicates.get(packet_id)
         if known is not None and known.endswith(mark):
-            if self._once:  # it must not overtake a message whose packet id is being stored
-                self._once.append(_Once(publish, known, stored=True))
-            else:
-                self._send_once(publish, known)
+            self._once.append(_Once(publish, known, stored=True))
+            self._send_waiting()
             return
+        self._again.discard(packet_id)
         key = self._duplicates[packet_id] = senders.new_id(self.login.principal) + mark
         entry = _Once(publish, key)
         self._once.append(entry)
@@ -306,8 +307,18 @@ class MqttSession(Publisher):
             self.sent(packet_id, 2, reasons.QUOTA_EXCEEDED, "there is no space to store the message")
         else:
             entry.stored = True
-        while waiting and waiting[0].stored:
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        """Send messages of QoS 2 in their order, as far as packet ids are stored. What a client of 3.1.1 sends again
+        may be refused again, so it goes one by one: none behind a refused message may be stored before it."""
+        waiting = self._once
+        while waiting and waiting[0].stored and self._awaited is None:
             first = waiting.popleft()
+            packet_id = first.publish.packet_id
+            if packet_id in self._again:
+                self._again.discard(packet_id)
+                self._awaited = packet_id
             self._send_once(first.publish, first.key)
 
     def _send_once(self, publish: Publish, key: str) -> None:
@@ -333,6 +344,9 @@ class MqttSession(Publisher):
         elif qos == 2 and reason >= 0x80:
             self._forget(packet_id)
         publications.published(packet_id, reason, text)
+        if qos == 2 and packet_id == self._awaited:
+            self._awaited = None
+            self._send_waiting()
 
     def _forget(self, packet_id: int) -> None:
         if self._duplicates.pop(packet_id, None) is not None:
