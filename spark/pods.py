@@ -7,7 +7,6 @@ Spark's Kubernetes support describes in the environment of its pod.
 
 from __future__ import annotations
 
-import http.client
 import os
 import ssl
 import sys
@@ -16,10 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from enmasse.http.client import Client
+
 EXECUTORS = "ENMASSE_EXECUTORS"
 """Variable of the driver: labels of its executors' pods, as a selector."""
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECONDS = 30
+MOST = 256 << 20
+"""Bytes of an answer, which lists the pods."""
 OPTION = "SPARK_JAVA_OPT_"
 CLASS = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 ARGUMENTS = {
@@ -46,17 +49,17 @@ def executor(environment: Mapping[str, str]) -> list[str]:
 
 
 def delete_executors(labels: str) -> None:
-    """Delete all pods with these labels in the pod's own namespace. Raises OSError; HTTPException if it is refused."""
+    """Delete all pods with these labels in the pod's own namespace. Raises OSError, also if it is refused, and
+    ValueError."""
     host, port = (os.environ[f"KUBERNETES_SERVICE_{part}"] for part in ("HOST", "PORT"))
     namespace, token = ((ACCOUNT / name).read_text() for name in ("namespace", "token"))
     context = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
-    connection = http.client.HTTPSConnection(host, int(port), timeout=SECONDS, context=context)
+    client = Client(host, int(port), context, SECONDS)
     path = f"/api/v1/namespaces/{namespace}/pods?{urllib.parse.urlencode({'labelSelector': labels})}"
-    connection.request("DELETE", path, headers={"Authorization": f"Bearer {token}"})
-    answer = connection.getresponse()
-    if answer.status >= http.HTTPStatus.BAD_REQUEST:
-        raise http.client.HTTPException(f"DELETE {path}: {answer.status} {answer.read().decode()}")
-    connection.close()
+    answer = client.request("DELETE", path, {"Authorization": f"Bearer {token}"}, most=MOST)
+    client.close()
+    if answer.status >= 400:
+        raise OSError(f"DELETE {path}: {answer.status} {answer.body.decode(errors='replace')}")
 
 
 def main() -> NoReturn:

@@ -1,1 +1,2 @@
-"""HTTP of services for operators: health and metrics."""
+"""HTTP: `messages` of clients by h11, with a client that blocks and one for event loops; a web server of our own, and
+health and metrics of services by it."""

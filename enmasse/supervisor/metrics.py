@@ -6,10 +6,10 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from enmasse.http.client import Client
 from enmasse.identity.processes.operator import BEARER
 from enmasse.metrics import counter, gauge, largest, single
 from enmasse.model.feeds import PHASES
@@ -123,15 +123,14 @@ def _merge(families: dict[str, list[bytes]], answer: bytes, process: str, taken:
 
 def _get(host: str, port: int, secret: str) -> bytes:
     """Return what a component answers; empty if it does not."""
-    connection = HTTPConnection(host, port, timeout=SECONDS)
+    client = Client(host, port, timeout=SECONDS)
     try:
-        connection.request("GET", "/metrics", headers={"Authorization": f"{BEARER}{secret}"})
-        response = connection.getresponse()
-        return response.read(MAX_ANSWER) if response.status == 200 else b""
-    except (OSError, HTTPException, ValueError):
+        answer = client.request("GET", "/metrics", {"Authorization": f"{BEARER}{secret}"}, most=MAX_ANSWER)
+    except (OSError, ValueError):
         return b""
     finally:
-        connection.close()
+        client.close()
+    return answer.body if answer.status == 200 else b""
 
 
 def _by_address(addresses: list[dict[str, Any]], field: str, most: int) -> list[tuple[dict[str, str], float]]:

@@ -96,7 +96,7 @@ class Web:
         await self._parts.live.close()
         self._parts.authserv.close()
         if self._parts.supervisor is not None:
-            await self._parts.supervisor.close()
+            self._parts.supervisor.close()
         await self._runner.cleanup()
 
     def metrics(self) -> Iterable[Metric]:

@@ -282,9 +282,9 @@ def test_a_file_that_desires_nothing_hides_no_other_and_is_not_waited_for(tmp_pa
         (b'HTTP/1.1 503 No\r\n\r\n{"ready": false, "detail": "why"}', False, "why"),
         (b'HTTP/1.1 503 No\r\n\r\n{"ready": true}', False, ""),
         (b"HTTP/1.1 200 OK\r\n\r\n[]", False, "health check failed: not a health answer"),
-        (b"nonsense", False, "health check failed: not a health answer"),
-        (b"", False, "health check failed: not a health answer"),
-        (b"x" * (2 << 20), False, "health check failed: answer too long"),
+        (b"nonsense", False, "health check failed: that is not HTTP: peer unexpectedly closed connection"),
+        (b"", False, "health check failed: the connection was closed without an answer"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (2 << 20), False, "health check failed: answer too long"),
     ],
 )
 def test_probe(answer: bytes, ready: bool, detail: str) -> None:

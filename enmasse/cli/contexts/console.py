@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end
 from enmasse.cli.contexts.contexts import in_force
-from enmasse.cli.contexts.http import NONE, NotRunning, operator_secret, request
+from enmasse.cli.contexts.http import NotRunning, operator_secret, request
 from enmasse.cli.contexts.problems import Lost, refused
+from enmasse.http.messages import NONE
 
 API = "/api/v1/"
 MOST = 1000
@@ -56,8 +57,8 @@ class LocalConsole:
 
         try:
             secret = operator_secret(self._offset)
-            connection = remoteconsole.connection(f"http://127.0.0.1:{HTTP_PORT + self._offset}")
-            yield from remoteconsole.events(connection, path, {"Authorization": BEARER + secret})
+            url = f"http://127.0.0.1:{HTTP_PORT + self._offset}"
+            yield from remoteconsole.events(url, None, path, {"Authorization": BEARER + secret})
         except (NotRunning, OSError) as error:
             raise Lost("suite.http.unreachable", f"the console does not answer: {error}") from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import ssl
 import threading
@@ -17,9 +16,11 @@ from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.contexts import contexts
 from enmasse.cli.contexts.contexts import Context
 from enmasse.cli.contexts.hints import cause
-from enmasse.cli.contexts.http import MAX_ANSWER, NONE
+from enmasse.cli.contexts.http import MAX_ANSWER
 from enmasse.cli.contexts.problems import LoginNeeded, Lost, lost, problem
 from enmasse.cli.contexts.user_password import login_of, password_of_file
+from enmasse.http.client import Client, lines
+from enmasse.http.messages import NONE, AnswerError
 from enmasse.identity.login import may_be_token
 from enmasse.identity.processes.operator import BEARER
 
@@ -32,38 +33,37 @@ LOGIN = "/api/v1/login"
 _KEY = "enmasse.cli.contexts.remoteconsole"
 
 
-def connection(url: str, ca: str | None = None, timeout: float = ANSWER_SECONDS) -> http.client.HTTPConnection:
-    """Return a connection to the server of a URL; it is not open yet. Raises OSError if `ca` cannot be used."""
+def client_of(url: str, ca: str | None = None, timeout: float = ANSWER_SECONDS) -> Client:
+    """Return a client of the server of a URL. Raises OSError if `ca` cannot be used."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     if parts.scheme == "https":
         context = ssl.create_default_context(cafile=ca)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context)
-    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+        return Client(parts.hostname, parts.port or 443, context, timeout)
+    return Client(parts.hostname, parts.port or 80, timeout=timeout)
 
 
-def events_in(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
+def events_in(found: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
     """Yield the events of a stream's lines: name and decoded data. Raises ValueError."""
     name = ""
-    for line in lines:
+    for line in found:
         if line.startswith(b"event: "):
             name = line[7:].decode().strip()
         elif line.startswith(b"data: "):
             yield name, json.loads(line[6:])
 
 
-def events(made: http.client.HTTPConnection, path: str, headers: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+def events(url: str, ca: str | None, path: str, headers: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """Yield the events of a stream: name and decoded data. Raises Lost if it is refused, OSError."""
-    made.timeout = SILENCE_SECONDS
+    made = client_of(url, ca, SILENCE_SECONDS)
     try:
-        made.request("GET", path, headers=dict(headers))
-        answer = made.getresponse()
+        answer, parts = made.stream(path, headers)
         if answer.status != 200:
             kind = LoginNeeded if answer.status == 401 else Lost
-            raise kind(*problem(answer.status, json.loads(answer.read(MAX_ANSWER))))
-        yield from events_in(answer)
-    except (http.client.HTTPException, ValueError) as error:
+            raise kind(*problem(answer.status, json.loads(b"".join(parts))))
+        yield from events_in(lines(parts))
+    except ValueError as error:
         raise OSError(f"that is no stream of events: {error}") from None
     finally:
         made.close()
@@ -76,7 +76,7 @@ class RemoteConsole:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._url = contexts.url_of(context, "url")
-        self._connection = self._made()
+        self._client = self._made()
         self._logging_in = threading.Lock()
         self._user: str | None = None
         self._password: str | None = None
@@ -116,20 +116,19 @@ class RemoteConsole:
         own = self._login()
         try:
             try:
-                yield from events(connection(self._url, self._context.ca), path, own)
+                yield from events(self._url, self._context.ca, path, own)
             except LoginNeeded:
-                yield from events(connection(self._url, self._context.ca), path, self._login_again(own))
+                yield from events(self._url, self._context.ca, path, self._login_again(own))
         except OSError as error:
             raise Lost("server.connection.failed", f"{self._context}: {self._url}: {cause(error)}") from None
 
     def close(self) -> None:
         """End the session."""
-        self._connection.close()
+        self._client.close()
         if self._csrf is not None:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                self._connection.request("POST", "/api/v1/logout", headers=self._headers or {})
-                self._connection.getresponse().read(MAX_ANSWER)
-        self._connection.close()
+            with contextlib.suppress(OSError, AnswerError):
+                self._client.request("POST", "/api/v1/logout", self._headers or {}, b"", most=MAX_ANSWER)
+        self._client.close()
 
     def _login(self) -> dict[str, str]:
         """Return the headers that identify the user."""
@@ -155,10 +154,9 @@ class RemoteConsole:
             found = self._by_token()
             if found is None:
                 try:
-                    status, answer = self._sent(
-                        connection(self._url, self._context.ca), "POST", LOGIN, self._credentials, {}
-                    )
-                except (http.client.HTTPException, ValueError) as error:
+                    with contextlib.closing(client_of(self._url, self._context.ca)) as made:
+                        status, answer = self._sent(made, "POST", LOGIN, self._credentials, {})
+                except ValueError as error:
                     raise OSError(f"that is no console: {error}") from None
                 if status != 200:
                     id, detail = problem(status, answer)
@@ -180,38 +178,34 @@ class RemoteConsole:
 
     def _exchange(self, method: str, path: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]:
         try:
-            return self._sent(self._connection, method, path, body, headers)
+            return self._sent(self._client, method, path, body, headers)
         except OSError as error:
             self._lost(error)
-        except http.client.HTTPException as error:
-            contexts.unreachable(self._context, f"that is no console: {error or type(error).__name__}")
+        except AnswerError as error:
+            contexts.unreachable(self._context, f"that is no console: {error}")
         except ValueError:
             contexts.unreachable(self._context, "that is no console: its answer is not JSON")
 
-    def _sent(
-        self, made: http.client.HTTPConnection, method: str, path: str, body: Any, headers: dict[str, str]
-    ) -> tuple[int, Any]:
+    def _sent(self, made: Client, method: str, path: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]:
         """Return status and JSON of an answer; that to a login changes the headers of later requests. Raises OSError,
-        HTTPException, ValueError."""
+        AnswerError, ValueError."""
         content = None if body is None else json.dumps(body).encode()
         if content is not None:
             headers = {**headers, "Content-Type": "application/json"}
-        made.request(method, path, content, headers)
-        answer = made.getresponse()
-        text = answer.read(MAX_ANSWER)
+        answer = made.request(method, path, headers, content, most=MAX_ANSWER)
         if 300 <= answer.status < 400:
-            to = answer.getheader("Location", "another place")
-            raise http.client.HTTPException(f"it sends the command to {to}: name the URL of the console itself")
-        found: Any = json.loads(text) if text else None
+            to = answer.headers.get("location", "another place")
+            raise AnswerError(f"it sends the command to {to}: name the URL of the console itself")
+        found: Any = json.loads(answer.body) if answer.body else None
         if path == LOGIN and answer.status == 200:
             self._csrf = str(found["csrf"])
-            cookie = (answer.getheader("Set-Cookie") or "").partition(";")[0]
+            cookie = answer.headers.get("set-cookie", "").partition(";")[0]
             self._headers = {"Cookie": cookie, CSRF: self._csrf}
         return answer.status, found
 
-    def _made(self) -> http.client.HTTPConnection:
+    def _made(self) -> Client:
         try:
-            return connection(self._url, self._context.ca)
+            return client_of(self._url, self._context.ca)
         except OSError as error:
             contexts.unreachable(self._context, f"{self._context.ca}: has no authorities in PEM ({cause(error)})")
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from enmasse.api.types import Component, Window
+from enmasse.http.async_client import AsyncClient
 from enmasse.identity.processes.operator import BEARER, read_line
+from enmasse.process.settings import host_port
 from enmasse.spark_jobs import Query
 from services.console.errors import RequestError
 
 SECONDS = 60.0
+MAX_ANSWER = 256 << 20
+"""Bytes, as in the command line."""
 
 
 class _Components(msgspec.Struct):
@@ -31,21 +34,16 @@ class Supervisor:
     """The endpoint at `address` (host:port). `secret`: the file with the operator's secret."""
 
     def __init__(self, address: str, secret: str | None) -> None:
-        self._address = address
+        self._client = AsyncClient(*host_port(address), timeout=SECONDS)
         self._secret = None if secret is None else Path(secret)
-        self._session: aiohttp.ClientSession | None = None
 
     async def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> tuple[int, str, bytes]:
         """Return status, content type and body of an answer. Raises RequestError."""
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=SECONDS)
-            self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
-        url = f"http://{self._address}{path}"
         try:
-            async with self._session.request(method, url, headers=headers, data=body, allow_redirects=False) as answer:
-                return answer.status, answer.headers.get("Content-Type", "text/plain"), await answer.read()
-        except (aiohttp.ClientError, TimeoutError):
+            answer = await self._client.request(method, path, headers, body, most=MAX_ANSWER)
+        except (OSError, ValueError):
             raise RequestError("console.service.unavailable", "`enmasse up` does not answer; try again") from None
+        return answer.status, answer.headers.get("content-type", "text/plain"), answer.body
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a request of the console itself."""
@@ -80,7 +78,6 @@ class Supervisor:
             raise RequestError("console.service.failed", "the answer of `enmasse up` cannot be read") from None
         return {each.name: each for each in found}
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        self._client.close()
