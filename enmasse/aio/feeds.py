@@ -101,7 +101,7 @@ class FeedsClient:
             self._follow,
             self._failed,
             failures=(AmqpError, OSError, TimeoutError),
-            backoff=ReconnectBackoff(now(), jitter=0.2),
+            backoff=ReconnectBackoff(now()),
             now=now,
         )
 

@@ -21,7 +21,7 @@ from enmasse.identity.processes.refusals import log_handshake
 from enmasse.logs import log
 from enmasse.network import handshake, reconnect
 from enmasse.network.acceptor import Acceptor, listening
-from enmasse.network.backoff import ReconnectBackoff
+from enmasse.network.backoff import CONTROL, ReconnectBackoff
 from enmasse.process import runner
 
 MAX_CONNECTIONS = 1024
@@ -118,7 +118,7 @@ async def keep_connected(
         lambda connection: _run_session(connection, session, logger),
         failed,
         failures=(ConnectionLost,),
-        backoff=ReconnectBackoff(time.monotonic(), first=0.05, most=2.0, jitter=0.5),
+        backoff=ReconnectBackoff(time.monotonic(), CONTROL),
         now=time.monotonic,
     )
 

@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from enmasse.kubernetes.api import Api, ApiError, Kind, Object
 from enmasse.logs import log
-from enmasse.network.backoff import Backoff
+from enmasse.network.backoff import AGAIN, Backoff
 
 WATCH_SECONDS = 55
 """Seconds that a watch lasts before the next one: the longest time for which changes lost by the network are missed."""
 SHORT = 1.0
 """Seconds; a watch that ends sooner was cut by the server or the network."""
-LAST_WAIT = 5.0
-"""Seconds between two tries while the API server is away."""
 
 
 class View:
@@ -78,7 +76,7 @@ class View:
     # in the thread
 
     def _run(self) -> None:
-        backoff = Backoff(first=0.1, most=LAST_WAIT, jitter=0.5)
+        backoff = Backoff(AGAIN)
         version = ""
         while not self._ended.is_set():
             try:

@@ -13,12 +13,13 @@ import socket
 import ssl as ssl_module
 from collections.abc import Callable
 
+from enmasse.network.backoff import LOOK, Backoff
+
 HELLO = 8 << 10
 """Bytes of a ClientHello. Those of browsers and TLS libraries have less than 2 KiB."""
 UNREAD = 16 << 10
 """Bytes that the transport reads ahead from a peer with TLS while its protocol does not read. It is 256 KiB by
 itself."""
-_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two looks at a ClientHello that has come in part
 _ALERT = b"\x15\x03\x01\x00\x02\x02\x46"  # fatal, protocol_version: what OpenSSL answers to other protocols
 _RECORD, _HANDSHAKE, _CLIENT_HELLO = 5, 22, 1  # bytes of a record's head, its type, and that of the message
 
@@ -63,7 +64,7 @@ async def connect(
 
 async def _hello(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
     """Wait until a ClientHello can be read. Raises OSError if the peer sends something else, or leaves."""
-    pause = _PAUSE
+    backoff = Backoff(LOOK)
     while True:
         try:
             seen = sock.recv(HELLO, socket.MSG_PEEK)
@@ -76,8 +77,7 @@ async def _hello(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
             return
         if len(seen) >= HELLO:
             raise _refused(f"the ClientHello has more than {HELLO} bytes")
-        await asyncio.sleep(pause)  # the socket stays readable: its bytes are left in it
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        await asyncio.sleep(backoff.wait())  # the socket stays readable: its bytes are left in it
 
 
 def is_whole(seen: bytes) -> bool:

@@ -13,14 +13,10 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from enmasse.logs import log
-from enmasse.network.backoff import Backoff
+from enmasse.network.backoff import AGAIN, REFUSED, Backoff, Waits
 
 BATCH = 500
 """Number of keys whose operations are under way together."""
-RETRY_FIRST, RETRY_LAST = 0.25, 5.0
-"""Seconds until everything is read again after an error: first and longest delay."""
-REFUSED_FIRST, REFUSED_LAST = 0.25, 30.0
-"""Seconds until refused keys are tried again: first and longest delay."""
 NOW, NEVER = 0.0, math.inf
 
 K = TypeVar("K", bound=Hashable)
@@ -75,8 +71,8 @@ class Reconciler(Generic[K]):
     `batch`), verify them, run the further `steps` in their order, retry refused keys, sweep.
 
     `changed(keys)` and `lost(keys)` are called after a turn with the keys that `news` and `missing` gathered in it:
-    keys whose state has to be evaluated again, and keys of which a part has disappeared. `retry_last`: longest delay in
-    seconds until refused keys are tried again (REFUSED_LAST).
+    keys whose state has to be evaluated again, and keys of which a part has disappeared. `refused`: the waits until
+    refused keys are tried again (None: REFUSED).
     """
 
     def __init__(
@@ -88,7 +84,7 @@ class Reconciler(Generic[K]):
         steps: Sequence[Step] = (),
         errors: tuple[type[Exception], ...] = (OSError,),
         batch: int = BATCH,
-        retry_last: float | None = None,
+        refused: Waits | None = None,
         logger: log.Log | None = None,
     ) -> None:
         self.refused: dict[K, str] = {}
@@ -110,7 +106,7 @@ class Reconciler(Generic[K]):
         self._has_news = False
         self._missing: set[K] = set()
         self._retry_at = NEVER
-        self._refused_backoff = Backoff(REFUSED_FIRST, retry_last or REFUSED_LAST)
+        self._refused_backoff = Backoff(refused or REFUSED)
         self._sweep_at = NOW
         self._steps = (
             Step(lambda: NOW if self._full else NEVER, self._read),
@@ -187,7 +183,7 @@ class Reconciler(Generic[K]):
     async def run(self) -> None:
         """Run until the managed object is gone, or until cancelled."""
         managed = self._managed
-        backoff = Backoff(RETRY_FIRST, RETRY_LAST)
+        backoff = Backoff(AGAIN)
         self._full = True
         while not managed.is_gone:
             try:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from enmasse.logs import log
-from enmasse.network.backoff import Backoff
+from enmasse.network.backoff import SOON_AGAIN, Backoff
 from enmasse.process import runner
 from enmasse.stores.engine import Change, Engine, EngineError, Tables
 
@@ -191,7 +191,7 @@ class Store:
     # the keeper: opens, commits, checks
 
     async def _keep(self) -> None:
-        backoff = Backoff(0.05, 2.0, jitter=0.25)
+        backoff = Backoff(SOON_AGAIN)
         while True:
             try:
                 await self._open()

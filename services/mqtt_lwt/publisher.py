@@ -13,7 +13,7 @@ from enmasse.logs import log
 from enmasse.model.addresses import AddressType
 from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topics import TopicMap, TopicOwner
-from enmasse.network.backoff import Backoff
+from enmasse.network.backoff import AGAIN, Backoff
 from enmasse.process import runner
 from enmasse.stores import StoreError
 from services.mqtt_lwt.permits import Permits
@@ -211,7 +211,7 @@ class _Lane:
             self._task = None
 
     async def _run(self, connection: ControlConnection, room: asyncio.Semaphore) -> None:
-        backoff = Backoff(0.1, 10.0, jitter=0.25)
+        backoff = Backoff(AGAIN)
         while self.waiting or self._under_way:
             async with room:
                 sender: ControlSender | None = None

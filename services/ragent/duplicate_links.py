@@ -12,12 +12,11 @@ import asyncio
 from collections.abc import Collection
 
 from enmasse.logs import log
-from enmasse.network.backoff import Backoff
+from enmasse.network.backoff import LOOK, Backoff
 from services.ragent.management import RouterManagement
 
 PATIENCE = 5.0
 """Seconds to wait for the end of a connection."""
-LOOK_FIRST, LOOK_LAST = 0.01, 0.2
 
 
 async def end_doubled(management: RouterManagement, auto_links: Collection[str]) -> bool:
@@ -32,7 +31,7 @@ async def end_doubled(management: RouterManagement, auto_links: Collection[str])
     log.get(router=management.peer).info("agent.auto-links.doubled", connections=sorted(doubled))
     for connection in doubled:
         await management.end_connection(connection)
-    loop, backoff = asyncio.get_running_loop(), Backoff(LOOK_FIRST, LOOK_LAST)
+    loop, backoff = asyncio.get_running_loop(), Backoff(LOOK)
     deadline = loop.time() + PATIENCE
     while loop.time() < deadline and not doubled.isdisjoint(link.connection for link in await management.links()):
         await asyncio.sleep(backoff.wait())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enmasse.control import ConnectionLost, ControlConnection, ControlError
 from enmasse.logs import log
 from enmasse.model.names import AddressName
-from enmasse.network.backoff import Backoff
+from enmasse.network.backoff import LOOK, Backoff
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.ragent import entities
 from services.ragent.desired import Desired
@@ -46,7 +46,6 @@ from services.ragent.table import (
 READ_BY_NAME = 64
 """Largest number of entities that are read one by one; for more, the whole type is read."""
 FULL_PAGE = 1000
-POLL_FIRST, POLL_LAST = 0.01, 1.0
 SERVE_ANYWAY = 5.0
 """Longest time in seconds for which clients wait for links to brokers: a dead broker must not block all others."""
 
@@ -102,7 +101,7 @@ class ManagedRouter:
         self._leftovers: set[AddressName] = set()
         """Addresses of undesired entities that a scan has found."""
         self._poll_at = NOW
-        self._poll_backoff = Backoff(POLL_FIRST, POLL_LAST)
+        self._poll_backoff = Backoff(LOOK)
         self._configured_at = 0.0
         if desired.sources.has("addresses"):
             self._addresses_known.set()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from enmasse.logs import log
+from enmasse.network.backoff import SOON_AGAIN
 from enmasse.reconcile import Reconciler
 from services.storage_controller.drivers import BrokerDriver, DriverError, Manifest, RunningBroker
 
 POLL_SETTLED, POLL_UNSETTLED = 0.5, 0.05
 """Seconds between two looks at the running brokers."""
-RETRY_LAST = 2.0
-"""Seconds until a failed request for a broker is repeated, for example after a full disk."""
 
 
 class Provisioner:
@@ -49,7 +48,7 @@ class Provisioner:
             changed=lambda _: None,
             lost=lambda _: None,
             errors=(DriverError,),
-            retry_last=RETRY_LAST,
+            refused=SOON_AGAIN,  # such as a full disk
             logger=self._log,
         )
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from enmasse.control.listings import QueueRow
 from enmasse.logs import log
 from enmasse.model.names import AddressName, wire_name
-from enmasse.network.backoff import Backoff
+from enmasse.network.backoff import LOOK, Backoff
 from enmasse.reconcile import NEVER, NOW
 from services.storage_controller import policies
 from services.storage_controller.brokers.broker import ManagedBroker
@@ -18,8 +18,8 @@ from services.storage_controller.management import GONE, BrokerManagement, all_d
 from services.storage_controller.placement import Placer
 
 BATCH = 500
-ROUND_FIRST, ROUND_LAST = 0.05, 1.0
-"""Seconds between two rounds."""
+SECOND_ROUND = 0.05
+"""Seconds from a round that has found an address empty to the next one."""
 TOPIC_GRACE = 5.0
 """Seconds until an empty topic with an attached publisher is removed: removing a link route keeps live links."""
 
@@ -48,7 +48,7 @@ class Removal:
         self._empty: set[AddressName] = set()
         """Addresses that were empty and without producers in the last round."""
         self._next = NOW
-        self._backoff = Backoff(ROUND_FIRST, ROUND_LAST)
+        self._backoff = Backoff(LOOK)
 
     def has(self, name: AddressName) -> bool:
         """Return True if the address is to be removed."""
@@ -112,7 +112,7 @@ class Removal:
             await self._delete(gone, found)
             self._hurry()
         elif empty:
-            self._next = now + ROUND_FIRST
+            self._next = now + SECOND_ROUND
         for name in list(self._retiring):
             if broker.holding(name) is None:
                 del self._retiring[name]

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from enmasse.network.backoff import ReconnectBackoff
+from enmasse.network.backoff import ReconnectBackoff, Waits
 from enmasse.network.reconnect import keep_connected
 from tests.kit.waiting import until
 
@@ -52,7 +52,7 @@ class Owner:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        backoff = ReconnectBackoff(loop.time(), first=0.001, short=0.002, most=0.01)
+        backoff = ReconnectBackoff(loop.time(), Waits(0.001, 0.01, short=0.002))
         await keep_connected(
             self.connect, self.session, self.failed, failures=(OSError,), backoff=backoff, now=loop.time
         )

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from enmasse.model import feeds
+from enmasse.network.backoff import Waits
 from enmasse.reconcile import reconciler
 from services.ragent import management
 from services.ragent.desired import Desired
@@ -25,8 +26,7 @@ KINDS = ("queue", "topic", "anycast", "multicast")
 @pytest.mark.parametrize("seed", range(4))
 def test_it_converges(play: Play, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(management, "REQUEST_TIMEOUT", 0.15)
-    monkeypatch.setattr(reconciler, "RETRY_FIRST", 0.02)
-    monkeypatch.setattr(reconciler, "RETRY_LAST", 0.1)
+    monkeypatch.setattr(reconciler, "AGAIN", Waits(0.02, 0.1))
     dice = random.Random(seed)
 
     async def scenario(world: World) -> None:

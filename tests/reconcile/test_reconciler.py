@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from enmasse.model.names import AddressName
+from enmasse.network.backoff import Waits
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step, reconciler
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
@@ -19,8 +20,8 @@ from tests.reconcile.toy import Shelf, ToyController
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries come soon: what is tested is that they come."""
-    for name in ("RETRY_FIRST", "RETRY_LAST", "REFUSED_FIRST", "REFUSED_LAST"):
-        monkeypatch.setattr(reconciler, name, 0.01)
+    monkeypatch.setattr(reconciler, "AGAIN", Waits(0.01, 0.01))
+    monkeypatch.setattr(reconciler, "REFUSED", Waits(0.01, 0.01))
 
 
 @asynccontextmanager

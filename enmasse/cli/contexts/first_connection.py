@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from enmasse.cli.contexts.http import NotRunning, suite_info
+from enmasse.network.backoff import LOOK, Backoff
 
 T = TypeVar("T")
 
 RESTART_SECONDS = 5.0
 """Longest time that a command waits for a port of a running suite; a router that died is back within half a second."""
-FIRST_DELAY, LAST_DELAY = 0.05, 0.5
-"""Seconds between attempts; each delay is twice the one before."""
 
 
 class NotListening(ConnectionRefusedError):
@@ -27,17 +26,17 @@ async def opened(open: Callable[[], Awaitable[T]], port: int, offset: int | None
     `offset` selects the suite; None is a server that the user named, to which there is one attempt. Raises NotListening
     if the port stays closed while the suite runs, and otherwise what `open` raises.
     """
-    deadline, delay = time.monotonic() + RESTART_SECONDS, FIRST_DELAY
+    deadline, backoff = time.monotonic() + RESTART_SECONDS, Backoff(LOOK)
     while True:
         try:
             return await open()
         except ConnectionRefusedError as error:
             if offset is None or not await asyncio.to_thread(_has_port, port, offset):
                 raise
+            delay = backoff.wait()
             if time.monotonic() + delay > deadline:
                 raise NotListening(error.errno, error.strerror) from None
         await asyncio.sleep(delay)
-        delay = min(2 * delay, LAST_DELAY)
 
 
 def _has_port(port: int, offset: int) -> bool:

@@ -8,9 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from enmasse.cli.common import report
-
-FIRST_DELAY, LAST_DELAY = 0.1, 5.0
-"""Seconds before the first reconnect and the longest delay; each delay is twice the one before."""
+from enmasse.network.backoff import AGAIN, Backoff
 
 
 class Unprinted(Exception):
@@ -51,7 +49,7 @@ class Attempts:
         Raises the failure if no connection could receive yet, if `is_final` says that another attempt cannot help, or
         if the timeout ends before the next attempt.
         """
-        delay = FIRST_DELAY
+        backoff = Backoff(AGAIN)
         while True:
             try:
                 return await once()
@@ -61,9 +59,9 @@ class Attempts:
                     raise
                 if self._receiving:
                     report(f"{self._peer}: {error}; connecting again")
-                    delay = FIRST_DELAY
+                    backoff.reset()
                 self._receiving = False
+                delay = backoff.wait()
                 if self._deadline is not None and time.monotonic() + delay >= self._deadline:
                     raise
             await asyncio.sleep(delay)
-            delay = min(2 * delay, LAST_DELAY)

@@ -45,8 +45,6 @@ from enmasse.spark.spool.bucket import bucket_of, mirror_partitions
 from enmasse.spark.spool.segment import SpoolError, partition_folder, partitions_of
 from enmasse.spark.spool.spool import SpoolInUseError, SpoolWriter
 
-RETRY_FIRST, RETRY_LAST = 0.2, 5.0
-"""Seconds before the first try again, and between two at most."""
 REST_SECONDS = 2.0
 SETTLE_SECONDS = 30.0
 ASK_SECONDS = 1.0
@@ -567,7 +565,7 @@ async def receive(
         reception.session,
         reception.failed,
         failures=(OSError, AmqpError, UnicodeError, FileError),
-        backoff=ReconnectBackoff(loop.time(), first=RETRY_FIRST, short=RETRY_LAST, most=RETRY_LAST),
+        backoff=ReconnectBackoff(loop.time()),
         now=loop.time,
     )
     work = asyncio.create_task(connected)

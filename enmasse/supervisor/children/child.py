@@ -13,7 +13,7 @@ from typing import Any
 
 from enmasse.engines.program import ChildHealth, HealthProbe, Program, Spec
 from enmasse.logs import log
-from enmasse.network.backoff import Backoff
+from enmasse.network.backoff import RESTART, Backoff
 from enmasse.process import runner
 from enmasse.storage.files import write_changed_json
 from enmasse.supervisor.children import logfile
@@ -21,8 +21,6 @@ from enmasse.supervisor.children.launch import Launch, Process
 from enmasse.supervisor.children.probe import Probe
 from enmasse.supervisor.plan.ports import LOOPBACK
 
-RESTART_FIRST, RESTART_LAST = 0.1, 5.0
-"""Seconds before the second restart in a row, and at most. The first is at once."""
 STABLE = 10.0
 """Seconds of being ready after which the next restart is immediate again."""
 POLL_STARTING, POLL_READY = 0.05, 1.0
@@ -138,7 +136,7 @@ class Child:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        backoff, deaths_in_a_row = Backoff(RESTART_FIRST, RESTART_LAST, factor=5.0), 0
+        backoff, deaths_in_a_row = Backoff(RESTART), 0
         while not self._stopping.is_set():
             started = loop.time()
             end = await self._run_once()

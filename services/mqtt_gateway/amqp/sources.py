@@ -17,7 +17,7 @@ from enmasse.amqp.messages.scan import after
 from enmasse.amqp.termini import MESSAGE_IDENTITY
 from enmasse.model.sessions import Outgoing, is_address, is_contended
 from enmasse.mqtt.packets import NONE, Properties
-from enmasse.network.backoff import Backoff
+from enmasse.network.backoff import SOON_AGAIN, Backoff
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters, Match
 from services.mqtt_gateway.amqp.identity import SIZE, of_message
@@ -28,10 +28,6 @@ from services.mqtt_gateway.ports import Delivery
 
 EVERYTHING: Final = "1 = 1"
 """A selector: with one, a link to a queue is passed on to its broker, whose delivery-tags name the messages."""
-AGAIN: Final = 0.2
-"""Seconds until a link that was refused or lost is attached again, at first; then twice as long each time."""
-AT_MOST: Final = 3.0
-"""Seconds between two attempts. They are random in part: thousands of sources may have lost their broker at once."""
 _DELIVERY: Final = (b"\x70", b"\x71")
 """Sections header and delivery-annotations."""
 FULL: Final = 256
@@ -112,7 +108,7 @@ class SessionSource(LinkUser):
         self.closed = False
         self.on_ready: Callable[[], None] | None = None
         """Called when the link is attached."""
-        self._backoff = Backoff(AGAIN, AT_MOST, jitter=0.5)
+        self._backoff = Backoff(SOON_AGAIN)
         self._draining = False
         self._changing = False  # drains, to be attached as `final`
         self._seen = self._bytes = 0  # messages since their size was looked at

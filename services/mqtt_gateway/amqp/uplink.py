@@ -167,7 +167,7 @@ class Uplink:
             self._session,
             self._failed,
             failures=(AmqpError, OSError, TimeoutError),
-            backoff=ReconnectBackoff(now(), jitter=0.2),
+            backoff=ReconnectBackoff(now()),
             now=now,
         )
 
