@@ -10,6 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 
 from enmasse.model.addresses import AddressType
+from enmasse.model.operations import Operation
 
 T = TypeVar("T")
 
@@ -156,7 +157,7 @@ class Permission(Resource, frozen=True, kw_only=True):
     """A permission of a user or group. `source`: where it stands, as `alice.permissions.0`."""
 
     effect: Literal["allow", "deny"]
-    operations: list[Literal["send", "recv", "view", "manage"]]
+    operations: list[Operation]
     addresses: list[str]
     source: str = ""
 
@@ -431,7 +432,8 @@ class Overview(Resource, frozen=True, kw_only=True):
 class Me(Resource, frozen=True, kw_only=True):
     """The caller. `how`: by the operator's secret, a session's cookie, a bearer token, or not at all, because there are
     no users. `csrf`: value of the header `X-CSRF-Token` that requests with the cookie need if they change something.
-    `administrator`: may `manage` everything; `viewer`: may `view` everything."""
+    `administrator`: may `manage` everything; `viewer`: may `view` everything. `operations`: those that there are in
+    permissions."""
 
     user: str | None
     how: Literal["operator", "session", "bearer", "anonymous"]
@@ -441,6 +443,7 @@ class Me(Resource, frozen=True, kw_only=True):
     administrator: bool = False
     viewer: bool = False
     permissions: list[Permission] = []
+    operations: list[Operation]
 
 
 class Login(Resource, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.model import operations
 
 
 class Author(NamedTuple):
@@ -42,4 +43,4 @@ def refusal(permissions: Permissions, author: Author, address: str) -> str:
         return f"there is no user {author.user}"
     if found.allows("send", address):
         return ""
-    return f"user {author.user} may not send to {address[:200]}"
+    return operations.refusal(author.user, "send", address[:200])

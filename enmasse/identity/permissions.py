@@ -8,13 +8,14 @@ with the word `*` (exactly one word) or `#` (any number of words: `a/#` matches 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Final, NamedTuple
 
 from enmasse.identity.principal import DEFAULT_SPACE, Principal
 from enmasse.model.names import SPACE
+from enmasse.model.operations import Operation
 from enmasse.model.topics import escape
-from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Granted, Operation, Permission, words
+from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Granted, Permission, words
 
 _RESERVED: Final = ("$", "_", SPACE)
 _MAX_ANSWERS = 512
@@ -160,23 +161,39 @@ class Rights:
 class Permissions:
     """Permissions of the users and groups of one address space. `anonymous`: there are no users, all is allowed.
 
-    `earlier`: those that these replace. A principal to whom the same rules apply keeps its Rights, the same object.
+    `entries` may be changed in place; `changed` takes that into account.
     """
 
-    def __init__(
-        self,
-        entries: Mapping[str, Granted],
-        *,
-        anonymous: bool = False,
-        space: str = DEFAULT_SPACE,
-        earlier: Permissions | None = None,
-    ) -> None:
+    def __init__(self, entries: Mapping[str, Granted], *, anonymous: bool = False, space: str = DEFAULT_SPACE) -> None:
         self.anonymous = anonymous
         self._entries = entries
         self._space = space
-        self._rights: dict[Principal, Rights] = {}
-        same = earlier is not None and earlier.anonymous == anonymous and earlier._space == space
-        self._earlier: dict[Principal, Rights] = earlier._rights if earlier is not None and same else {}
+        self._rights: dict[str, dict[Principal, Rights]] = {}
+        """User → its principals, of which a user with tokens may have several."""
+        self._number = 0
+        """Principals in `_rights`."""
+
+    def changed(self, names: Set[str], *, anonymous: bool) -> None:
+        """Put other entries in force: those of `names`. A principal to whom the same rules apply keeps its Rights, the
+        same object."""
+        if anonymous != self.anonymous:
+            self.anonymous = anonymous
+            self._clear()
+            return
+        groups = {name.removeprefix(GROUP) for name in names if name.startswith(GROUP)}
+        for user in list(self._rights) if groups else names & self._rights.keys():
+            found = self._rights[user]
+            for principal, rights in list(found.items()):
+                concerned = user in names or not groups.isdisjoint(self.groups(principal))
+                if concerned and rights.rules != self._rules(principal):
+                    del found[principal]
+                    self._number -= 1
+            if not found:
+                del self._rights[user]
+
+    def _clear(self) -> None:
+        self._rights.clear()
+        self._number = 0
 
     def knows(self, user: str) -> bool:
         """Return whether there is an entry of this user."""
@@ -184,16 +201,20 @@ class Permissions:
 
     def rights(self, principal: Principal) -> Rights:
         """Return what a principal may do. The groups of a user with an entry are those of the entry."""
-        found = self._rights.get(principal)
+        known = self._rights.get(principal.name)
+        found = None if known is None else known.get(principal)
         if found is None:
-            if len(self._rights) >= _MAX_PRINCIPALS:
-                self._rights.clear()
-            rules = self._rules(principal)
-            found = self._earlier.pop(principal, None)
-            if found is None or found.rules != rules:
-                found = Rights(principal.name, rules, everything=self.anonymous)
-            self._rights[principal] = found
+            if self._number >= _MAX_PRINCIPALS:
+                self._clear()
+            found = Rights(principal.name, self._rules(principal), everything=self.anonymous)
+            self._rights.setdefault(principal.name, {})[principal] = found
+            self._number += 1
         return found
+
+    def groups(self, principal: Principal) -> tuple[str, ...]:
+        """Return the groups of a principal: those of its entry, if there is one."""
+        entry = self._entries.get(principal.name) if self.knows(principal.name) else None
+        return principal.groups if entry is None else entry.groups
 
     def limits(self, principal: Principal) -> ConnectionLimits:
         """Return the limits of a principal's connections: each that of its own entry, else the least of its groups."""
@@ -225,9 +246,8 @@ class Permissions:
         """Return the entries that apply to a principal: its own, if there is one, then those of its groups."""
         if principal.space != self._space:
             return []
-        entry = self._entries.get(principal.name) if self.knows(principal.name) else None
-        groups = principal.groups if entry is None else entry.groups
-        names = [*([principal.name] if entry is not None else []), *(GROUP + group for group in groups)]
+        own = [principal.name] if self.knows(principal.name) else []
+        names = [*own, *(GROUP + group for group in self.groups(principal))]
         return [name for name in dict.fromkeys(names) if name in self._entries]
 
 

@@ -90,14 +90,22 @@ class GrantedUser(Granted, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True):
-    """Feed `permissions`: the feed `users` without hashes and issuers. `anonymous`: there are neither, everything is
-    allowed. `tokens`: there are issuers, whose tokens may name users without an entry."""
+    """Feed `permissions`, which EnMasse 0.2.0 follows: the feed `users` without hashes and issuers. `anonymous`: there
+    are neither, everything is allowed. `tokens`: there are issuers, whose tokens may name users without an entry."""
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
     anonymous: bool = False
     tokens: bool = True
     users: dict[str, GrantedUser] = {}
+
+
+class PermissionChanges(Permissions, frozen=True, kw_only=True):
+    """Feed `permissions/changes`: all users if `full`, else those that have changed since the message before, and the
+    names that are gone. `anonymous` and `tokens` are complete in each message."""
+
+    full: bool = True
+    removed: list[str] = []
 
 
 def granted(user: User) -> GrantedUser:

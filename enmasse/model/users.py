@@ -18,10 +18,9 @@ import msgspec
 from enmasse.model import values
 from enmasse.model.jsonfile import Document, Problem, shown
 from enmasse.model.names import MAX_ADDRESS
+from enmasse.model.operations import OPERATIONS, Operation
 from enmasse.model.values import Wrong
 
-Operation = Literal["send", "recv", "view", "manage"]
-OPERATIONS: Final[tuple[Operation, ...]] = ("send", "recv", "view", "manage")
 Effect = Literal["allow", "deny"]
 
 ANONYMOUS: Final = "anonymous"

@@ -17,6 +17,7 @@ from enmasse.identity.processes.relays import relayed_client
 from enmasse.identity.processes.scram import Unknown, scram
 from enmasse.identity.proofs.login_requests import RedeemCode, RefreshLogin
 from enmasse.identity.proofs.passwords import Busy
+from enmasse.identity.user_directory import removed
 from enmasse.model.users import ANONYMOUS, Verifier, prepared
 from services.authserv.authenticator import Authenticator
 from services.authserv.authz import AUTHZ, NOTHING, address_authz
@@ -70,7 +71,7 @@ class SaslLogin(Handler):
         if found is None:
             # A router of Dispatch has let the client in already: the rights are all that it still heeds.
             c.open_fields.properties = {**(c.open_fields.properties or {}), Symbol("address-authz"): NOTHING}
-            c.close(AmqpError(errors.UNAUTHORIZED_ACCESS, "the user was removed"))
+            c.close(AmqpError(errors.UNAUTHORIZED_ACCESS, removed(self._user)))
             return
         principal = found.principal
         properties: dict[Any, Any] = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from enmasse.control import ControlSender, LinkClosed, Outcome
 from enmasse.control.jsonmessage import encode
 from enmasse.control.link import REJECTED
 from enmasse.logs import log
-from enmasse.model.names import AddressName
 
 RETRY = 1.0
 """Seconds until a snapshot that was released or modified is offered again."""
@@ -40,7 +40,7 @@ class PublishedFeed:
         """Number of attached subscribers."""
         return len(self._subscribers)
 
-    def changed(self, names: Iterable[AddressName] = ()) -> None:
+    def changed(self, names: Iterable[str] = ()) -> None:
         """Publish a change. Changes of one turn of the loop, or of one interval, become one message."""
         self._version += 1
         for subscriber in self._subscribers:
@@ -107,7 +107,7 @@ class ChangeFeed(PublishedFeed):
         self,
         address: str,
         subject: str | None,
-        changes: Callable[[Iterable[AddressName] | None], bytes | None],
+        changes: Callable[[Iterable[Any] | None], bytes | None],
         interval: float = 0.0,
     ) -> None:
         super().__init__(address, subject, lambda: changes(None), interval)
@@ -141,7 +141,7 @@ class _Subscriber:
         self._feed = feed
         self._sender = sender
         self.sent = -1
-        self.missing: set[AddressName] | None = None
+        self.missing: set[str] | None = None
         self._busy = False
         self._retry: asyncio.TimerHandle | None = None
 

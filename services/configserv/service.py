@@ -14,7 +14,7 @@ from enmasse.http.health import Health
 from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
-from enmasse.model.configuration import Applied, AppliedState
+from enmasse.model.configuration import Applied, AppliedState, differing
 from enmasse.model.names import AddressName
 from enmasse.process import runner, settings
 from enmasse.text import counted
@@ -76,6 +76,9 @@ class ConfigService:
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._address_feed = ChangeFeed("addresses/changes", "enmasse.addresses.changes", self._address_changes)
         self._placement_feed = ChangeFeed("placements/changes", "enmasse.placements.changes", self._placement_changes)
+        self._permission_feed = ChangeFeed(
+            "permissions/changes", "enmasse.permissions.changes", self._permission_changes
+        )
         self._bound_feed = ChangeFeed("bound", "enmasse.bound", self._bound_changes)
         self._leaving: frozenset[AddressName] = frozenset()
         """Names that are no addresses and that placements name."""
@@ -93,6 +96,7 @@ class ConfigService:
                 self._bound_feed,
                 PublishedFeed(USERS, "enmasse.users", self._users),
                 PublishedFeed("permissions", "enmasse.permissions", self._permissions),
+                self._permission_feed,
                 PublishedFeed("status", "enmasse.status", self._status, STATUS_INTERVAL),
                 self._status_feed,
                 PublishedFeed("maas", None, self._maas),
@@ -321,6 +325,21 @@ class ConfigService:
         )
         return msgspec.json.encode(body)
 
+    def _permission_changes(self, names: Iterable[str] | None) -> bytes | None:
+        applied = self._applied.now
+        if not applied.users_known:
+            return None
+        found, removed = _parted(names, applied.state.users or {})
+        body = feeds.PermissionChanges(
+            revision=self._revisions.of("permissions"),
+            full=names is None,
+            anonymous=applied.state.anonymous,
+            tokens=bool(applied.state.issuers),
+            users={name: feeds.granted(user) for name, user in found.items()},
+            removed=removed,
+        )
+        return msgspec.json.encode(body)
+
     def _placements(self) -> bytes | None:
         if self._placed.now is None:
             return None
@@ -431,10 +450,7 @@ class ConfigService:
             revised.append("flavors")
             self._changed("flavors")
         if self._applied.now.users_known:
-            other = not before.users_known or now.users != was.users or now.anonymous != was.anonymous
-            changes = ("permissions", USERS) if other else (USERS,) if now.issuers != was.issuers else ()
-            revised += changes
-            self._changed(*changes)
+            revised += self._users_changed(before)
         placed, moved = self._placed.now, Moves([], [])
         if self._placed.configure(self._applied.now, before):
             revised.append("placements")
@@ -449,6 +465,21 @@ class ConfigService:
                 link.close("amqp:resource-deleted", "brokers.json is gone: report placements again")
         self._revisions.change(revised)
         return [*moved.changed, *moved.elsewhere]
+
+    def _users_changed(self, before: Applied) -> tuple[str, ...]:
+        """Publish the feeds of users and permissions that have changed; return their names."""
+        now, was = self._applied.state, before.state
+        names = differing(was.users or {}, now.users or {})
+        others = (now.anonymous, bool(now.issuers)) != (was.anonymous, bool(was.issuers))
+        first = not before.users_known
+        if first or names or others:
+            self._changed("permissions", USERS)
+            self._permission_feed.changed(names)
+            return ("permissions", USERS)
+        if now.issuers != was.issuers:
+            self._changed(USERS)
+            return (USERS,)
+        return ()
 
     async def _watch_disk(self) -> None:
         while True:
@@ -468,14 +499,13 @@ class ConfigService:
             self._health.set(False, "; ".join(reasons) or "no configuration yet")
 
 
+N = TypeVar("N", bound=str)
 V = TypeVar("V")
 
 
-def _parted(
-    names: Iterable[AddressName] | None, content: dict[AddressName, V]
-) -> tuple[dict[AddressName, V], list[AddressName]]:
+def _parted(names: Iterable[N] | None, content: Mapping[N, V]) -> tuple[dict[N, V], list[N]]:
     """Return the entries of these names (None: of all), and the names without an entry."""
     if names is None:
-        return content, []
+        return dict(content), []
     found = {name: content[name] for name in names if name in content}
     return found, [name for name in names if name not in found]

@@ -45,7 +45,7 @@ class Web:
         configuration = Configuration(config.configserv, config.name, credential)
         authserv = Authserv(config.logins, config.name, credential)
         gate = Gate(
-            lambda: configuration.permissions, configuration.users_entry, authserv, config.metrics_secret,
+            configuration.users, authserv, config.metrics_secret,
             is_tls=is_tls,
         )  # fmt: skip
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)

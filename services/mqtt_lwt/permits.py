@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from enmasse.identity import authors
 from enmasse.identity.authors import Author
-from enmasse.identity.permissions import Permissions
+from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
 from enmasse.logs.audit import INTERVAL, Repeats
 from enmasse.model import feeds
@@ -19,21 +19,23 @@ class Permits:
     """Decides whether wills may be published. `now`: a clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        self.known = False
-        """The permissions are known; until then no will is published."""
         self.dropped = 0
         """Wills that were dropped because their user may not send them, or is gone."""
-        self._permissions = Permissions({})
+        self._users = UserDirectory()
         self._repeats: Repeats[str] = Repeats(now)
 
-    def replace(self, body: feeds.Permissions) -> None:
+    @property
+    def known(self) -> bool:
+        """The permissions are known; until then no will is published."""
+        return self._users.known
+
+    def take(self, body: feeds.PermissionChanges) -> None:
         """Put other users and permissions in force."""
-        self._permissions = Permissions(body.users, anonymous=body.anonymous, earlier=self._permissions)
-        self.known = True
+        self._users.take(body)
 
     def refusal(self, author: Author, to: str) -> str:
         """Return why a will of this user may not be published to `to`; empty if it may, or is not known."""
-        return authors.refusal(self._permissions, author, to) if self.known else ""
+        return authors.refusal(self._users.permissions, author, to) if self.known else ""
 
     def note(self, will: Will, reason: str) -> None:
         """Log a will that is dropped; those of one user together, once a minute."""

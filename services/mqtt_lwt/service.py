@@ -16,7 +16,7 @@ from enmasse.http import health
 from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
-from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
+from enmasse.model.feeds import AddressChanges, Addresses, PermissionChanges, completed
 from enmasse.model.topics import TopicMap
 from enmasse.process import runner, settings
 from enmasse.stores import StoreError, StoreSettings, make_store
@@ -105,7 +105,7 @@ class LastWillService:
         ended = asyncio.Event()
         for receiver in (
             follow(connection, "addresses/changes", completed(self._addresses), AddressChanges),
-            follow(connection, "permissions", self._permissions, Permissions),
+            follow(connection, "permissions/changes", self._permissions, PermissionChanges),
         ):
             receiver.on_closed = lambda _: ended.set()
         await ended.wait()
@@ -115,8 +115,8 @@ class LastWillService:
         if self._life is not None:
             self._life.publisher.addresses(self._topics)
 
-    def _permissions(self, snapshot: Permissions) -> None:
-        self._permits.replace(snapshot)
+    def _permissions(self, snapshot: PermissionChanges) -> None:
+        self._permits.take(snapshot)
         if self._life is not None:
             self._life.publisher.permitted()
 

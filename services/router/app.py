@@ -57,7 +57,7 @@ def readiness(
     sockets: Sockets, client_ports: Sequence[int], trouble: str, users: Users | None = None
 ) -> tuple[bool, str]:
     """Return whether clients can connect, and why not, or else what `trouble` there has been."""
-    if users is not None and not users.known:
+    if users is not None and not users.directory.known:
         return False, "waits for the users of the configuration service"
     missing = set(client_ports) - {listener.port for listener in sockets.listeners}
     ports = ", ".join(map(str, sorted(missing)))
@@ -78,7 +78,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         following.append(runner.spawn(peers.follow(), "file of peers"))
     if settings.configserv is not None:
         users = Users(router, time.time)
-        permissions = FollowedFeed("permissions", feeds.Permissions, users.replace)
+        permissions = FollowedFeed("permissions/changes", feeds.PermissionChanges, users.take)
         client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
         following.append(runner.spawn(client.run(), "feed of permissions"))
         following.append(runner.spawn(users.audit.run(), "audit of logins"))

@@ -6,8 +6,9 @@ import asyncio
 
 from enmasse.identity import authors
 from enmasse.identity.authors import Author
-from enmasse.identity.permissions import Permissions, Rights
+from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS
+from enmasse.identity.user_directory import UserDirectory
 from enmasse.model import feeds
 from services.subserv.retained.tree import Retained
 
@@ -21,33 +22,31 @@ class Permits:
     def __init__(self) -> None:
         self.known = asyncio.Event()
         """The permissions are known."""
-        self._permissions = Permissions({})
-        self._tokens = True
+        self._users = UserDirectory()
 
-    def replace(self, body: feeds.Permissions) -> None:
+    def take(self, body: feeds.PermissionChanges) -> None:
         """Put other users and permissions in force."""
-        self._tokens = body.tokens
-        self._permissions = Permissions(body.users, anonymous=body.anonymous, earlier=self._permissions)
+        self._users.take(body)
         self.known.set()
 
     @property
     def anonymous(self) -> bool:
         """True if there are no users: everything is allowed."""
-        return self._permissions.anonymous
+        return self._users.anonymous
 
     def rights(self, author: Author) -> Rights | None:
         """Return what a user may do now; None: there is no such user."""
-        return authors.rights(self._permissions, author)
+        return authors.rights(self._users.permissions, author)
 
     def removed(self, user: str) -> bool:
         """Return whether there is no such user any longer. The anonymous user may be of the time without users, and
         one without an entry may have a token."""
         return self.known.is_set() and not (
-            self.anonymous or self._tokens or user == ANONYMOUS or self._permissions.knows(user)
+            self.anonymous or self._users.tokens or user == ANONYMOUS or self._users.permissions.knows(user)
         )
 
     def refusal(self, entry: Retained, now: int) -> str:
         """Return why a message is not given to subscribers; empty if it is. `now`: milliseconds since 1970."""
         if entry.author is None or entry.since + SKEW > now:
             return ""
-        return authors.refusal(self._permissions, entry.author, entry.name)
+        return authors.refusal(self._users.permissions, entry.author, entry.name)

@@ -216,7 +216,7 @@ class SubscriptionService:
         receivers = (
             follow(connection, "addresses/changes", feeds.completed(self._on_addresses), feeds.AddressChanges),
             follow(connection, "placements/changes", feeds.completed(self._on_placements), feeds.PlacementChanges),
-            follow(connection, "permissions", self._on_permissions, feeds.Permissions),
+            follow(connection, "permissions/changes", self._on_permissions, feeds.PermissionChanges),
         )
         for receiver in receivers:
             receiver.on_closed = lambda _: ended.set()
@@ -231,8 +231,8 @@ class SubscriptionService:
             self.configured = False
             reporting.cancel()
 
-    def _on_permissions(self, body: feeds.Permissions) -> None:
-        self.permits.replace(body)
+    def _on_permissions(self, body: feeds.PermissionChanges) -> None:
+        self.permits.take(body)
         self._looked = set()
         self._to_review.set()
 

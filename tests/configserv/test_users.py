@@ -99,6 +99,43 @@ def test_permissions_are_published_live_and_without_hashes(service: Configserv, 
     assert (service.data / "configuration.json").stat().st_mode & 0o777 == 0o600
 
 
+def test_an_edit_sends_the_entries_that_it_changes(service: Configserv, connect: Callable[[], Client]) -> None:
+    users: dict[str, Any] = {f"user-{number}": {"groups": ["g"]} for number in range(1000)}
+    service.write(USERS, {**users, "@g": {}})
+    service.start()
+    client, old = connect(), connect()
+    first = client.next("permissions/changes")
+    assert (first["full"], first["anonymous"], len(first["users"])) == (True, False, 1001)
+    assert old.next("permissions")["users"] == first["users"]
+    rule = {"allow": ["send"], "addresses": ["a"]}
+    users["user-7"] = {"permissions": [rule]}
+    gone = users.pop("user-8")
+    service.write(USERS, {**users, "@g": {}})
+    message = client.message("permissions/changes")
+    body = json.loads(message.body)
+    assert (message.subject, len(message.body) < 500) == ("enmasse.permissions.changes", True)
+    permission = {"effect": "allow", "operations": ["send"], "addresses": ["a"]}
+    assert (body["full"], body["users"], body["removed"]) == (
+        False, {"user-7": {"permissions": [permission]}}, ["user-8"],
+    )  # fmt: skip
+    after = old.next("permissions")  # what EnMasse 0.2.0 follows
+    assert (len(after["users"]), after["revision"]) == (1000, body["revision"])
+    service.write(USERS, {**users, "user-8": gone})
+    body = client.next("permissions/changes")
+    assert (body["users"], body["removed"]) == ({"user-8": {"groups": ["g"]}}, ["@g"])
+    assert connect().next("permissions/changes")["users"] == old.next("permissions")["users"]
+
+
+def test_permissions_say_whether_there_are_issuers(service: Configserv, connect: Callable[[], Client]) -> None:
+    service.write(USERS, {"alice": {}})
+    service.start()
+    client = connect()
+    assert client.next("permissions/changes")["tokens"] is False
+    service.write(ISSUERS, {"sso": SSO})
+    body = client.next("permissions/changes")
+    assert (body["full"], body["tokens"], body["users"], body["removed"]) == (False, True, {}, [])
+
+
 def test_users_are_refused_to_peers_without_credentials(service: Configserv, connect: Callable[[], Client]) -> None:
     service.start()
     with pytest.raises(LinkDetached, match="amqp:unauthorized-access"):

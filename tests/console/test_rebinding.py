@@ -8,9 +8,10 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from enmasse.api.types import Job
-from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.model.users import Granted, Permission
+from enmasse.identity.user_directory import UserDirectory
+from enmasse.model.feeds import GrantedUser, PermissionChanges
+from enmasse.model.users import Permission
 from services.console.door.access import Caller
 from services.console.door.gate import Gate
 from services.console.jobs import messages
@@ -18,13 +19,14 @@ from services.console.rest.listing import WATCHERS_OF_CALLER, Watching
 from tests.kit.running import asyncio_test
 
 EVERYTHING = Permission(effect="allow", operations=("view", "manage"), addresses=("#",))
-USERS = Permissions({ANONYMOUS: Granted(permissions=(EVERYTHING,)), "operator": Granted(permissions=(EVERYTHING,))})
+USERS = UserDirectory()
+USERS.take(PermissionChanges(users={name: GrantedUser(permissions=(EVERYTHING,)) for name in (ANONYMOUS, "operator")}))
 NOT_ITS_NAME = ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", ""]
 ITS_NAME = ["localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "10.0.0.7:8080"]
 
 
 def gate(*, is_tls: bool) -> Gate:
-    return Gate(lambda: USERS, lambda user: None, cast(Any, None), None, is_tls=is_tls)
+    return Gate(USERS, cast(Any, None), None, is_tls=is_tls)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/me", "/api/v1/connections?watch=1", "/api/v1/events", "/metrics"])

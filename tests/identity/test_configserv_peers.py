@@ -35,7 +35,7 @@ from tests.kit.waiting import until
 
 ROLES = TABLE[Listener.CONFIGSERV]
 FEEDS = ("addresses", "addresses/changes", "flavors", "placements", "placements/changes", "status", "status/changes",
-         "users", "permissions", "maas", "v1/addresses")  # fmt: skip
+         "users", "permissions", "permissions/changes", "maas", "v1/addresses")  # fmt: skip
 TARGETS = ("readiness", "placements", "force")
 SECOND = Credential("ragent-1", Role.AGENT, new_secret())
 READY = {"addresses": {"a": {"ready": True, "failed": False, "message": "", "components": []}}, "instance": "x",

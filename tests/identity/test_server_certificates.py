@@ -136,7 +136,7 @@ async def test_a_router_verifies_the_certificate_of_the_authentication_service(k
     listener = sockets.new_listener(ListenerConfig(name="c", host="127.0.0.1", port=str(port), sasl_plugin="auth"))
     with Running(cert=str(cert), key=str(key)) as service:
         service.users({"alice": ALICE})
-        users.replace(feeds.Permissions(users={"alice": feeds.granted(ALICE)}))
+        users.take(feeds.PermissionChanges(users={"alice": feeds.granted(ALICE)}))
         sockets.set_auth_service(
             AuthService(name="auth", host="localhost", port=str(service.port), ssl_profile="authority")
         )

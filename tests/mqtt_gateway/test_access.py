@@ -50,7 +50,7 @@ def granted(*addresses: str, credentials: str = "1", effect: Any = "allow") -> G
 
 def of(*addresses: str) -> Access:
     access = Access(enabled=True)
-    access.replace(feeds.Permissions(users={"alice": granted(*addresses)}))
+    access.users.take(feeds.PermissionChanges(users={"alice": granted(*addresses)}))
     return access
 
 
@@ -168,52 +168,57 @@ def test_publishing(pattern: str, topic: str, allowed: bool) -> None:
 def test_rights_are_the_same_object_while_nothing_changes_for_the_client() -> None:
     access = of("t/#")
     before = access.rights(ALICE)
-    access.replace(feeds.Permissions(users={"alice": granted("t/#", credentials="2"), "bob": granted("#")}))
+    access.users.take(feeds.PermissionChanges(users={"alice": granted("t/#", credentials="2"), "bob": granted("#")}))
     assert access.rights(ALICE) is before
-    access.replace(feeds.Permissions(users={"alice": granted("t/x")}))
+    access.users.take(feeds.PermissionChanges(users={"alice": granted("t/x")}))
     assert access.rights(ALICE) is not before
-    access.replace(feeds.Permissions(anonymous=True))
+    access.users.take(feeds.PermissionChanges(anonymous=True))
     assert access.rights(ALICE) is None
 
 
 def test_who_may_stay() -> None:
     access = Access(enabled=True)
-    assert not access.known
+    assert not access.users.known
     token = Login(Principal("carol", ("staff",)))
-    access.replace(feeds.Permissions(anonymous=True))
-    assert [access.refusal(login) for login in (NOBODY, ALICE, token)] == ["", "", ""]
-    access.replace(feeds.Permissions(users={"alice": granted("t/#")}))
-    assert access.refusal(NOBODY)
-    assert [access.refusal(login) for login in (ALICE, token)] == ["", ""]
-    access.replace(feeds.Permissions(users={"alice": granted("t/#", credentials="2"), "anonymous": granted("t")}))
-    assert access.refusal(ALICE) == "the password was changed"
-    assert access.refusal(NOBODY) == ""
-    access.replace(feeds.Permissions(users={}))
-    assert access.refusal(ALICE) == "the user was removed"
+    access.users.take(feeds.PermissionChanges(anonymous=True))
+    assert [access.users.loss(login) for login in (NOBODY, ALICE, token)] == ["", "", ""]
+    access.users.take(feeds.PermissionChanges(users={"alice": granted("t/#")}))
+    assert access.users.loss(NOBODY)
+    assert [access.users.loss(login) for login in (ALICE, token)] == ["", ""]
+    access.users.take(
+        feeds.PermissionChanges(users={"alice": granted("t/#", credentials="2"), "anonymous": granted("t")})
+    )
+    assert access.users.loss(ALICE) == "the password of alice has changed"
+    assert access.users.loss(NOBODY) == ""
+    access.users.take(feeds.PermissionChanges(users={}))
+    assert access.users.loss(ALICE) == "the user alice was removed"
 
 
 def test_certificates_name_users() -> None:
     access = Access(enabled=True)
-    access.replace(feeds.Permissions(users={"alice": granted("t/#"), "@staff": granted("t")}))
-    login = access.by_certificate("alice")
+    access.users.take(feeds.PermissionChanges(users={"alice": granted("t/#"), "@staff": granted("t")}))
+    login = access.users.by_certificate("alice")
     assert login == Login(Principal("alice", ALICE.principal.groups), certified=True)
-    assert [access.by_certificate(name) for name in ("bob", "@staff", "anonymous", "")] == [None] * 4
-    access.replace(feeds.Permissions(users={"alice": granted("t/#", credentials="2")}))
-    assert access.refusal(login) == ""
-    access.replace(feeds.Permissions(users={}))
-    assert access.refusal(login) == "the user was removed"
+    assert [access.users.by_certificate(name) for name in ("bob", "@staff", "anonymous", "")] == [None] * 4
+    access.users.take(feeds.PermissionChanges(users={"alice": granted("t/#", credentials="2")}))
+    assert access.users.loss(login) == ""
+    access.users.take(feeds.PermissionChanges(users={}))
+    assert access.users.loss(login) == "the user alice was removed"
 
 
 def test_a_token_expires() -> None:
     now = 1000.0
-    access = Access(enabled=True, today=lambda: now)
-    access.replace(feeds.Permissions(users={"alice": granted("t/#")}))
+    access = Access(enabled=True)
+    access.users.today = lambda: now
+    access.users.take(feeds.PermissionChanges(users={"alice": granted("t/#")}))
     logins = ALICE._replace(expires=2000), Login(Principal("carol"), None, 2000)
-    assert [access.refusal(login) for login in logins] == ["", ""]
+    assert [access.users.loss(login) for login in logins] == ["", ""]
     now = 2000.0
-    assert [access.refusal(login) for login in logins] == ["the token has expired"] * 2
-    access.replace(feeds.Permissions(anonymous=True))
-    assert [access.refusal(login) for login in logins] == ["", ""]
+    assert [access.users.loss(login) for login in logins] == [
+        f"the token of {name} has expired" for name in ("alice", "carol")
+    ]
+    access.users.take(feeds.PermissionChanges(anonymous=True))
+    assert [access.users.loss(login) for login in logins] == ["", ""]
 
 
 # --- a gateway in this process ----------------------------------------------------------------------------------------
@@ -267,7 +272,7 @@ def test_a_client_is_disconnected_when_its_token_expires(router: Router, configs
     async def run() -> None:
         async with environment(router, configserv) as found:
             backend = await found.backend(authserv=("127.0.0.1", service.port))
-            backend.access.today = lambda: time.time() + 999
+            backend.access.users.today = lambda: time.time() + 999
 
             async def device(seconds: int) -> Device:
                 token = issuer.token(exp=int(time.time()) + seconds).encode()
@@ -275,7 +280,7 @@ def test_a_client_is_disconnected_when_its_token_expires(router: Router, configs
 
             short, long = await device(1000), await device(5000)
             await until(lambda: bool(short.disconnected))
-            assert short.disconnected == [(reasons.NOT_AUTHORIZED, "the token has expired")]
+            assert short.disconnected == [(reasons.NOT_AUTHORIZED, "the token of alice has expired")]
             assert (backend.access.refused["session"], long.disconnected) == (1, [])
             assert list(backend.sessions) == ["~alice/d5000"]
 

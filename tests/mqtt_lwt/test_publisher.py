@@ -10,7 +10,7 @@ import pytest
 from enmasse.control import ControlConnection, Outcome
 from enmasse.control.link import ACCEPTED
 from enmasse.model.addresses import Address
-from enmasse.model.feeds import Permissions
+from enmasse.model.feeds import PermissionChanges
 from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
 from enmasse.model.topics import TopicMap
 from services.mqtt_lwt import publisher as publishers
@@ -26,7 +26,7 @@ IDLE = [f"idle-{number}" for number in range(MAX_LANES)]
 
 def without_users() -> Permits:
     permits = Permits(lambda: 0.0)
-    permits.replace(Permissions(anonymous=True))
+    permits.take(PermissionChanges(anonymous=True))
     return permits
 
 

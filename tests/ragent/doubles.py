@@ -178,11 +178,12 @@ class FakeRouter:
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """The message of a feed of changes that leads from one content to the next."""
-    old, new = before["addresses"], now["addresses"]
+    what = "users" if "users" in now else "addresses"
+    old, new = before[what], now[what]
     unclear = set(before.get("invalid", ())) ^ set(now.get("invalid", ()))
     names = {n for n in old.keys() | new.keys() if old.get(n) != new.get(n)} | unclear
     removed = [name for name in names if name not in new]
-    return {**now, "full": False, "addresses": {n: new[n] for n in names if n in new}, "removed": removed}
+    return {**now, "full": False, what: {n: new[n] for n in names if n in new}, "removed": removed}
 
 
 class FakeConfigserv:

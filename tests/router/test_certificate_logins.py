@@ -138,7 +138,7 @@ async def test_a_client_with_a_certificate_may_use_a_password(service: Running, 
                 peer.writer.write(frame(PLAIN))
                 assert (await peer.frame()).code == OK
                 await opened(peer)
-                assert list(listener.there.users._members) == ["alice"]
+                assert list(listener.there.users.enforcer._members) == ["alice"]
         await listener.there.until_idle()
 
 
@@ -205,7 +205,7 @@ async def test_changes_on_open_connections(service: Running, tmp_path: Path) -> 
             peers[name] = peer
         # A password has nothing to do with a certificate.
         listener.there.feed({"device": user("first", permissions=GRANTED), "alice": user("new", permissions=GRANTED)})
-        assert sorted(listener.there.users._members) == ["alice", "device"]
+        assert sorted(listener.there.users.enforcer._members) == ["alice", "device"]
         listener.there.feed({"alice": USERS["alice"]})
         closed: Any = await peers["device"].frame()
         assert isinstance(closed, Close) and closed.error is not None
@@ -224,7 +224,7 @@ async def test_without_users_everyone_is_anonymous(service: Running, tmp_path: P
             peer.writer.write(external())
             assert (await peer.frame()).code == OK
             await opened(peer)
-            assert list(listener.there.users._members) == ["anonymous"]
+            assert list(listener.there.users.enforcer._members) == ["anonymous"]
 
 
 @asyncio_test

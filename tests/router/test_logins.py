@@ -25,6 +25,7 @@ from enmasse.amqp.codec.performatives import (
 )
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
+from enmasse.identity import enforcer
 from enmasse.model import feeds
 from enmasse.model.users import Permission, User
 from enmasse.testing import free_port
@@ -34,7 +35,6 @@ from services.router.network.configuration import AuthService, ListenerConfig
 from services.router.network.delegation import Client, LoginQueue, RelayedLogin
 from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
-from services.router.routing import users
 from services.router.routing.router import Router
 from services.router.routing.users import Users
 from tests.authserv.running import Running, user
@@ -63,7 +63,7 @@ class Front:
     def feed(self, entries: dict[str, User] | None) -> None:
         """Put users in force; None: there are none."""
         granted = {name: feeds.granted(each) for name, each in (entries or {}).items()}
-        self.users.replace(feeds.Permissions(anonymous=entries is None, users=granted))
+        self.users.take(feeds.PermissionChanges(anonymous=entries is None, users=granted))
 
     async def until_idle(self) -> None:
         """Wait until no login is under way, and none waits."""
@@ -267,7 +267,7 @@ async def test_a_connection_ends_when_its_token_expires() -> None:
     begun = time.monotonic()
     async with token_of(EXPIRES, lambda: EXPIRES - 0.3 + time.monotonic() - begun) as (there, peer):
         assert await closed(peer) == "the token of alice has expired"
-        await asyncio.to_thread(wait_for, lambda: not there.users._members, "the connection is forgotten")
+        await asyncio.to_thread(wait_for, lambda: not there.users.enforcer._members, "the connection is forgotten")
 
 
 @asyncio_test
@@ -279,7 +279,7 @@ async def test_a_token_that_expired_before_the_open() -> None:
 @asyncio_test
 async def test_the_clock_of_the_machine_may_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """A token that was good for years has expired when the time is looked at again."""
-    monkeypatch.setattr(users, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(enforcer, "LONGEST_WAIT", 0.05)
     times = iter([EXPIRES - 1e9] * 3)
     async with token_of(EXPIRES, lambda: next(times, EXPIRES + 1)) as (_, peer):
         assert await closed(peer) == "the token of alice has expired"

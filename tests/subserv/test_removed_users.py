@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from enmasse.model.feeds import Permissions
+from enmasse.model.feeds import PermissionChanges
 from services.subserv.service import SubscriptionService
 from tests.kit.running import asyncio_test
 
@@ -32,7 +32,7 @@ async def test_brokers_are_looked_through_once_after_a_change_of_permissions() -
     service.brokers = cast(Any, [near, away])
     for number in (1, 2):
         away.connected = False
-        service._on_permissions(Permissions(users={}))
+        service._on_permissions(PermissionChanges(users={}))
         for _ in range(3):
             await service._end_of_removed_users()  # as after changes of addresses
         assert (near.asked, away.asked) == (number, number - 1)

@@ -80,6 +80,8 @@ class Access(NamedTuple):
 
 _ADDRESSES: Final = "addresses/changes"
 _PLACEMENTS: Final = "placements/changes"
+_PERMISSIONS: Final = ("permissions/changes", "permissions")
+"""Both are one feed; processes of 0.2.0 follow the second."""
 _CONTENT: Final = ("addresses", _ADDRESSES, "flavors", "placements", _PLACEMENTS)
 _SESSIONS: Final = "$sub/#"
 """Queues of sessions and subscriptions, and the feed of retained messages."""
@@ -95,15 +97,15 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.STORAGE_CONTROLLER: Access(
             send=("readiness", "placements"), recv=(_ADDRESSES, "flavors", _PLACEMENTS, "bound")
         ),
-        Role.ROUTER: Access(recv=("permissions",)),
-        Role.GATEWAY: Access(recv=(_ADDRESSES, "permissions")),
-        Role.SUBSERV: Access(send=("bound",), recv=(_ADDRESSES, _PLACEMENTS, "permissions")),
-        Role.LWT: Access(recv=(_ADDRESSES, "permissions")),
+        Role.ROUTER: Access(recv=_PERMISSIONS),
+        Role.GATEWAY: Access(recv=(_ADDRESSES, *_PERMISSIONS)),
+        Role.SUBSERV: Access(send=("bound",), recv=(_ADDRESSES, _PLACEMENTS, *_PERMISSIONS)),
+        Role.LWT: Access(recv=(_ADDRESSES, *_PERMISSIONS)),
         Role.AUTHSERV: Access(recv=("users",)),
         Role.SUPERVISOR: Access(send=("force",), recv=("status/changes",)),
         Role.CONSOLE: Access(
             send=("force", "configure"),
-            recv=(_ADDRESSES, "flavors", _PLACEMENTS, "status/changes", "permissions", "configure"),
+            recv=(_ADDRESSES, "flavors", _PLACEMENTS, "status/changes", *_PERMISSIONS, "configure"),
         ),
         Role.OPERATOR: Access(send=("force",), recv=(*_CONTENT, "status", "status/changes", "maas", "v1/addresses")),
     },

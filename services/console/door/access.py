@@ -8,7 +8,7 @@ from typing import Literal
 
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.model.users import Operation
+from enmasse.model.operations import Operation
 
 EVERYTHING = "#"
 

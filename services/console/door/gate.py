@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hmac
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -14,12 +13,11 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from enmasse.identity.login import Login, may_be_token
-from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.processes.operator import BEARER, read_line
+from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
 from enmasse.logs.audit import Repeats
-from enmasse.model.feeds import GrantedUser
 from enmasse.model.loopback import NAMES, host_of, is_loopback, may_be_rebound
 from enmasse.process import runner
 from services.console.door.access import Caller
@@ -42,13 +40,12 @@ def token_of(stated: str) -> str | None:
 
 
 class Gate:
-    """Identifies callers. `permissions()`: those in force; `entry`: user → entry of the feed `permissions`; `secret`:
-    the file with the operator's secret; `is_tls`: the console itself serves TLS."""
+    """Identifies callers. `users`: those in force; `secret`: the file with the operator's secret; `is_tls`: the console
+    itself serves TLS."""
 
     def __init__(
         self,
-        permissions: Callable[[], Permissions],
-        entry: Callable[[str], GrantedUser | None],
+        users: UserDirectory,
         authserv: Authserv,
         secret: str | None,
         *,
@@ -56,8 +53,7 @@ class Gate:
     ) -> None:
         self.sessions = Sessions()
         self.is_tls = is_tls
-        self._permissions = permissions
-        self._entry = entry
+        self._users = users
         self._authserv = authserv
         self._secret = None if secret is None else Path(secret)
 
@@ -69,7 +65,7 @@ class Gate:
         host = host_of(f"//{hosts[0]}")
         if host is None:
             raise RequestError("console.request.invalid", "the Host header is no host")
-        if self._permissions().anonymous and not (host in NAMES and is_loopback(request.remote or "")):
+        if self._users.anonymous and not (host in NAMES and is_loopback(request.remote or "")):
             text = "without users the console is for this machine: the Host header must name loopback"
             raise RequestError("console.origin.refused", text)
         for origin in request.headers.getall("Origin", []):
@@ -103,7 +99,7 @@ class Gate:
             if caller is not None:
                 return caller
             self.sessions.end(session.key)
-        permissions = self._permissions()
+        permissions = self._users.permissions
         if permissions.anonymous:
             return Caller("anonymous")
         # Without TLS, whose certificate proves the name, it may be a page of another site.
@@ -135,7 +131,7 @@ class Gate:
             self._renew(session)
         if self.left(caller) <= 0:
             return "login"
-        return None if caller.holds(self._permissions()) else "permissions"
+        return None if caller.holds(self._users.permissions) else "permissions"
 
     def left(self, caller: Caller) -> float:
         """Return the seconds until the login of a caller expires, unless it is renewed before."""
@@ -221,16 +217,13 @@ class Gate:
         return self.is_tls or (origin is not None and origin.startswith("https://"))
 
     def _known(self, login: Login, session: Session | None = None) -> Caller | None:
-        permissions = self._permissions()
         principal = login.principal
-        if login.credentials is not None:  # else a token has proved the identity
-            entry = self._entry(principal.name)
-            if entry is None or entry.credentials != login.credentials:
-                return None
+        if self._users.loss(login):
+            return None
         return Caller(
             "session" if session is not None else "bearer",
             principal,
-            permissions.rights(principal),
+            self._users.permissions.rights(principal),
             session=None if session is None else session.key,
             csrf=None if session is None else session.csrf,
             expires=login.expires,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
@@ -12,9 +12,10 @@ import msgspec
 from enmasse.api.types import Address, Change, ChangeResult, Entry, Fault, Flavor, Permission, Stats, User
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import encode_message, follow
-from enmasse.identity.permissions import Permissions, Rule
+from enmasse.identity.permissions import Rule
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.credentials import AnyCredential
+from enmasse.identity.user_directory import UserDirectory
 from enmasse.model import feeds
 from enmasse.model.addresses import Address as AddressEntry
 from enmasse.model.etags import etag
@@ -31,7 +32,7 @@ MAX_SNAPSHOT = 256 << 20
 SECONDS = 10.0
 MAX_OWNERS = 100_000
 """Names on the wire whose address is remembered."""
-FEEDS = ("addresses/changes", "flavors", "placements/changes", "permissions", "status/changes")
+FEEDS = ("addresses/changes", "flavors", "placements/changes", "permissions/changes", "status/changes")
 T = TypeVar("T")
 
 
@@ -39,8 +40,7 @@ class Configuration:
     """Follower of the feeds of configserv at `address` (host:port). `stats`: traffic of an address."""
 
     def __init__(self, address: str, name: str, credential: AnyCredential | None) -> None:
-        self.permissions = Permissions({}, earlier=None)
-        self.users: Mapping[str, feeds.GrantedUser] = {}
+        self.users = UserDirectory()
         self.errors: list[Fault] = []
         self.files: dict[str, str] = {}
         """File → SHA-256 of the content that is in force."""
@@ -50,7 +50,7 @@ class Configuration:
         self.on_brokers: list[Callable[[], None]] = []
         self.addresses: Rows[Address] = Rows(lambda: self._status, self._address)
         self.flavors: Rows[Flavor] = Rows(lambda: self._flavors, self._flavor)
-        self.principals: Rows[User] = Rows(lambda: self.users, self._user)
+        self.principals: Rows[User] = Rows(lambda: self.users.users, self._user)
         self.connected = False
         self._host, self._port = host_port(address)
         self._name = name
@@ -67,10 +67,6 @@ class Configuration:
         self._connection: ControlConnection | None = None
         self._configuring: Requester | None = None
         self._placements_seen: feeds.Placements | None = None
-
-    def users_entry(self, name: str) -> feeds.GrantedUser | None:
-        """Return the entry of a user."""
-        return self.users.get(name)
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -197,7 +193,7 @@ class Configuration:
             def taken(body: T) -> None:
                 received(body)
                 self._seen.add(feed)
-                if self._seen.issuperset({"addresses/changes", "flavors", "permissions", "status/changes"}):
+                if self._seen.issuperset({"addresses/changes", "flavors", "permissions/changes", "status/changes"}):
                     self._complete.set()
 
             follow(connection, feed, taken, kind).on_closed = lambda _: ended.set()
@@ -206,7 +202,7 @@ class Configuration:
             on("addresses/changes", self._take_addresses, feeds.AddressChanges)
             on("flavors", self._take_flavors, feeds.Flavors)
             on("placements/changes", self._take_placements, feeds.PlacementChanges)
-            on("permissions", self._take_permissions, feeds.Permissions)
+            on("permissions/changes", self._take_permissions, feeds.PermissionChanges)
             on("status/changes", self._take_status, feeds.StatusChanges)
             self.connected = True
             await ended.wait()
@@ -268,10 +264,12 @@ class Configuration:
         for call in self.on_brokers:
             call()
 
-    def _take_permissions(self, body: feeds.Permissions) -> None:
-        self.users = body.users
-        self.permissions = Permissions(body.users, anonymous=body.anonymous, earlier=self.permissions)
-        self.principals.changed(None)
+    def _take_permissions(self, body: feeds.PermissionChanges) -> None:
+        others = body.full or bool(body.removed) or not body.users.keys() <= self.users.users.keys()
+        names = self.users.take(body)
+        if names is not None and any(name.startswith(GROUP) for name in names):
+            names = None  # the rows of its users have its permissions, too
+        self.principals.changed(names, other_keys=others)
         for call in self.on_permissions:
             call()
 
@@ -314,11 +312,11 @@ class Configuration:
         )  # fmt: skip
 
     def _user(self, name: str) -> User | None:
-        entry = self.users.get(name)
+        entry = self.users.users.get(name)
         if entry is None:
             return None
         own = [Rule(f"{name}.permissions.{number}", each) for number, each in enumerate(entry.permissions)]
-        effective = tuple(own) if name.startswith(GROUP) else self.permissions.rights(Principal(name)).rules
+        effective = tuple(own) if name.startswith(GROUP) else self.users.permissions.rights(Principal(name)).rules
         return User(
             name=name,
             groups=list(entry.groups),

@@ -31,7 +31,7 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def begin(call: Call) -> web.Response:
         name, origin = call.name(), _origin(call)
-        if configuration.permissions.anonymous:
+        if configuration.users.anonymous:
             raise RequestError("console.login.refused", "there are no users: no login is needed")
         issuer = next((each for each in await authserv.issuers() if each.name == name), None)
         if issuer is None:

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from enmasse.api.types import Login, LoginOptions, Me
 from enmasse.identity.permissions import Rule
+from enmasse.model.operations import OPERATIONS
 from services.console.door.access import Caller
 from services.console.door.gate import COOKIE
 from services.console.errors import RequestError
@@ -22,7 +23,7 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def options(call: Call) -> Answer:
         call.parameters()
-        anonymous = configuration.permissions.anonymous
+        anonymous = configuration.users.anonymous
         if anonymous:
             return Answer(LoginOptions(anonymous=True, password=False))
         issuers = [each.name for each in await authserv.issuers()]
@@ -30,7 +31,7 @@ def operations(parts: Parts) -> list[Operation]:
 
     async def login(call: Call) -> web.Response:
         body = await call.body(Login)
-        if configuration.permissions.anonymous:
+        if configuration.users.anonymous:
             raise RequestError("console.login.refused", "there are no users: no login is needed")
         found = await authserv.check(body.user, body.password, call.host) if body.user else None
         caller = None if found is None else gate.begin(call.request, found)
@@ -78,6 +79,7 @@ def _me(caller: Caller) -> Me:
         groups=[] if caller.principal is None else list(caller.principal.groups),
         csrf=caller.csrf,
         expires=None if expires is None else expires.isoformat().replace("+00:00", "Z"),
+        operations=list(OPERATIONS),
         administrator=caller.administrator,
         viewer=caller.viewer,
         permissions=[permission(rule) for rule in rules],

@@ -9,8 +9,8 @@ import msgspec
 
 from enmasse.api.types import Decision, Entry, Page, User
 from enmasse.identity.principal import Principal
+from enmasse.model.operations import Operation as Right
 from enmasse.model.users import GROUP
-from enmasse.model.users import Operation as Right
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
 from services.console.following.configuration import permission
@@ -51,7 +51,7 @@ def operations(parts: Parts) -> list[Operation]:
         row = seen(call.caller, call.name())
         if row.name.startswith(GROUP):
             raise unknown(f"user {row.name!r}")
-        found = configuration.permissions.decide(Principal(row.name), given["operation"], given["address"])
+        found = configuration.users.permissions.decide(Principal(row.name), given["operation"], given["address"])
         return Answer(
             Decision(allowed=found.allowed, permission=None if found.rule is None else permission(found.rule))
         )

@@ -19,13 +19,13 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity import authors
 from enmasse.identity.audit import LoginAudit
-from enmasse.identity.login import LONGEST_WAIT, Certified, Login
+from enmasse.identity.login import Certified, Login
 from enmasse.identity.owned import owned
 from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
 from enmasse.metrics import counter, gauge, single
-from enmasse.model.feeds import AddressChanges, Addresses, Permissions, completed
+from enmasse.model.feeds import AddressChanges, Addresses, PermissionChanges, completed
 from enmasse.model.sessions import (
     Close,
     Open,
@@ -98,7 +98,7 @@ class AmqpBackend:
         self.name = name
         self.sessions: dict[str, MqttSession] = {}
         self.control = Control(name, self._held, self._disconnect, self._sources, self._deleted, self._failed)
-        self.access = Access(authserv is not None)
+        self.access = Access(authserv is not None, self._review)
         self.audit = LoginAudit(time.monotonic)
         """Logins by certificate; the authentication service has the others."""
         self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized, refusals=refusals)
@@ -118,7 +118,7 @@ class AmqpBackend:
             FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
         ]
         if authserv is not None:
-            feeds.append(FollowedFeed("permissions", Permissions, self._on_permissions))
+            feeds.append(FollowedFeed("permissions/changes", PermissionChanges, self._on_permissions))
         self._feeds = FeedsClient(*configserv, name, feeds, credential=credential)
         self._complete = asyncio.Event()
         self._addressed = False
@@ -165,7 +165,7 @@ class AmqpBackend:
                 return f"{task.get_name()} ended by an error, which is in the log: restart this gateway"
         if not self._complete.is_set():
             return "waits for the addresses of the configuration service"
-        if not self.access.known:
+        if not self.access.users.known:
             return "waits for the permissions of the configuration service"
         if not self._data.connected or not self._services.connected:
             return "the router is not reached"
@@ -242,29 +242,31 @@ class AmqpBackend:
                     self._revoke(session, f"no permission to receive from {ended[0][:100]!r}")
             except Exception as error:
                 session.failed(error)
-        if self.access.known:
+        if self.access.users.known:
             self._complete.set()
         self._addressed = True
 
-    def _on_permissions(self, body: Permissions) -> None:
-        self.access.replace(body)
+    def _on_permissions(self, body: PermissionChanges) -> None:
+        concerned = self.access.enforcer.take(body)
         if self._addressed:
             self._complete.set()
-        self.shared.spawn(self._review_all())
+        if concerned:
+            self.shared.spawn(self._review_all(concerned))
 
-    async def _review_all(self) -> None:
-        for number, session in enumerate(list(self.sessions.values()), 1):
-            self._review(session)
+    async def _review_all(self, clients: Sequence[str]) -> None:
+        for number, client_id in enumerate(clients, 1):
+            self._review(client_id)
             if not number % SLICE:
                 await asyncio.sleep(0)
 
-    def _review(self, session: MqttSession) -> None:
-        """Apply the permissions that are in force now to an open session."""
-        client, login = session.client, session.login
-        if client is None:
+    def _review(self, client_id: str) -> None:
+        """Apply the permissions that are in force now to a client whose session may be open."""
+        session = self.sessions.get(client_id)
+        if session is None or session.client is None:
             return
+        login = session.login
         rights = self.access.rights(login)
-        reason = self.access.refusal(login)
+        reason = self.access.users.loss(login)
         if not reason and rights is session.rights:
             return
         try:
@@ -308,7 +310,7 @@ class AmqpBackend:
         login, data = NOBODY, None
         if self.logins is not None:
             await self._configured()
-        if self.logins is not None and not self.access.anonymous:
+        if self.logins is not None and not self.access.users.anonymous:
             if request.auth_method is not None:
                 attempt = request.auth_method, request.auth_data
                 login, data = await self.logins.exchange(*attempt, ask, request.peer, wanted)
@@ -327,13 +329,13 @@ class AmqpBackend:
             return await logins.login(request.username, request.password or b"", request.peer, wanted)
         if request.password is not None:
             raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, "a password needs a user name")
-        if reason := self.access.refusal(NOBODY):
+        if reason := self.access.users.loss(NOBODY):
             raise Refused(reasons.NOT_AUTHORIZED, reason)
         return NOBODY
 
     def _by_certificate(self, logins: Authentication, certificate: Certified, peer: str) -> Login:
         user = certificate.user
-        login = self.access.by_certificate(user) if user else None
+        login = self.access.users.by_certificate(user) if user else None
         logins.outcomes["refused" if login is None else "accepted"] += 1
         self.audit.note(user or None, peer.rpartition(":")[0].strip("[]"), EXTERNAL, accepted=login is not None)
         if login is None:
@@ -353,18 +355,18 @@ class AmqpBackend:
         """As ports.Backend. Raises Refused."""
         await self._configured()
         login: Login = request.login or NOBODY
-        self.access.enter(login, request.client_id)
+        self.access.hold(login, request.client_id)
         try:
             return await self._open(request, client, login)
         finally:
             if request.client_id not in self.sessions:
-                self.access.leave(login, request.client_id)
+                self.access.enforcer.leave(request.client_id, login)
 
     async def _open(self, request: Request, client: Client, login: Login) -> Session:
         will, will_to = None, ""
         if request.will is not None:
             will_to = self._will_to(request.will, login)
-            author = None if self.access.anonymous else authors.of_login(login)
+            author = None if self.access.users.anonymous else authors.of_login(login)
             stated = author, self.control.seal
             will = will_message(request.client_id, request.will, self.shared.topics, request.expiry, *stated)
         reply = await self._opened(request, login)
@@ -381,10 +383,9 @@ class AmqpBackend:
             raise
         session = MqttSession(self.shared, request, client, reply, self._closed, login, will_to)
         self.sessions[request.client_id] = session
-        self.access.enter(login, request.client_id, again=True)
-        if self.access.refusal(login):
-            self.shared.later(SKEW, partial(self._review, session))
-        self._await_expiry(session, SKEW)
+        self.access.enforcer.enter(request.client_id, login, SKEW)
+        if self.access.users.loss(login):
+            self.shared.later(SKEW, partial(self._review, request.client_id))
         return session
 
     async def _cleared(self, client: str, epoch: int) -> None:
@@ -395,18 +396,6 @@ class AmqpBackend:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLEARING):
                 await cleared.wait()
-
-    def _await_expiry(self, session: MqttSession, soonest: float = 0.0) -> None:
-        """Disconnect the client when its token expires, `soonest` seconds from now."""
-        expires = session.login.expires
-        if expires is None or session.client is None:
-            return
-        left = max(expires - self.access.today(), soonest)
-        if left > 0:
-            loop = asyncio.get_running_loop()
-            session.expiry = loop.call_later(min(left, LONGEST_WAIT), self._await_expiry, session)
-        else:
-            self._review(session)
 
     def _will_to(self, will: Will, login: Login) -> str:
         """The name on AMQP of a will's topic; empty if no address takes it. Raises Refused."""
@@ -446,7 +435,7 @@ class AmqpBackend:
         client = session.client_id
         if self.sessions.get(client) is session:
             del self.sessions[client]
-            self.access.leave(session.login, client)
+            self.access.enforcer.leave(client, session.login)
         body = Close(client=client, epoch=session.epoch, expiry=expiry, sent=list(sent))
         if session.has_will and ending is Ending.TAKEN and not session.deleted:
             self._taken(session, body)

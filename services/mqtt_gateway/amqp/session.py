@@ -90,8 +90,6 @@ class MqttSession(Publisher):
         super().__init__()
         self.client_id = request.client_id
         self.login = login
-        self.expiry: asyncio.TimerHandle | None = None
-        """Looks whether the client's token has expired."""
         self.will_to = will_to
         self.rights: Rights | None = None
         """Permissions of the client; None: everything is allowed."""
@@ -554,8 +552,6 @@ class MqttSession(Publisher):
         if self.client is None:
             return
         self.client = self.publications = self._replies = None
-        if self.expiry is not None:
-            self.expiry.cancel()
         for source in [*self._queues.values(), *self._addresses.values()]:
             source.close()
         self._queues.clear()

@@ -139,12 +139,12 @@ class Listener:
         users = self._maker.users
         assert users is not None  # or the listener would have been refused
         login: RelayedLogin | None = None
-        if users.known and users.anonymous:
+        if users.directory.known and users.directory.anonymous:
             sasl = self._sasl(tls.user_of(peer.ssl, None if self._profile is None else self._profile.uid_format))
         else:
             host = peer.address.rpartition(":")[0].strip("[]")
             client = Client(host, peer.ssl is not None or is_loopback(host), self.config.sasl_mechanisms)
-            service = self._maker.auth_services.get(plugin) if users.known else None
+            service = self._maker.auth_services.get(plugin) if users.directory.known else None
 
             def go_on() -> None:
                 if record.amqp.unprocessed:

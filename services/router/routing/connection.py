@@ -11,6 +11,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
+from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import Refusals
@@ -248,6 +249,8 @@ class RouterConnection:
         self.authenticated = False
         self.mechanism: str | None = None  # SASL mechanism
         self.principal = Principal(ANONYMOUS)
+        self.login: Login | None = None
+        """Login of a user that has opened the connection."""
         self.admit: Callable[[str], Rights | None] | None = (
             None  # of a listener for peers or users: rights of an authenticated one
         )

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity.audit import LoginAudit
-from enmasse.identity.login import LONGEST_WAIT, Login
+from enmasse.identity.enforcer import Enforcer
+from enmasse.identity.login import Login
 from enmasse.identity.owned import queue_prefix
-from enmasse.identity.permissions import Permissions, Rights
+from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.identity.quotas import Quotas
 from enmasse.identity.senders import of_user
-from enmasse.model.users import GROUP, Operation
+from enmasse.identity.user_directory import UserDirectory
+from enmasse.model.operations import Operation, refusal
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.routed_link import RoutedHalf
 from services.router.routing.connection import RouterConnection
@@ -32,25 +33,10 @@ if TYPE_CHECKING:
     from services.router.routing.connection import LinkRecord
     from services.router.routing.router import Router
 
-_WORDS: dict[Operation, str] = {"send": "send to", "recv": "receive from", "manage": "manage", "view": "view"}
 _SUBSCRIPTIONS = "$sub/"
 _ID = re.compile(r"[A-Za-z0-9_/~%@-]+")
 """Ids in the names of subscriptions' queues: neither wildcards nor `::`."""
 NO_CREDENTIALS = Principal(ANONYMOUS)
-
-
-class _Member:
-    """A connection of a user. `credentials` None: no password was proved. `known`: there was an entry of the user."""
-
-    __slots__ = ("connection", "credentials", "expires", "known", "principal", "timer")
-
-    def __init__(self, connection: RouterConnection, login: Login, credentials: str | None, known: bool) -> None:
-        self.connection = connection
-        self.principal = login.principal
-        self.credentials = credentials
-        self.expires = login.expires
-        self.known = known
-        self.timer: Any = None
 
 
 class Users:
@@ -59,115 +45,60 @@ class Users:
     def __init__(self, router: Router, today: Callable[[], float]) -> None:
         """`today`: seconds since 1970, for tokens."""
         self.router = router
-        self.known = False
-        """The configuration service has delivered them."""
-        self.anonymous = False
-        """There are no users: clients need no credentials, and everything is allowed."""
+        self.directory = UserDirectory(today)
         self.audit = LoginAudit(router.now)
-        self._today = today
-        self._entries: dict[str, feeds.GrantedUser] = {}
-        self._permissions = Permissions({})
-        self._quotas = Quotas(router.now)
-        self._members: dict[str, dict[RouterConnection, _Member]] = {}
+        self.enforcer: Enforcer[RouterConnection] = Enforcer(
+            self.directory, self._visit, lambda seconds, call: router.clock.call_later(seconds, call), router.now
+        )
 
     def admit(self, connection: RouterConnection, login: Login) -> UserRights | None:
         """Return the rights of an authenticated connection that opens; None: there are no users. Raises AmqpError if
         the user is no longer there, or has reached one of its limits."""
-        principal = login.principal
-        name = principal.name
-        entry = self._entries.get(name) if self._permissions.knows(name) else None
-        credentials = login.credentials
-        if credentials is None and not login.certified:
-            credentials = "" if entry is None else entry.credentials
-        member = _Member(connection, login, credentials, entry is not None or bool(credentials))
-        reason = self._reason_to_end(member)
-        if reason is not None:
+        login = connection.login = self._with_credentials(login)
+        if reason := self.directory.loss(login):
             raise AmqpError(UNAUTHORIZED_ACCESS, reason)
-        self._check_limits(connection, principal)
-        connection.principal = principal
-        self._members.setdefault(name, {})[connection] = member
-        self._await_expiry(member)
-        return None if self.anonymous else self._rights(member)
-
-    def _check_limits(self, connection: RouterConnection, principal: Principal) -> None:
-        """Raise AmqpError if the user has too many connections here, or connects too often."""
-        name, limits = principal.name, self._permissions.limits(principal)
-        reason = self._quotas.too_many(name, limits, len(self._members.get(name, ())))
-        reason = reason or self._quotas.too_often(name, limits)
-        if reason:
+        if reason := self.enforcer.too_many(login, connection) or self.enforcer.too_often(login):
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, reason)
+        connection.principal = login.principal
+        self.enforcer.enter(connection, login)
+        return None if self.directory.anonymous else self._rights(connection)
+
+    def _with_credentials(self, login: Login) -> Login:
+        """Return a login with the credentials that its user has now, if the service that has accepted it states none:
+        it is lost when these change."""
+        entry = self.directory.entry(login.principal.name)
+        if login.certified or login.credentials or (login.credentials == "" and entry is not None):
+            return login
+        return login._replace(credentials=None if entry is None else entry.credentials)
 
     def by_certificate(self, name: str, asked: str, peer: str) -> Login | None:
         """Return the login of a client that has presented a certificate with this name, and wants to be the user
         `asked` (empty: whoever it is); None: it is refused. `peer`: its address."""
-        entry = self._entries.get(name) if self._permissions.knows(name) and asked in ("", name) else None
-        self.audit.note(name, peer, EXTERNAL, accepted=entry is not None)
-        return None if entry is None else Login(Principal(name, entry.groups), certified=True)
+        login = self.directory.by_certificate(name) if asked in ("", name) else None
+        self.audit.note(name, peer, EXTERNAL, accepted=login is not None)
+        return login
 
     def left(self, connection: RouterConnection) -> None:
         """Forget a connection that has ended."""
-        name = connection.principal.name
-        members = self._members.get(name, {})
-        member = members.pop(connection, None)
-        if member is not None and member.timer is not None:
-            member.timer.cancel()
-        if not members:
-            self._members.pop(name, None)
+        if connection.login is not None:
+            self.enforcer.leave(connection, connection.login)
 
-    def replace(self, body: feeds.Permissions) -> None:
+    def take(self, body: feeds.PermissionChanges) -> None:
         """Put other permissions in force, on open connections too."""
-        old, new = self._entries, body.users
-        changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
-        groups = {name.removeprefix(GROUP) for name in changed if name.startswith(GROUP)}
-        everyone = not self.known or body.anonymous != self.anonymous
-        self._entries, self.anonymous, self.known = new, body.anonymous, True
-        self._permissions = Permissions(new, anonymous=body.anonymous, earlier=self._permissions)
-        for name, members in list(self._members.items()):
-            for member in list(members.values()):
-                if everyone or name in changed or (groups and not groups.isdisjoint(self._groups(member))):
-                    self._visit(member)
+        for connection in self.enforcer.take(body):
+            self._visit(connection)
 
-    def _await_expiry(self, member: _Member) -> None:
-        if member.expires is None:
-            return
-        left = member.expires - self._today()
-        if left > 0:
-            wait = min(left, LONGEST_WAIT)
-            member.timer = self.router.clock.call_later(wait, lambda: self._await_expiry(member))
-        else:
-            member.timer = None
-            self._visit(member)
+    def _rights(self, connection: RouterConnection) -> UserRights:
+        principal = connection.principal
+        return UserRights(self, connection, principal, self.directory.permissions.rights(principal))
 
-    def _groups(self, member: _Member) -> tuple[str, ...]:
-        entry = self._entries.get(member.principal.name)
-        return member.principal.groups if entry is None else entry.groups
-
-    def _reason_to_end(self, member: _Member) -> str | None:
-        """Return why this connection must not be open; None if it may."""
-        name = member.principal.name
-        if self.anonymous:
-            return None
-        if member.expires is not None and self._today() >= member.expires:
-            return f"the token of {name} has expired"
-        if not self._permissions.knows(name):
-            if name == ANONYMOUS:
-                return "clients without credentials are not allowed"
-            return f"the user {name} was removed" if member.known else None
-        if name != ANONYMOUS and member.credentials not in (None, self._entries[name].credentials):
-            return f"the password of {name} has changed"
-        return None
-
-    def _rights(self, member: _Member) -> UserRights:
-        return UserRights(self, member.connection, member.principal, self._permissions.rights(member.principal))
-
-    def _visit(self, member: _Member) -> None:
-        connection = member.connection
-        reason = self._reason_to_end(member)
-        if reason is not None:
+    def _visit(self, connection: RouterConnection) -> None:
+        assert connection.login is not None
+        if reason := self.directory.loss(connection.login):
             connection.amqp.close(AmqpError(UNAUTHORIZED_ACCESS, reason))
             connection.amqp.wake()
             return
-        rights = connection.rights = self._rights(member)
+        rights = connection.rights = self._rights(connection)
         for record in list(connection.links.values()):
             try:
                 rights.check_link(record)
@@ -251,9 +182,7 @@ class UserRights:
         return self._rights.covers(operation, "/".join(words)).allowed
 
     def _refusal(self, operation: str, address: str) -> AmqpError:
-        user = self._principal.name
-        what = _WORDS.get(operation, operation)  # type: ignore[call-overload]  # other words are their own text
-        return AmqpError(UNAUTHORIZED_ACCESS, f"user {user} may not {what} {address}")
+        return AmqpError(UNAUTHORIZED_ACCESS, refusal(self._principal.name, operation, address))
 
 
 def _is_own(principal: Principal, plain: str) -> bool:

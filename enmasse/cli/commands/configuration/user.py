@@ -15,6 +15,7 @@ from enmasse.cli.configuration import configfile
 from enmasse.cli.configuration.kinds import USERS
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.folders import edited_folder
+from enmasse.model.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from enmasse.cli.configuration.configured import OfContext
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from enmasse.model.users import User
 
 FILE = "users.json"
-OPERATIONS = ("send", "recv", "view", "manage")
 
 
 @click.group(name="user", short_help="Add, remove and check users and their permissions.")

@@ -7,8 +7,6 @@ import { go, Link, useQuery } from "../parts/route.js";
 import { Loaded } from "../parts/state.js";
 import { Table } from "../parts/table.js";
 
-const OPERATIONS = ["send", "recv", "view", "manage"];
-
 export function Users({ me }) {
   const watched = useWatch("users");
   const [filter, setFilter] = useQuery("name"), [making, setMaking] = useState(false);
@@ -22,7 +20,7 @@ export function Users({ me }) {
         { key: "permissions", title: "May", grow: true, value: (it) => it.effective.length, render: (it) => it.effective.map(short).join("; ") },
         { key: "password", title: "Password", wide: true, render: (it) => (it.password ? "yes" : "no") },
       ]} /><//>
-    ${making && html`<${Editor} user=${{ name: "", groups: [], permissions: [] }} onClose=${() => setMaking(false)} />`}`;
+    ${making && html`<${Editor} user=${{ name: "", groups: [], permissions: [] }} operations=${me.operations} onClose=${() => setMaking(false)} />`}`;
 }
 
 const short = (it) => `${it.effect === "deny" ? "not " : ""}${it.operations.join(", ")} ${it.addresses.join(", ")}`;
@@ -37,26 +35,26 @@ export function User({ name, me }) {
     <section><h2>May do</h2><div class="table-box short" tabindex="0" role="region" aria-label="Permissions"><table><caption class="hidden">Permissions of ${user.name} and its groups</caption><thead><tr><th scope="col">Effect</th><th scope="col">Operations</th><th scope="col" class="grow">Addresses</th><th scope="col">From</th></tr></thead>
       <tbody>${user.effective.map((it) => html`<tr key=${it.source}><td>${it.effect}</td><td>${it.operations.join(", ")}</td><td><code>${it.addresses.join(" ")}</code></td><td>${it.source}</td></tr>`)}</tbody></table></div>
       <p class="soft">A denial wins. What no permission allows is refused.</p></section>
-    <section><h2>May this user … ?</h2><${May} name=${user.name} /></section>
-    ${dialog === "edit" && html`<${Editor} user=${user} onClose=${() => setDialog(null)} />`}
+    <section><h2>May this user … ?</h2><${May} name=${user.name} operations=${me.operations} /></section>
+    ${dialog === "edit" && html`<${Editor} user=${user} operations=${me.operations} onClose=${() => setDialog(null)} />`}
     ${dialog === "delete" && html`<${Confirm} title="Delete" name=${user.name} text="Its connections are closed, its sessions and subscriptions end." onClose=${() => setDialog(null)}
       action=${() => call("DELETE", path("users", user.name), { etag: user.etag })} onDone=${() => { notice(`${user.name} is deleted.`); go("users"); }} />`}`}<//>`;
 }
 
-function May({ name }) {
-  const [operation, setOperation] = useState("send"), [address, setAddress] = useState(""), [answer, setAnswer] = useState(null), [error, setError] = useState(null);
+function May({ name, operations }) {
+  const [operation, setOperation] = useState(operations[0]), [address, setAddress] = useState(""), [answer, setAnswer] = useState(null), [error, setError] = useState(null);
   const ask = async (event) => {
     event.preventDefault();
     setError(null);
     try { setAnswer(await get(`${path("users", name, "may")}?operation=${operation}&address=${encodeURIComponent(address)}`)); } catch (problem) { setError(problem); }
   };
   return html`<form class="row" onSubmit=${ask}>
-    <label>Operation <select value=${operation} onChange=${(event) => setOperation(event.currentTarget.value)}>${OPERATIONS.map((it) => html`<option key=${it}>${it}</option>`)}</select></label>
+    <label>Operation <select value=${operation} onChange=${(event) => setOperation(event.currentTarget.value)}>${operations.map((it) => html`<option key=${it}>${it}</option>`)}</select></label>
     <label>Address <input required value=${address} onInput=${(event) => setAddress(event.currentTarget.value)} /></label><button>Ask</button>
     <p role="status">${answer && (answer.allowed ? "Yes" : "No") + (answer.permission ? `: ${answer.permission.source} (${short(answer.permission)})` : answer.allowed ? ": everything is allowed" : ": no permission covers it")}</p><${Failure} error=${error} /></form>`;
 }
 
-function Editor({ user, onClose }) {
+function Editor({ user, operations, onClose }) {
   const [name, setName] = useState(user.name), [password, setPassword] = useState(""), [groups, setGroups] = useState(user.groups.join(" "));
   const [permissions, setPermissions] = useState(user.permissions.map(({ effect, operations, addresses }) => ({ effect, operations, addresses: addresses.join(" ") })));
   const [error, setError] = useState(null);
@@ -72,7 +70,7 @@ function Editor({ user, onClose }) {
     <label>Groups <input value=${groups} placeholder="operators devices" onInput=${(event) => setGroups(event.currentTarget.value)} /></label>
     <fieldset><legend>Permissions</legend>${permissions.map((it, index) => html`<div class="row" key=${index}>
       <select aria-label="effect" value=${it.effect} onChange=${(event) => change(index, { effect: event.currentTarget.value })}><option>allow</option><option>deny</option></select>
-      ${OPERATIONS.map((operation) => html`<label class="check" key=${operation}><input type="checkbox" checked=${it.operations.includes(operation)}
+      ${operations.map((operation) => html`<label class="check" key=${operation}><input type="checkbox" checked=${it.operations.includes(operation)}
         onChange=${(event) => change(index, { operations: event.currentTarget.checked ? [...it.operations, operation] : it.operations.filter((other) => other !== operation) })} /> ${operation}</label>`)}
       <label>on <input required value=${it.addresses} placeholder="orders orders/#" onInput=${(event) => change(index, { addresses: event.currentTarget.value })} /></label>
       <button type="button" class="small" aria-label="remove this permission" onClick=${() => setPermissions(permissions.filter((_, at) => at !== index))}>✕</button></div>`)}

@@ -1,0 +1,105 @@
+"""Live logins: which of them are looked at again when users change or a token expires, and how many a user may have.
+
+No sockets, no clock of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, Protocol, TypeVar
+
+from enmasse.identity.login import LONGEST_WAIT, Login
+from enmasse.identity.quotas import Quotas
+from enmasse.identity.user_directory import UserDirectory
+from enmasse.model.feeds import PermissionChanges
+from enmasse.model.users import GROUP
+
+K = TypeVar("K", bound=Hashable)
+"""Key of a login: its connection, or the identifier of its client."""
+
+
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+
+class _Member:
+    __slots__ = ("login", "timer")
+
+    def __init__(self, login: Login) -> None:
+        self.login = login
+        self.timer: Timer | None = None
+
+
+class Enforcer(Generic[K]):
+    """Live logins. `visit(key)`: a login may have lost something; `users.loss` says whether the whole login, otherwise
+    its rights may be others. `later(seconds, call)`, `now`: a clock in seconds."""
+
+    def __init__(
+        self,
+        users: UserDirectory,
+        visit: Callable[[K], None],
+        later: Callable[[float, Callable[[], None]], Timer],
+        now: Callable[[], float],
+    ) -> None:
+        self.users = users
+        self._visit = visit
+        self._later = later
+        self._quotas = Quotas(now)
+        self._members: dict[str, dict[K, _Member]] = {}
+
+    def too_many(self, login: Login, key: K) -> str:
+        """Return why the user may not have this login beside its others; empty: it may."""
+        name, limits = login.principal.name, self.users.permissions.limits(login.principal)
+        others = self._members.get(name, {})
+        return self._quotas.too_many(name, limits, len(others) - (key in others))
+
+    def too_often(self, login: Login) -> str:
+        """Return why the user may not log in at this time; empty: it may, and that counts."""
+        return self._quotas.too_often(login.principal.name, self.users.permissions.limits(login.principal))
+
+    def hold(self, key: K, login: Login) -> None:
+        """Count a login before it is live. One that is live under this key stays the one that is looked at."""
+        self._members.setdefault(login.principal.name, {}).setdefault(key, _Member(login))
+
+    def enter(self, key: K, login: Login, soonest: float = 0.0) -> None:
+        """Look after a login from now on, in the place of another one under this key. `soonest`: seconds within which
+        no expiry is looked at."""
+        self.leave(key, login)
+        member = self._members.setdefault(login.principal.name, {})[key] = _Member(login)
+        self._await_expiry(key, member, soonest)
+
+    def leave(self, key: K, login: Login) -> None:
+        """Forget a login that has ended."""
+        name = login.principal.name
+        members = self._members.get(name, {})
+        member = members.pop(key, None)
+        if member is not None and member.timer is not None:
+            member.timer.cancel()
+        if not members:
+            self._members.pop(name, None)
+
+    def take(self, body: PermissionChanges) -> list[K]:
+        """Put what a message of the feed states in force. Return the logins that are concerned, to be looked at."""
+        names = self.users.take(body)
+        if names is None:
+            return [key for members in self._members.values() for key in members]
+        groups = {name.removeprefix(GROUP) for name in names if name.startswith(GROUP)}
+        return [
+            key
+            for name in (list(self._members) if groups else names & self._members.keys())
+            for key, member in self._members[name].items()
+            if name in names or not groups.isdisjoint(self.users.permissions.groups(member.login.principal))
+        ]
+
+    def _await_expiry(self, key: K, member: _Member, soonest: float = 0.0) -> None:
+        member.timer = None
+        if member.login.expires is None:
+            return
+        left = max(member.login.expires - self.users.today(), soonest)
+        if left > 0:
+            member.timer = self._later(min(left, LONGEST_WAIT), lambda: self._await_expiry(key, member))
+        else:
+            self._visit(key)
