@@ -99,6 +99,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of `apply`: the configuration in force, entries without a valid version, and the problems found."""
 
     state: AppliedState = AppliedState()
+    contents: Mapping[str, Content] = {}
+    """The files that it comes from."""
     changed: list[AddressName] = []
     """Addresses that differ from the configuration before, those that are gone included."""
     as_written: tuple[bytes, bytes] | None = None
@@ -157,6 +159,7 @@ def apply(contents: Mapping[str, Content], before: Applied, known_users: Known |
     )
     return Applied(
         state=state,
+        contents=contents,
         changed=changed,
         as_written=as_written,
         failed=failed,

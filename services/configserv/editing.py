@@ -10,7 +10,7 @@ import msgspec
 from enmasse.api.types import Change, Fault
 from enmasse.model import edits
 from enmasse.model.addresses import Address, parse_address
-from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, Content, Unreadable, apply
+from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, Content, Unreadable, apply
 from enmasse.model.etags import etag
 from enmasse.model.feeds import GrantedUser, granted
 from enmasse.model.flavors import Flavor, parse_flavors
@@ -83,10 +83,11 @@ def checked(
     texts = edited(sources, home, change, applied.state.flavors)
     changed = [Source(each.name, texts.get(each.name, each.data), each.refused) for each in sources]
     before, after = ({**contents, file: _content(file, found)} for found in (sources, changed))
-    errors = new_problems(before, after, applied)
+    now = apply(after, applied)
+    errors = _new_problems(before, now, applied)
     if errors:
         raise Refused(errors)
-    return texts, etags(change, after, applied)
+    return texts, _etags(change, now.state)
 
 
 def _with_others(change: Change, contents: Mapping[str, Content], applied: Applied) -> dict[str, Content]:
@@ -113,22 +114,21 @@ def _content(file: str, sources: Sequence[Source]) -> Content:
     return sources[0].data if len(sources) == 1 and sources[0].name == file else tuple(sources)
 
 
-def new_problems(before: Mapping[str, Content], after: Mapping[str, Content], applied: Applied) -> list[Fault]:
-    """Return the problems that the contents `after` have and those `before` do not. `applied`: what is in force."""
-    known = {msgspec.structs.replace(each, line=None) for each in apply(before, applied).problems}
-    return [
-        _fault(each)
-        for each in apply(after, applied).problems
-        if msgspec.structs.replace(each, line=None) not in known and not each.applies
-    ]
+def _new_problems(before: Mapping[str, Content], now: Applied, applied: Applied) -> list[Fault]:
+    """Return the problems of `now` that the contents `before` do not have. `applied`: what is in force."""
+    found = [each for each in now.problems if not each.applies]
+    if not found:
+        return []
+    earlier = applied if before == applied.contents else apply(before, applied)
+    known = {msgspec.structs.replace(each, line=None) for each in earlier.problems}
+    return [_fault(each) for each in found if msgspec.structs.replace(each, line=None) not in known]
 
 
-def etags(change: Change, contents: Mapping[str, Content], applied: Applied) -> dict[str, str]:
-    """Return name → etag of the entries that a change sets, with these contents."""
-    state = apply(contents, applied).state
+def _etags(change: Change, state: AppliedState) -> dict[str, str]:
+    """Return name → etag of the entries that a change sets, of those in `state`."""
     entries: dict[str, Any] = {}
     if change.kind == "users":
-        entries = {name: granted(user) for name, user in (state.users or {}).items()}
+        entries = {name: granted(user) for name, user in (state.users or {}).items() if name in change.set}
     else:
         found: Mapping[Any, Any] = state.addresses if change.kind == "addresses" else state.flavors
         entries.update(found)

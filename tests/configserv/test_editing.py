@@ -26,8 +26,10 @@ from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, Appl
 from enmasse.model.merged import Source
 from enmasse.storage import files as files_module
 from enmasse.storage.files import edit_file, locked
+from services.configserv import editing
 from services.configserv.drivers import FilesDriver, NotWritable
 from services.configserv.editing import Refused, checked
+from services.configserv.state import applied as in_force
 from tests.cli.running import enmasse
 
 FLAVOR = {"type": "queue", "templateName": "queue-persisted"}
@@ -52,6 +54,32 @@ def changed(change: Change, addresses: str = TEXT, users: str | None = None) -> 
     assert isinstance(data, bytes)
     texts, etags = checked(change, contents, [Source(file, data)], file, state)
     return texts.get(file, data).decode(), etags
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(kind="addresses", set={"new": QUEUE}),
+        Change(kind="flavors", set={"g": FLAVOR}),
+        Change(kind="users", set={"new": {}}),
+    ],
+    ids=lambda change: change.kind,
+)
+def test_an_edit_applies_the_model_twice(change: Change, faulty: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To check it, and to put it in force; also beside an entry that is wrong already."""
+    contents, state = world(TEXT.replace("multicast", "unicast") if faulty else TEXT, "{}")
+    assert bool(state.problems) is faulty
+    counted = Mock(side_effect=apply)
+    monkeypatch.setattr(editing, "apply", counted)
+    monkeypatch.setattr(in_force, "apply", counted)
+    file = f"{change.kind}.json"
+    data = contents[file]
+    assert isinstance(data, bytes)
+    texts, _ = checked(change, contents, [Source(file, data)], file, state)
+    after: dict[str, Content] = {**contents, **texts}
+    now = in_force.AppliedConfiguration(Mock(configuration=lambda: AppliedState(), problems=list)).compute(after)
+    assert (counted.call_count, bool(now.problems)) == (2, faulty)
 
 
 def of(name: str, text: str = TEXT) -> str:

@@ -45,8 +45,9 @@ def new_problems(folder: Path, file: str, before: str, after: str) -> list[str]:
     from enmasse.storage.files import read_file
 
     texts = {name: read_file(folder / name) for name in (FLAVORS, ADDRESSES) if name != file}
-    known = _problems(folder, {**texts, file: before.encode()})
-    return [str(problem) for problem in _problems(folder, {**texts, file: after.encode()}) if problem not in known]
+    found = _problems(folder, {**texts, file: after.encode()})
+    known = _problems(folder, {**texts, file: before.encode()}) if found else []
+    return [str(problem) for problem in found if problem not in known]
 
 
 def _problems(folder: Path, texts: dict[str, bytes]) -> list[Problem]:
