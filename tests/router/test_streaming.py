@@ -40,6 +40,7 @@ class Out:
         self.finished = 0
         self.sent = 0
         self.stream_limit = 0
+        self.exact = False
 
     def begin_stream(self, token: Any, partial: Any) -> Out:
         return self

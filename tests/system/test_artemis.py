@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
-from proton import ConnectionException, Message
-from proton.utils import BlockingConnection
+from proton import ConnectionException, Delivery, Message
+from proton.utils import BlockingConnection, BlockingSender
 
 from enmasse.engines.artemis import peers
 from enmasse.identity.processes.credentials import Credential, read_credential
@@ -27,6 +27,8 @@ from tests.identity.kit import refusal
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, wait_for
 from tests.load import Consumer, Producer, subscribe
+from tests.router.harness import outcome_of
+from tests.router.test_fronts import faults, section
 from tests.spark import sinking
 from tests.system.mqtt_devices import exactly_once
 from tests.system.seeing import carrier, component, wait_address, wait_process
@@ -121,6 +123,42 @@ def test_the_sink_of_spark_stores_each_row_once_and_names_those_that_fail(suite:
     sinking.check(connection, *names, url=suite.url)
     connection.close()
     suite.edit("addresses.json", {}, remove=names)
+
+
+@pytest.mark.parametrize("size", [10, 300_000])
+@pytest.mark.parametrize("to", ["myqueue", "mytopic"])
+def test_no_message_is_read_by_artemis_otherwise_than_by_the_router(suite: Suite, to: str, size: int) -> None:
+    """One with two sections of properties, over the anonymous terminus: Artemis takes the `to` of the second one. What
+    stands behind the body Artemis does not read."""
+    other = "mytopic" if to == "myqueue" else "myqueue"
+    body = section(0x75, b"x" * size)
+    front, again = section(0x73, [None, None, to]), section(0x73, [None, None, other])
+    connection = BlockingConnection(suite.url, timeout=60)
+    mine, theirs = (connection.create_receiver(name, credit=10) for name in (to, other))
+    for target in (None, to):
+        sender = connection.create_sender(target)
+        for bad in faults(to).values():
+            assert sent_raw(sender, bad + body) == Delivery.REJECTED
+        for good in (front + body, front + body + again):
+            assert sent_raw(sender, good) == Delivery.ACCEPTED
+            mine.receive()
+            mine.accept()
+        sender.close()
+    assert sent_raw(connection.create_sender(other), again + body) == Delivery.ACCEPTED
+    assert theirs.receive().address == other, "the first one"
+    theirs.accept()
+    connection.close()
+
+
+def sent_raw(sender: BlockingSender, payload: bytes) -> Any:
+    """Send these bytes; returns the outcome."""
+    sender.connection.wait(lambda: sender.link.credit > 0, msg="credit")
+    delivery = sender.link.delivery(sender.link.delivery_tag())
+    sender.link.stream(payload)
+    sender.link.advance()
+    state = outcome_of(sender.connection, delivery)
+    delivery.settle()
+    return state
 
 
 def test_messages_of_artemis_in_the_console(suite: Suite) -> None:

@@ -11,6 +11,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
+from enmasse.engines import EMBEDDED
 from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
@@ -343,6 +344,14 @@ class RouterConnection:
     def is_container(self) -> bool:
         """True if the peer is a route container: a broker or a service."""
         return self.role == ROUTE_CONTAINER
+
+    @property
+    def reads_otherwise(self) -> bool:
+        """True for a container that is not our broker: it may find other sections in a message than the router does. A
+        container that states to be ours weakens what is checked of its own messages alone."""
+        opened = self.amqp.remote_open
+        properties = (opened.properties if opened is not None else None) or {}
+        return self.is_container and properties.get("engine") != EMBEDDED
 
     @property
     def is_broker(self) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Rejected
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.receiver import Partial
 from services.router.routing.addresses.deliveries import Source, Token
@@ -103,6 +104,9 @@ class Taker(Protocol):
 
     stream: Any
     """The partially sent delivery, or None."""
+    exact: bool
+    """True if the peer may find other sections in a message than the router does: a message of which that is so is
+    rejected (enmasse/amqp/messages/front.py)."""
 
     @property
     def stream_limit(self) -> int:
@@ -113,6 +117,9 @@ class Taker(Protocol):
 
     def stream_sent(self, token: Token | None) -> None:
         """Handle a delivery in pieces that is completely sent."""
+
+    def reject(self, token: Token | None, state: Rejected) -> None:
+        """Reject a delivery, or its rest. `token` None: presettled."""
 
     def flow(self) -> None:
         """Continue: there is room again, or no delivery is partially sent."""

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, Rejected
+from enmasse.amqp.codec.performatives import ACCEPTED, Error, Rejected
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver, Sender
+from enmasse.amqp.messages.front import check_front
 from enmasse.amqp.receiver import Partial
 from services.router.routing.addresses.deliveries import FAILED, Token, count_outcomes, is_whole, settle_others
 from services.router.routing.addresses.temporaries import Temporaries
@@ -145,6 +146,7 @@ class RoutedLink:
         "container",
         "egress",
         "elsewhere",
+        "exact",
         "half_over",
         "ingress",
         "modified",
@@ -200,6 +202,7 @@ class RoutedLink:
         self.stripper: Stripper | None = None  # of a client that sends
         self.siblings: set[RoutedLink] | None = None  # of the link route by which it was routed, this one included
         self.two_phase = False
+        self.exact = False  # the container may find other sections in a message than the router does
         self.accepted = self.rejected = self.released = self.modified = self.presettled = 0
 
     def join(self, client: RoutedHalf, container: RoutedHalf) -> None:
@@ -215,7 +218,8 @@ class RoutedLink:
         self.egress.available = self._waiting
         if first is client.link and client.connection.is_client:
             self.stripper = Stripper(client=True)
-        self.ingress.on_delivery = limited(self.ingress, self.deliver)
+        self.exact = second is container.link and container.connection.reads_otherwise
+        self.ingress.on_delivery = limited(self.ingress, self.deliver_exact if self.exact else self.deliver)
         self.settle = self.ingress.session.settle
         self.accept = self.ingress.accept_all
         self.update_all = self.ingress.session.update_all
@@ -232,6 +236,28 @@ class RoutedLink:
         at_once = not (self.queue or settled or message_format or self.stream is not None)
         if not (at_once and self.egress.pass_on(payload, (self, delivery_id), tag)):
             self._put_or_keep(payload, delivery_id, settled, tag, message_format)
+
+    def deliver_exact(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        """Pass a delivery on in which the container finds the sections that the router finds; reject others."""
+        try:
+            check_front(payload)
+        except AmqpError as error:
+            self._reject(delivery_id, settled, Rejected(error=Error.of(error)))
+            return
+        self.deliver(link, delivery_id, settled, payload, tag, message_format)
+
+    def reject(self, token: Token | None, state: Rejected) -> None:
+        """Reject a delivery in pieces; drop it if it came settled."""
+        self._reject(0 if token is None else token[1], token is None, state)
+
+    def _reject(self, delivery_id: int, settled: bool, state: Rejected) -> None:
+        if settled:
+            self.presettled += 1
+        else:
+            self.settle(delivery_id, state)
+            self.count(state)
 
     def _put_or_keep(self, payload: Any, delivery_id: int, settled: bool, tag: bytes, message_format: int) -> None:
         if not self.queue and self.stream is None and self.egress.credit > 0:

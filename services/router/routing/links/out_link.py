@@ -12,6 +12,7 @@ from enmasse.amqp.codec.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import SECOND, Sender
+from enmasse.amqp.messages.front import check_front
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import CONSUMER
 from services.router.routing.addresses.address import WINDOWS, RoutedAddress
@@ -53,6 +54,7 @@ class OutLink(LinkRecord):
         "connection",
         "direct",
         "dropped",
+        "exact",
         "identity",
         "limit",
         "modified",
@@ -95,6 +97,9 @@ class OutLink(LinkRecord):
         self.presettle = False  # the receiver wants everything settled (snd-settle-mode settled)
         self.limit = 0  # largest message for the receiver, in bytes; 0: no limit
         self.plain = True  # no checks are needed before a delivery is sent
+        self.exact = connection.reads_otherwise
+        if self.exact:
+            self.pass_on, self.send_run = self._pass_on_exact, self._send_run_exact
         self.direct = True
         self.queue = _NONE
         self.stream: AddressStream | None = None
@@ -161,6 +166,8 @@ class OutLink(LinkRecord):
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
         """Send now or keep until there is credit. `token` None: presettled, and dropped if too many wait."""
+        if self.exact and is_whole(payload) and not self._is_exact(payload, token):
+            return
         at_once = token is None and self.direct and not message_format and type(payload) is bytes
         if at_once and self.pass_on(payload, None, None, True):
             self.presettled += 1
@@ -174,6 +181,27 @@ class OutLink(LinkRecord):
         self.direct = False
         self.connection.waiting.add(self)
         self.hold()
+
+    def _is_exact(self, payload: bytes, token: Token | None) -> bool:
+        """Return True if the peer finds the sections that the router finds; reject the delivery otherwise."""
+        try:
+            check_front(payload)
+        except AmqpError as error:
+            self.reject(token, Rejected(error=Error.of(error)))
+            return False
+        return True
+
+    def _pass_on_exact(self, payload: bytes, token: Token | None, *more: Any) -> bool:
+        return not self._is_exact(payload, token) or self.sender.pass_on(payload, token, *more)
+
+    def _send_run_exact(self, payloads: Sequence[bytes], tokens: Sequence[Token], mark: bytes) -> int:
+        """Send the deliveries of a run up to the first that `pass_on` will reject."""
+        for n, payload in enumerate(payloads):
+            try:
+                check_front(payload)
+            except AmqpError:
+                return self.sender.send_run(payloads[:n], tokens[:n], mark)
+        return self.sender.send_run(payloads, tokens, mark)
 
     def _keep(self, held: Held) -> None:
         """Have a delivery wait for credit."""
@@ -202,12 +230,15 @@ class OutLink(LinkRecord):
 
     def reject_large(self, token: Token | None) -> None:
         """Reject a delivery that is larger than the receiver's limit."""
+        error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {self.limit} bytes")
+        self.reject(token, Rejected(error=Error.of(error)))
+
+    def reject(self, token: Token | None, state: Rejected) -> None:
+        """Reject a delivery without sending it; drop it if it is presettled."""
         if token is None:
             self.presettled += 1
             self.dropped += 1
             return
-        error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {self.limit} bytes")
-        state = Rejected(error=Error.of(error))
         token[0].settle(token[1], state)
         token[0].count(state)
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from enmasse.amqp.codec.performatives import RELEASED
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import RELEASED, Error, Rejected
 from enmasse.amqp.delivery import Outgoing
+from enmasse.amqp.messages.front import check_front
 from enmasse.amqp.receiver import Partial
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Token, rejected
@@ -38,7 +40,12 @@ PATIENCE = 1
 """Looks (watch.py) for which a stream from a broker may fill its session while no consumer begins to take it."""
 MAX_HEAD = 64 * 1024
 """Bytes that are searched for the `to` of an anonymous message and for annotations to remove."""
-TOO_MANY = rejected("amqp:not-allowed", f"the annotations of the message have more than {MAX_HEAD} bytes")
+TOO_LONG = rejected(
+    "amqp:not-allowed", f"no body begins within {MAX_HEAD} bytes: what is before it is longer, or malformed"
+)
+TOO_MANY = rejected(
+    "amqp:not-allowed", f"the annotations of the message have more than {MAX_HEAD} bytes, or are malformed"
+)
 
 
 Begin = Callable[[Any, Partial], None]
@@ -47,15 +54,17 @@ Begin = Callable[[Any, Partial], None]
 
 class _Copy:
     """Progress of one receiver: `taken` chunks of the stream's log since its start. `room`: bytes left of the
-    max-message-size of its attach; None: no limit."""
+    max-message-size of its attach; None: no limit. `look`: bytes of the log with which the front of the message is
+    looked at (next), before anything is sent; 0: there is nothing to look at."""
 
-    __slots__ = ("out", "outgoing", "room", "taken", "token")
+    __slots__ = ("look", "out", "outgoing", "room", "taken", "token")
 
     def __init__(self, out: Any, token: Token | None) -> None:
         self.out = out
         self.token = token
         self.outgoing: Outgoing | None = None
         self.room: int | None = None
+        self.look = 0
         self.taken = 0
 
 
@@ -83,6 +92,7 @@ class Stream:
         if copy is None or self.partial.aborted:
             return
         copy.room = out.stream_limit or None
+        copy.look = out.exact
         out.stream = self
         copy.outgoing = out.begin_stream(token, self.partial)
         self.pump()
@@ -135,6 +145,10 @@ class Stream:
             if outgoing.aborted:  # its link has ended or is ending
                 self._drop(copy)
                 continue
+            if copy.look and self.held >= (0 if partial.done else copy.look):
+                self._look(copy, outgoing)
+            if copy.look:
+                continue
             while copy.taken < end and not outgoing.blocked:
                 chunk = self.log[copy.taken - self.base]
                 if copy.room is not None:
@@ -168,6 +182,27 @@ class Stream:
         self._take_back(copy, outgoing)
         if copy.token is not None:
             copy.out.reject_large(copy.token)
+        if not self.copies:
+            self._forget()
+
+    def _look(self, copy: _Copy, outgoing: Outgoing) -> None:
+        """Look whether this receiver finds the sections before the body that the router finds, and reject the delivery
+        otherwise. While the body has not begun, more is needed: twice as much, so that small pieces are not looked at
+        again and again."""
+        state = TOO_LONG
+        try:
+            if check_front(b"".join(self.log)) or self.partial.done:
+                copy.look = 0
+                return
+        except AmqpError as error:
+            if self.partial.done:
+                state = Rejected(error=Error.of(error))
+        if self.held < MAX_HEAD and not self.partial.done:
+            copy.look = min(2 * self.held, MAX_HEAD)
+            return
+        self.copies.remove(copy)
+        self._take_back(copy, outgoing)
+        copy.out.reject(copy.token or outgoing.token, state)
         if not self.copies:
             self._forget()
 
@@ -273,7 +308,7 @@ class AddressStream(Stream):
         """Return True if the sender has stalled. Called once a second while others wait."""
         partial = self.partial
         end = self.base + len(self.log)
-        begun = [(copy.taken, copy.outgoing) for copy in self.copies if copy.outgoing is not None]
+        begun = [(end if copy.look else copy.taken, copy.outgoing) for copy in self.copies if copy.outgoing is not None]
         if partial.done or partial.waiting or any(taken < end or outgoing.blocked for taken, outgoing in begun):
             self.came = None
             return False
