@@ -198,17 +198,19 @@ def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
         click.echo(f"  permissions.{number}: {printable(_permission_text(permission))}")
 
 
-@command.command("allow")
+@command.command(
+    "allow",
+    help=f"""Allow a user or group operations ({", ".join(OPERATIONS)}) on addresses.
+
+    ADDRESS is a name, or a pattern that ends with the word * (one word) or # (any words): 'orders/#'. ${{user}} stands
+    for the name of the user. Quote patterns.
+    """,
+)
 @click.argument("name", shell_complete=users)
 @click.argument("operations", metavar="OPERATION[,OPERATION]…")
 @click.argument("patterns", metavar="ADDRESS…", nargs=-1, required=True, shell_complete=addresses)
 @_options
 def allow(name: str, operations: str, patterns: tuple[str, ...], config: Path | None, offset: int) -> None:
-    """Allow a user or group operations (send, recv, view, manage) on addresses.
-
-    ADDRESS is a name, or a pattern that ends with the word * (one word) or # (any words): 'orders/#'. ${user} stands
-    for the name of the user. Quote patterns.
-    """
     _grant("allow", name, operations, patterns, config, offset)
 
 
