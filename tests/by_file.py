@@ -12,10 +12,16 @@ ONE_WORKER = ("tests/contract/", "tests/conformance/", "tests/console/", "tests/
 """Folders, and beginnings of names, whose files share processes that are slow to start."""
 APART = (
     "tests/conformance/test_killed.py",
-    *(f"tests/console/test_{name}.py" for name in ("alone", "browsers", "logins", "page", "subscribers")),
-    *(f"tests/system/test_{name}.py" for name in ("artemis", "keycloak", "mqtt", "qdrouterd", "restart", "wills")),
-)
-"""They have suites of their own."""
+    *(f"tests/console/test_{name}.py" for name in (
+        "alone", "browsers", "dispatch_mesh", "logins", "mqtt_names", "page", "prometheus", "subscribers",
+    )),
+    *(f"tests/system/test_{name}.py" for name in (
+        "amqp_owners", "amqp_users", "artemis", "client_certificates", "deaf_subscribers", "keycloak", "moving_topics",
+        "mqtt", "mqtt_users", "mqtt_users_killed", "mqtt_users_together", "qdrouterd", "restart", "senders", "traces",
+        "wills",
+    )),
+)  # fmt: skip
+"""They have suites of their own, so they cost nothing more side by side, and no worker is left alone with them."""
 
 
 class ByFile(LoadScopeScheduling):
