@@ -121,6 +121,34 @@ def test_what_was_not_acknowledged_comes_again_with_its_id_and_dup(version: int)
 
 
 @VERSIONS
+@pytest.mark.clause("v3.1.1", "MQTT-4.6.0-6")
+def test_a_message_whose_id_is_stored_does_not_overtake_one_whose_id_is_not(version: int) -> None:
+    """The store was full for one of them, and the client was disconnected."""
+    world = World()
+    peer = _subscribed(world, version)
+    for number in range(4):
+        _publish(world, b"%d" % number, 2)
+    assert [packet_id for *_, packet_id in _messages(peer.take())] == [1, 2, 3, 4]
+    peer.vanish()
+    for packet_id in (1, 3):
+        del world.backend.stored["sub"].sent[packet_id]
+    world.backend.slow = True
+    peer = _subscribed(world, version)
+    _publish(world, b"new", 2)
+    got: list[Any] = []
+    while world.backend.to_store:
+        world.backend.to_store.popleft()()
+        got += [packet for packet in peer.take() if isinstance(packet, Publish)]
+    assert _messages(got) == [
+        (b"0", 2, False, 1),
+        (b"1", 2, True, 2),
+        (b"2", 2, False, 3),
+        (b"3", 2, True, 4),
+        (b"new", 2, False, 5),
+    ]
+
+
+@VERSIONS
 def test_exchanges_that_only_the_broker_has_not_ended_leave_room_for_others(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

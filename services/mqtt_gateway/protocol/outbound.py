@@ -208,6 +208,8 @@ class Outbound:
                     data = self._encoded(exchange.delivery, 4, packet_id, alias=True) or data
                 exchange.delivery.payload = b""
             self._output.write(3, data)
+            if self._earlier and self._waiting:
+                self.go_on()
 
     def withdrawn(self, packet_id: int) -> None:
         """As ports.Deliveries."""
@@ -299,8 +301,12 @@ class Outbound:
         if len(self._one) + two >= self._most or (qos == 2 and two >= self._most_two) or self.in_flight >= _MOST_IDS:
             return False
         if self._earlier:
-            known = self._earlier.pop((delivery.source, delivery.identity), None)
+            key = delivery.source, delivery.identity
+            known = self._earlier.get(key)
             if known is not None:
+                if known.qos == 2 and any(each.state == _ASSIGNING for each in self._two.values()):
+                    return False  # its id is stored, that of one before it is not: it must not come before that one
+                del self._earlier[key]
                 self._send_again(delivery, known)
                 return True
             if not delivery.again:
