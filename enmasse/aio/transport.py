@@ -25,7 +25,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.logs import log as logs
 from enmasse.network import handshake
-from enmasse.network.acceptor import Acceptor, listening
+from enmasse.network.acceptor import Acceptor, listening, receive_much
 
 log = logs.get(part="amqp")
 
@@ -581,6 +581,8 @@ class _ServedWire(Wire):
         if not self._at_once and self._state != "start":
             self._at_once = True
             self._server.opened(self._socket)
+            if self._state == "open" and self.transport is not None:
+                receive_much(self.transport)
 
 
 async def dial(

@@ -27,6 +27,7 @@ from enmasse.control.sasl_layer import SaslLayer
 from enmasse.identity.processes.admission import Admission
 from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
+from enmasse.network.acceptor import receive_much
 
 MAX_FRAME = 65536
 SESSION_BYTES = 256 * MAX_FRAME
@@ -508,6 +509,8 @@ class ControlConnection(asyncio.Protocol):
             self._connection.open()
             if not self._is_admitted():
                 return
+            if self._socket is not None:
+                receive_much(self._socket)
         if not self._opened.done():
             self._opened.set_result(None)
         if self.on_open is not None:

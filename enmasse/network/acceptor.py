@@ -28,8 +28,9 @@ HANDSHAKES = 2048
 or gone; of the host that has most of them, those that have taken longer than `PATIENCE` give way."""
 PATIENCE = 2.0  # seconds
 LITTLE, MUCH = 8 << 10, 8 << 20
-"""Bytes that the kernel receives before they are read: on a socket with TLS whose peer has not opened yet, and then, as
-far as the system allows."""
+"""Bytes that the kernel receives before they are read: on a socket with TLS whose peer has not opened yet, and then
+(`receive_much`), as far as the system allows. One read brings as many at most, and the transport's buffers grow to what
+it brings."""
 _RETRY = 0.2  # seconds until it is tried again after accept has failed
 _OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _OF_PEER = frozenset(
@@ -107,6 +108,12 @@ class _Guest:
         self.drop = drop
 
 
+def receive_much(transport: asyncio.BaseTransport) -> None:
+    """Let an accepted socket with TLS receive as much as others: its peer has logged in."""
+    if transport.get_extra_info("ssl_object") is not None:
+        _receive(transport.get_extra_info("socket"), MUCH)
+
+
 class Acceptor:
     """Listening sockets. `take(socket)` is called for each that was accepted; it returns what drops it again. The taker
     calls `done(socket)` once the peer has opened, or the socket has gone."""
@@ -120,8 +127,8 @@ class Acceptor:
         tls: bool = False,
         handshakes: int | None = None,
     ) -> None:
-        """`tls`: the sockets will have TLS, whose buffers keep what one read brings: until `done` little. `handshakes`:
-        sockets whose peers have not opened yet; None: HANDSHAKES."""
+        """`tls`: the sockets will have TLS: they receive little until `receive_much`. `handshakes`: sockets whose peers
+        have not opened yet; None: HANDSHAKES."""
         self._loop = loop
         self._sockets = sockets
         self._take = take
@@ -137,8 +144,6 @@ class Acceptor:
         """Note that the handshake on an accepted socket has ended, so that another socket can be accepted."""
         if self._under_way.pop(sock, None) is None:
             return
-        if self._tls:
-            _receive(sock, MUCH)
         if len(self._under_way) < self._most:
             self._resume()
 

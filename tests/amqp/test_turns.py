@@ -455,6 +455,37 @@ def test_tls_does_not_begin_before_the_whole_client_hello(loop: str, tmp_path: P
     run(loop, main)
 
 
+@BOTH
+def test_the_kernel_receives_little_with_tls_until_the_peer_has_opened(loop: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    little = 2 * acceptor.LITTLE  # the kernel doubles what it is told
+
+    async def main() -> None:
+        server = await start(Store(), tls=authority.server_context())
+
+        def received() -> list[int]:
+            sockets = [wire.transport.get_extra_info("socket") for wire in server.wires if wire.transport is not None]
+            return [sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) for sock in sockets]
+
+        def client(said: bytes) -> ssl.SSLSocket:
+            raw = socket.create_connection(("127.0.0.1", server.port))
+            sock = authority.client_context().wrap_socket(raw, server_hostname="localhost")
+            sock.sendall(said)
+            return sock  # and does not answer the end of TLS
+
+        refused = await asyncio.to_thread(client, AMQP + b"\0\0\0\x08\x01\0\0\0")  # a frame that is none
+        await until(lambda: any(wire.connection.state == "closed" for wire in server.wires), "it to be refused")
+        assert received() == [little]
+        refused.close()
+        await until(lambda: not server.wires, "it to have gone")
+        opened = await asyncio.to_thread(client, OPEN)
+        await until(lambda: received() > [little], "the kernel to receive much")
+        opened.close()
+        server.close()
+
+    run(loop, main)
+
+
 def test_a_tls_handshake_has_the_time_of_any_other() -> None:
     assert Limits().handshake_timeout_ms >= 1000 * transport._TLS_HANDSHAKE
 

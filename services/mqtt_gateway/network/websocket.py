@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import _ErrInfo
 
 from enmasse.logs import log as logs
 from enmasse.model.loopback import is_loopback
+from enmasse.network.acceptor import receive_much
 from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
@@ -28,6 +30,9 @@ MESSAGE_TOO_BIG_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a WebSocket message, which may hold many packets, or parts of them."""
 EARLY_BYTES: Final = 44 * 1024
 """Bytes that a peer may send before it has logged in: then its socket is not read."""
+
+EARLY_SLICE: Final = 8 * 1024
+"""Bytes of it that aiohttp gets at once: it keeps those of an error until the peer has gone, and gets none after it."""
 
 
 def _is_own(record: logging.LogRecord) -> bool:
@@ -96,10 +101,15 @@ class _Protocol(web.RequestHandler):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._early is not None:
-            self._early -= len(data)
-            self._stop()
-        super().data_received(data)
+        if self._early is None:
+            super().data_received(data)
+            return
+        self._early -= len(data)
+        self._stop()
+        for at in range(0, len(data), EARLY_SLICE):
+            if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+                return
+            super().data_received(data[at : at + EARLY_SLICE])
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         super().resume_reading(resume_parser)
@@ -278,6 +288,8 @@ class WebSocketWire:
             done()
 
     def opened(self) -> None:
+        if self._transport is not None:
+            receive_much(self._transport)
         self._protocol.opened()
 
     def has_output(self) -> None:

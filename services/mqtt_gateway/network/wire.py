@@ -9,6 +9,7 @@ from typing import Final, Protocol, cast
 from enmasse.identity.login import Certified
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
+from enmasse.network.acceptor import receive_much
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.memory import LITTLE
 from services.mqtt_gateway.protocol.shared_state import Front
@@ -127,7 +128,8 @@ class TcpWire(asyncio.Protocol):
             done()
 
     def opened(self) -> None:
-        pass
+        if self._transport is not None:
+            receive_much(self._transport)
 
     def has_output(self) -> None:
         self._flusher.mark(self)
