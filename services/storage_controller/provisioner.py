@@ -42,6 +42,8 @@ class Provisioner:
         self._looked = looked
         self._is_settled = is_settled
         self._altered: set[str] = set()
+        self._unsettled: set[str] = set()
+        """Brokers that the driver is changing, or could not change: what is in force is unknown."""
         self._log = log.get()
         self._reconciler: Reconciler[str] = Reconciler(
             self,
@@ -66,6 +68,10 @@ class Provisioner:
         """Withdraw the request for a broker that is no longer needed and holds nothing."""
         self.asked.pop(name, None)
         self._reconciler.queue((name,))
+
+    def is_applied(self, name: str) -> bool:
+        """Return True if the requested manifest of this broker is in force."""
+        return name not in self._unsettled and self.asked.get(name) == self.manifests.get(name)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -112,13 +118,17 @@ class Provisioner:
         wanted, there = self.asked.get(name), self.manifests.get(name)
         if wanted is None:
             if there is not None:
+                self._unsettled.add(name)
                 await self._driver.delete(name)
                 del self.manifests[name]
                 self._deleted(name)
-        elif wanted != there or name in self._altered:
+            self._unsettled.discard(name)
+        elif wanted != there or name in self._altered or name in self._unsettled:
+            self._unsettled.add(name)
             await self._driver.apply(name, wanted)
             self.manifests[name] = wanted
             self._altered.discard(name)
+            self._unsettled.discard(name)
             was_damaged = self.damaged.pop(name, None) is not None
             self._applied(name, there is None and not was_damaged)
 

@@ -121,13 +121,13 @@ class Upkeep:
         broker, running = self._placer.inventory.brokers.get(name), self._running.get(name)
         if broker is None or running is None:
             return False
-        applied = self._provisioner.asked.get(name) == self._provisioner.manifests.get(name)
-        return applied and running.ready and running.is_current and broker.connected and broker.contents is not None
+        runs = self._provisioner.is_applied(name) and running.ready and running.is_current
+        return runs and broker.connected and broker.contents is not None
 
     def _has_come(self, name: str) -> bool:
         """Return True if the requested manifest of the broker is applied and its contents were read."""
         provisioner, broker = self._provisioner, self._placer.inventory.brokers.get(name)
-        if provisioner.manifests.get(name) != provisioner.asked.get(name):
+        if not provisioner.is_applied(name):
             return False
         return broker is not None and (broker.contents is not None or not broker.fresh)
 
