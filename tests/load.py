@@ -369,11 +369,14 @@ class Producer(NumberedSender):
 
 
 class Consumer(Client):
-    """Receives and accepts. `subscription`: the name of a durable one (with `container_id`)."""
+    """Receives and accepts. `subscription`: the name of a durable one (with `container_id`), which others may share."""
 
-    def __init__(self, url: str, address: str, *, container_id: str = "", subscription: str = "") -> None:
+    def __init__(
+        self, url: str, address: str, *, container_id: str = "", subscription: str = "", shared: bool = False
+    ) -> None:
         super().__init__(url, address, container_id=container_id)
         self.subscription = subscription
+        self.shared = shared
         self.came: list[int] = []
         self.seen: Counter[int] = Counter()
 
@@ -399,7 +402,8 @@ class _Receiving(Attempt):
         self.consumer = owner
 
     def attach(self, container: Any) -> Any:
-        name, options = self.consumer.subscription, Durable() if self.consumer.subscription else None
+        name = self.consumer.subscription
+        options = Durable(shared=self.consumer.shared) if name else None
         return container.create_receiver(
             self.connection, self.owner.address, name=name or f"consumer of {self.owner.address}", options=options
         )
@@ -419,7 +423,7 @@ def send(url: str, address: str, count: int) -> None:
     assert producer.accepted == set(range(count)) and not producer.disturbances
 
 
-def receive(url: str, address: str, count: int, **options: str) -> list[int]:
+def receive(url: str, address: str, count: int, **options: Any) -> list[int]:
     """What comes, until so many have come."""
     consumer = Consumer(url, address, **options)
     consumer.start()

@@ -6,11 +6,13 @@ import contextlib
 import os
 import signal
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from proton import Message, Timeout
+from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import Suite, running, wait_for
 from tests.kit.waiting import DEADLINE
@@ -97,10 +99,77 @@ class Sensor:
         wait_for(f"answers to {self.name}", lambda: not self.settle(), PATIENCE)
 
 
-class Load:
-    """Publishers of MQTT (QoS 1 and 2) and AMQP, a reader, and a session whose client is away."""
+class Control:
+    """A connection of an AMQP client that asks `$subctrl`."""
 
     def __init__(self, suite: Suite) -> None:
+        self.connection = BlockingConnection(suite.url, timeout=PATIENCE)
+        self._replies = self.connection.create_receiver(None, dynamic=True, credit=10)
+        self._requests = self.connection.create_sender("$subctrl")
+
+    def __enter__(self) -> Control:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def ask(self, subject: str, body: Any = None) -> list[str]:
+        """Return the addresses of the reply."""
+        to = self._replies.link.remote_source.address if subject != "close" else None
+        self._requests.send(Message(subject=subject, correlation_id="controlled", body=body, reply_to=to))
+        if to is None:
+            return []
+        return str((self._replies.receive(PATIENCE).properties or {}).get("addresses", "")).split()
+
+
+class Controlled(threading.Thread):
+    """An AMQP client with a subscription by `$subctrl`, which receives from every broker that this is on."""
+
+    def __init__(self, suite: Suite) -> None:
+        super().__init__(daemon=True)
+        self.got: Counter[str] = Counter()
+        self._suite = suite
+        self._ended = threading.Event()
+        with Control(suite) as control:
+            control.ask("subscribe", f"{TOPIC}/#")
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            with contextlib.suppress(LinkDetached), Control(self._suite) as control:
+                self._receive(control)
+
+    def _receive(self, control: Control) -> None:
+        """Receive until the end. Raises LinkDetached: a queue is gone, or the routers do not know the way to it yet."""
+        receivers: dict[str, Any] = {}
+        while not self._ended.wait(INTERVAL):
+            for address in control.ask("list"):
+                if address not in receivers:
+                    receivers[address] = control.connection.create_receiver(address, credit=MOST)
+            for receiver in receivers.values():
+                self._take(receiver)
+
+    def _take(self, receiver: Any) -> None:
+        with contextlib.suppress(Timeout):
+            while True:
+                message = receiver.receive(timeout=INTERVAL)  # a body is of no use without its message
+                body = message.body
+                receiver.accept()
+                self.got[bytes(body).decode() if isinstance(body, memoryview) else str(body)] += 1
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+        with Control(self._suite) as control:
+            control.ask("close")
+
+
+class Load:
+    """Publishers of MQTT (QoS 1 and 2) and AMQP, a reader, a session whose client is away, and a subscription by
+    `$subctrl`."""
+
+    def __init__(self, suite: Suite) -> None:
+        self.controlled = Controlled(suite)
+        self.controlled.start()
         self.reader, self.away = Device("reader", suite.mqtt_port), Device("away", suite.mqtt_port)
         for device in (self.reader, self.away):
             device.connect()
@@ -115,34 +184,47 @@ class Load:
 
     def go_on(self) -> None:
         """Wait until every publisher has had some more acknowledged."""
-        before = {sensor: len(sensor.acknowledged) for sensor in self.sensors}
         self.producer.wait_accepted(20)
-        for sensor, count in before.items():
+        self.sensors_go_on()
+
+    def sensors_go_on(self) -> None:
+        """Wait until every MQTT publisher has had some more acknowledged."""
+        for sensor, count in {sensor: len(sensor.acknowledged) for sensor in self.sensors}.items():
             wait_for(
                 f"acknowledgements to {sensor.name}",
                 lambda sensor=sensor, count=count: len(sensor.acknowledged) > count + 20,  # type: ignore[misc]  # mypy infers no type of a lambda's default
                 PATIENCE,
             )
 
+    def acknowledged(self) -> set[str]:
+        """What was acknowledged until now."""
+        sent = {text for sensor in self.sensors for text in set(sensor.acknowledged)}
+        return sent | {str(number) for number in set(self.producer.accepted)}
+
     def all_came(self) -> None:
-        """What was acknowledged has reached both sessions; what MQTT clients sent with QoS 2 once."""
+        """What was acknowledged has reached everybody; what MQTT clients sent with QoS 2 once."""
         for sensor in self.sensors:
             sensor.stop()
         self.producer.enough()
         self.producer.wait_end()
-        sent = {text for sensor in self.sensors for text in sensor.acknowledged}
-        sent |= {str(number) for number in self.producer.accepted}
+        sent = self.acknowledged()
         self.away.connect()
-        for device in (self.reader, self.away):
-            try:
-                wait_for("everything", lambda device=device: device.got.keys() >= sent, DEADLINE)  # type: ignore[misc]  # mypy infers no type of a lambda's default
-            except TimeoutError:
-                missing = sorted(sent - device.got.keys())
-                raise AssertionError(f"{len(missing)} of {len(sent)} are missing: {missing[:20]}") from None
-            doubles = [text for text, count in device.got.items() if count > 1 and text.startswith("qos2")]
+        everybody = (self.reader, self.away, self.controlled)
+        for each in everybody:
+            _came(each, sent)
+            doubles = [text for text, count in each.got.items() if count > 1 and text.startswith("qos2")]
             assert not doubles
+        self.controlled.end()
         for device in (self.reader, self.away, *(sensor.device for sensor in self.sensors)):
             device.end()
+
+
+def _came(each: Device | Controlled, sent: set[str]) -> None:
+    try:
+        wait_for("everything", lambda: each.got.keys() >= sent, DEADLINE)
+    except TimeoutError:
+        missing = sorted(sent - each.got.keys())
+        raise AssertionError(f"{len(missing)} of {len(sent)} are missing: {missing[:20]}") from None
 
 
 @pytest.fixture
@@ -210,11 +292,55 @@ def test_a_topic_that_is_removed_and_comes_back(suite: Suite, load: Load) -> Non
     load.all_came()
 
 
-def test_a_topic_with_a_durable_subscription_of_amqp_stays_and_loses_nothing(suite: Suite, load: Load) -> None:
+@contextlib.contextmanager
+def flavored(suite: Suite, name: str, **parameters: object) -> Iterator[None]:
+    """A flavor has these parameters for a while."""
+    before = FLAVORS[name]
+    suite.edit("flavors.json", {name: {**before, "templateParameters": parameters}})
+    suite.wait_ready()
+    try:
+        yield
+    finally:
+        suite.edit("flavors.json", {name: before})
+
+
+def wait_elsewhere(suite: Suite, before: str) -> str:
+    """Wait until the topic is on another broker. Return its name."""
+    suite.wait_ready()
+    wait_for("the move", lambda: carrier(suite, TOPIC)["name"] != before)
+    name: str = carrier(suite, TOPIC)["name"]
+    return name
+
+
+@pytest.mark.parametrize("parameters", [{"BROKERS": 2}, {"DEDICATED": True}], ids=["BROKERS", "DEDICATED"])
+def test_an_edit_of_the_flavor_that_moves_the_topic_loses_nothing(
+    suite: Suite, load: Load, parameters: dict[str, object]
+) -> None:
+    """To a second broker of the flavor, or to one of its own, and back to the first one."""
+    here = carrier(suite, TOPIC)["name"]
+    flavor = other(suite)
+    with flavored(suite, flavor, **parameters):
+        edit(suite, flavor)
+        second = wait_elsewhere(suite, here)
+        assert second != f"{flavor}-0"
+        load.go_on()
+    assert wait_elsewhere(suite, second) == f"{flavor}-0"
+    load.go_on()
+    load.all_came()
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
+def test_a_topic_with_a_durable_subscription_of_amqp_stays_and_loses_nothing(
+    suite: Suite, load: Load, shared: bool
+) -> None:
     before, flavor = carrier(suite, TOPIC)["name"], other(suite)
-    consumer = Consumer(suite.url, f"{TOPIC}/amqp", container_id="durable-client", subscription="durable")
-    consumer.start()
-    consumer.wait_attached()
+    consumers = [
+        Consumer(suite.url, f"{TOPIC}/amqp", container_id="durable-client", subscription="durable", shared=shared)
+        for _ in range(2 if shared else 1)
+    ]
+    for consumer in consumers:
+        consumer.start()
+        consumer.wait_attached()
     first = load.producer.sent
     edit(suite, flavor)
     wait_message(suite, TOPIC, f"stays on broker {before}, where it has 1 durable subscription")
@@ -222,7 +348,8 @@ def test_a_topic_with_a_durable_subscription_of_amqp_stays_and_loses_nothing(sui
     load.producer.enough()
     load.producer.wait_end()
     expected = set(range(first, load.producer.sent))
-    wait_for("everything", lambda: consumer.seen.keys() >= expected, PATIENCE)
-    consumer.stop()
+    wait_for("everything", lambda: set().union(*(each.seen for each in consumers)) >= expected, PATIENCE)
+    for consumer in consumers:
+        consumer.stop()
     wait_moved(suite, flavor)
     load.all_came()
