@@ -6,7 +6,8 @@ STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 WORKERS ?= 6
 
-.PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words check-advisories
+.PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words
+.PHONY: check-page check-advisories
 .PHONY: test test-slow clients
 .PHONY: compiled-tests all-tests coverage soak soak-spark demo bench release lock images chart-docs event-docs clean
 .PHONY: pictures prepare-kubernetes prepare-node test-kubernetes test-node test-images
@@ -30,7 +31,7 @@ prepare-demo prepare-test prepare-kubernetes prepare-node: prepare-%:
 # has it already.
 lint: install
 	@MAKEFLAGS= nice $(MAKE) --no-print-directory --jobs=4 --output-sync check-style check-format check-types check-imports check-words \
-	  check-advisories
+	  check-page check-advisories
 
 check-style:
 	$(BIN)/ruff check .
@@ -42,6 +43,9 @@ check-imports:
 	$(BIN)/lint-imports
 check-words:
 	@$(BIN)/python tools/words.py
+# The console's page, by Biome and TypeScript; npm fetches them once into the user's cache. Left out without npm.
+check-page:
+	@$(BIN)/python tools/check_page.py
 # Of the packages in requirements.lock. Without access to the advisory database this is stated, and is no failure.
 check-advisories:
 	@$(BIN)/python tools/audit.py

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "./lib.js";
 
 const BASE = "api/v1/";
 let csrf = null;
+/** @type {(reason: string) => void} */
 let loggedOut = () => {};
 
 /** Problem of the API as an error: `problem.detail` says what to do, `problem.errors` which fields are wrong. */
@@ -15,14 +16,25 @@ export class ApiError extends Error {
 }
 
 /** Call `action`, with the reason, when the server no longer knows this browser's session. */
-export function onLogout(action) { loggedOut = action; }
+export function onLogout(action) {
+  loggedOut = action;
+}
 
 /** Keep the token that requests with the session's cookie have to repeat. */
-export function keepToken(token) { csrf = token; }
+export function keepToken(token) {
+  csrf = token;
+}
+
+const withQuery = (where, query) => `${where}${where.includes("?") ? "&" : "?"}${query}`;
 
 export const path = (...parts) => parts.map(encodeURIComponent).join("/");
 
-/** Send a request. Returns {body, etag}; throws ApiError, with status 0 if the server does not answer. */
+/**
+ * Send a request. Returns {body, etag}; throws ApiError, with status 0 if the server does not answer.
+ * @param {string} method
+ * @param {string} where
+ * @param {{body?: any, etag?: string, quiet?: boolean}} [options]
+ */
 export async function call(method, where, { body, etag, quiet = false } = {}) {
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -31,7 +43,10 @@ export async function call(method, where, { body, etag, quiet = false } = {}) {
   let answer;
   try {
     answer = await fetch(BASE + where, {
-      method, headers, credentials: "same-origin", cache: "no-store",
+      method,
+      headers,
+      credentials: "same-origin",
+      cache: "no-store",
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch {
@@ -39,7 +54,11 @@ export async function call(method, where, { body, etag, quiet = false } = {}) {
   }
   const text = await answer.text();
   let content = null;
-  try { content = text ? JSON.parse(text) : null; } catch { content = { detail: text.slice(0, 300) }; }
+  try {
+    content = text ? JSON.parse(text) : null;
+  } catch {
+    content = { detail: text.slice(0, 300) };
+  }
   if (!answer.ok) {
     if (answer.status === 401 && !quiet) loggedOut(content?.detail || "");
     throw new ApiError(answer.status, content || {});
@@ -60,32 +79,45 @@ export function useFetch(where) {
       (data) => current && set({ data, error: null }),
       (error) => current && set((before) => ({ ...before, error })),
     );
-    return () => { current = false; };
+    return () => {
+      current = false;
+    };
   }, [where, turn]);
   return { ...state, again: () => setTurn((it) => it + 1) };
 }
 
-/** Fetch every `ms` milliseconds while the page is in sight: {data, error, lost, samples}, the last `kept` samples of it. */
+/** Fetch every `ms` milliseconds while the page is in sight: {data, error, lost, samples}, its last `kept` samples. */
 export function usePoll(where, { ms = 2000, kept = 0, sample = null } = {}) {
   const state = useRef({ data: null, error: null, lost: false, samples: [] });
   const [, draw] = useState(0);
   useEffect(() => {
-    let timer = null, closed = false;
+    let timer = null,
+      closed = false;
     const look = async () => {
       if (!document.hidden) {
         const now = state.current;
         try {
           now.data = await get(where);
-          now.error = null; now.lost = false;
-          if (sample) { now.samples.push(sample(now.data)); if (now.samples.length > kept) now.samples.shift(); }
-        } catch (error) { if (now.data === null) now.error = error; else now.lost = true; }
+          now.error = null;
+          now.lost = false;
+          if (sample) {
+            now.samples.push(sample(now.data));
+            if (now.samples.length > kept) now.samples.shift();
+          }
+        } catch (error) {
+          if (now.data === null) now.error = error;
+          else now.lost = true;
+        }
         if (closed) return;
         draw((it) => it + 1);
       }
       timer = setTimeout(look, ms);
     };
     look();
-    return () => { closed = true; clearTimeout(timer); };
+    return () => {
+      closed = true;
+      clearTimeout(timer);
+    };
   }, [where]);
   return state.current;
 }
@@ -105,8 +137,14 @@ export function useWatch(where, { history = 0, sample = null } = {}) {
   useEffect(() => {
     if (where === null) return undefined;
     const own = store.current;
-    let source = null, timer = null, failures = 0, closed = false;
-    const changed = () => { own.version += 1; draw((it) => it + 1); };
+    let source = null,
+      timer = null,
+      failures = 0,
+      closed = false;
+    const changed = () => {
+      own.version += 1;
+      draw((it) => it + 1);
+    };
     const remember = (key, item) => {
       if (!history || !sample) return;
       const kept = own.history.get(key) || [];
@@ -115,31 +153,62 @@ export function useWatch(where, { history = 0, sample = null } = {}) {
       own.history.set(key, kept);
     };
     const open = () => {
-      source = new EventSource(BASE + where + (where.includes("?") ? "&" : "?") + "watch=1");
-      const take = ({ items = [], removed = [], more = false }) => { // a long list comes in several events
-        for (const item of items) { own.items.set(keyOf(item), item); remember(keyOf(item), item); }
-        for (const key of removed) { own.items.delete(key); own.history.delete(key); }
+      source = new EventSource(BASE + withQuery(where, "watch=1"));
+      const take = ({ items = [], removed = [], more = false }) => {
+        // a long list comes in several events
+        for (const item of items) {
+          own.items.set(keyOf(item), item);
+          remember(keyOf(item), item);
+        }
+        for (const key of removed) {
+          own.items.delete(key);
+          own.history.delete(key);
+        }
         if (more) return;
-        own.ready = true; own.lost = false; own.error = null; failures = 0;
+        own.ready = true;
+        own.lost = false;
+        own.error = null;
+        failures = 0;
         changed();
       };
-      source.addEventListener("snapshot", (event) => { own.items = new Map(); take(JSON.parse(event.data)); });
+      source.addEventListener("snapshot", (event) => {
+        own.items = new Map();
+        take(JSON.parse(event.data));
+      });
       source.addEventListener("change", (event) => take(JSON.parse(event.data)));
-      source.addEventListener("end", () => { source.close(); again(); }); // of the login, or rights are others now
-      source.onerror = () => { source.close(); own.lost = true; changed(); again(); };
+      source.addEventListener("end", () => {
+        source.close();
+        again();
+      }); // of the login, or rights are others now
+      source.onerror = () => {
+        source.close();
+        own.lost = true;
+        changed();
+        again();
+      };
     };
     const again = async () => {
       if (closed) return;
       try {
-        await get(where + (where.includes("?") ? "&" : "?") + "limit=1"); // tells why: no session, not allowed, no server
+        await get(withQuery(where, "limit=1")); // tells why
       } catch (error) {
-        if (!error.status) { own.lost = true; changed(); }
-        else if (error.status !== 503) { own.error = error; changed(); if (error.status !== 429) return; }
+        if (!error.status) {
+          own.lost = true;
+          changed();
+        } else if (error.status !== 503) {
+          own.error = error;
+          changed();
+          if (error.status !== 429) return;
+        }
       }
       timer = setTimeout(() => !closed && open(), RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]);
     };
     open();
-    return () => { closed = true; clearTimeout(timer); if (source) source.close(); };
+    return () => {
+      closed = true;
+      clearTimeout(timer);
+      if (source) source.close();
+    };
   }, [where]);
   return store.current;
 }

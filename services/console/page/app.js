@@ -45,7 +45,8 @@ function Frame({ me, leave }) {
     setOpen(false);
     document.getElementById("main")?.focus({ preventScroll: true });
   }, [name, rest.join("/")]);
-  const theme = document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  const theme =
+    document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   const [, setTheme] = useState(theme);
   const turn = () => {
     document.documentElement.dataset.theme = THEMES[theme];
@@ -53,24 +54,34 @@ function Frame({ me, leave }) {
     setTheme(THEMES[theme]);
   };
   return html`
-    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to content</a>
+    <a class="skip" href="#main" onClick=${(event) => {
+      event.preventDefault();
+      document.getElementById("main").focus();
+    }}>Skip to content</a>
     <header class="bar">
-      <button type="button" class="menu plain" aria-expanded=${open} aria-controls="places" onClick=${() => setOpen(!open)}>☰<span class="hidden"> menu</span></button>
+      <button type="button" class="menu plain" aria-expanded=${open} aria-controls="places"
+        onClick=${() => setOpen(!open)}>☰<span class="hidden"> menu</span></button>
       <a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" /> EnMasse</a>
       <span class="spring"></span>
-      <button type="button" class="plain" onClick=${turn} aria-label=${`switch to ${THEMES[theme]} colours`}>${theme === "dark" ? "☀" : "☾"}</button>
+      <button type="button" class="plain" onClick=${turn} aria-label=${`switch to ${THEMES[theme]} colours`}>
+      ${theme === "dark" ? "☀" : "☾"}</button>
       <span class="who">${me.user || (me.how === "operator" ? "operator" : "everyone on this machine")}</span>
       ${me.how === "session" && html`<button type="button" onClick=${leave}>Log out</button>`}
     </header>
     <nav id="places" class=${open ? "open" : ""} aria-label="Places">
-      ${PLACES.map(([key, title]) => html`<${Link} key=${key} to=${key ? [key] : []} aria-current=${found[0] === key ? "page" : undefined}>${title}<//>`)}
+      ${PLACES.map(
+        ([key, title]) => html`<${Link} key=${key} to=${key ? [key] : []}
+        aria-current=${found[0] === key ? "page" : undefined}>${title}<//>`,
+      )}
       <a href="api/v1/openapi.json" target="_blank" rel="noopener">API document</a>
     </nav>
-    <main id="main" tabindex="-1"><${View} key=${`${name}/${rest.join("/")}`} me=${me} name=${rest[0]} query=${query} /></main>`;
+    <main id="main" tabindex="-1"><${View} key=${`${name}/${rest.join("/")}`} me=${me} name=${rest[0]}
+      query=${query} /></main>`;
 }
 
 function App() {
-  const [me, setMe] = useState(null), [problem, setProblem] = useState(null);
+  const [me, setMe] = useState(null),
+    [problem, setProblem] = useState(null);
   const ask = async () => {
     try {
       const answer = await get("me", { quiet: true });
@@ -78,19 +89,36 @@ function App() {
       setProblem(null);
       setMe(answer);
     } catch (error) {
-      if (error instanceof ApiError && error.status === 401) { setProblem(null); setMe({ how: "none" }); }
-      else { setProblem(error); setTimeout(ask, 2000); }
+      if (error instanceof ApiError && error.status === 401) {
+        setProblem(null);
+        setMe({ how: "none" });
+      } else {
+        setProblem(error);
+        setTimeout(ask, 2000);
+      }
     }
   };
   useEffect(() => {
-    onLogout((reason) => setMe((before) => {
-      if (before && before.how !== "none") notice(reason.startsWith("the issuer") ? `Your session has ended: ${reason}.` : "Your session has ended. Log in again.", true);
-      return { how: "none" };
-    }));
+    onLogout((reason) =>
+      setMe((before) => {
+        if (before && before.how !== "none")
+          notice(
+            reason.startsWith("the issuer")
+              ? `Your session has ended: ${reason}.`
+              : "Your session has ended. Log in again.",
+            true,
+          );
+        return { how: "none" };
+      }),
+    );
     ask();
   }, []);
   const leave = async () => {
-    try { await call("POST", "logout", { body: {} }); } catch { /* the session is gone already */ }
+    try {
+      await call("POST", "logout", { body: {} });
+    } catch {
+      /* the session is gone already */
+    }
     keepToken(null);
     setMe({ how: "none" });
   };

@@ -13,7 +13,10 @@ export function rate(value) {
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   let unit = 0;
-  while (value >= 1024 && unit < UNITS.length - 1) { value /= 1024; unit += 1; }
+  while (value >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
   return `${unit && value < 100 ? value.toFixed(1) : Math.round(value)} ${UNITS[unit]}`;
 }
 
@@ -37,7 +40,10 @@ export const ago = (value) => (value ? seconds(Math.max(0, (Date.now() - new Dat
 export function matcher(pattern) {
   const text = pattern.trim();
   if (!text) return () => true;
-  const escaped = text.replace(/[.+^${}()|[\]\\]/g, "\\$&").replace(/\*/g, ".*").replace(/\?/g, ".");
+  const escaped = text
+    .replace(/[.+^${}()|[\]\\]/g, "\\$&")
+    .replace(/\*/g, ".*")
+    .replace(/\?/g, ".");
   const expression = new RegExp(/[*?]/.test(text) ? `^${escaped}$` : escaped, "i");
   return (name) => expression.test(name);
 }

@@ -4,28 +4,46 @@ import { html, useEffect, useRef, useState } from "../lib.js";
 /** A modal dialog; Escape and the button "Cancel" close it. */
 export function Dialog({ title, onClose, children, wide = false }) {
   const dialog = useRef(null);
-  useEffect(() => { if (!dialog.current.open) dialog.current.showModal(); }, []);
+  useEffect(() => {
+    if (!dialog.current.open) dialog.current.showModal();
+  }, []);
   return html`<dialog ref=${dialog} class=${wide ? "broad" : ""} aria-labelledby="dialog-title" onClose=${onClose}
-      onCancel=${(event) => { event.preventDefault(); onClose(); }}>
-    <header><h2 id="dialog-title">${title}</h2><button type="button" class="plain" aria-label="close" onClick=${onClose}>✕</button></header>
+      onCancel=${(event) => {
+        event.preventDefault();
+        onClose();
+      }}>
+    <header><h2 id="dialog-title">${title}</h2><button type="button" class="plain" aria-label="close"
+      onClick=${onClose}>✕</button></header>
     ${children}</dialog>`;
 }
 
 /** Ask before something that cannot be undone. `name`: text that has to be typed, if given. */
 export function Confirm({ title, text, name = null, action, onDone, onClose, children = null }) {
-  const [typed, setTyped] = useState(""), [busy, setBusy] = useState(false), [error, setError] = useState(null);
+  const [typed, setTyped] = useState(""),
+    [busy, setBusy] = useState(false),
+    [error, setError] = useState(null);
   const go = async (event) => {
     event.preventDefault();
     setBusy(true);
-    try { onDone(await onConfirm(action)); } catch (problem) { setError(problem); setBusy(false); }
+    try {
+      onDone(await onConfirm(action));
+    } catch (problem) {
+      setError(problem);
+      setBusy(false);
+    }
   };
   return html`<${Dialog} title=${title} onClose=${onClose}><form onSubmit=${go}>
     <p>${text}</p>${children}
-    ${name !== null && html`<label>Type <code>${name}</code> to confirm
-      <input value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} autocomplete="off" autofocus /></label>`}
+    ${
+      name !== null &&
+      html`<label>Type <code>${name}</code> to confirm
+      <input value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} autocomplete="off" autofocus />
+      </label>`
+    }
     <${Failure} error=${error} />
     <footer><button type="button" onClick=${onClose}>Cancel</button>
-      <button class="danger" disabled=${busy || (name !== null && typed !== name)}>${title}</button></footer></form><//>`;
+      <button class="danger" disabled=${busy || (name !== null && typed !== name)}>${title}</button></footer></form>
+      <//>`;
 }
 const onConfirm = (action) => action();
 
@@ -34,9 +52,16 @@ export function Failure({ error }) {
   if (!error) return null;
   const errors = error.problem?.errors || [];
   return html`<div class="failure" role="alert"><p>${error.message}</p>
-    ${errors.length > 0 && html`<ul>${errors.map((it) => html`<li>${[it.file, it.entry, it.field].filter(Boolean).join(": ")}: ${it.reason}</li>`)}</ul>`}</div>`;
+    ${
+      errors.length > 0 &&
+      html`<ul>${errors.map(
+        (it) => html`<li>
+    ${[it.file, it.entry, it.field].filter(Boolean).join(": ")}: ${it.reason}</li>`,
+      )}</ul>`
+    }</div>`;
 }
 
+/** @type {(entry: {text: string, bad: boolean, at: number}) => void} */
 let show = () => {};
 /** Show a sentence for some seconds. */
 export const notice = (text, bad = false) => show({ text, bad, at: Date.now() });
@@ -47,5 +72,8 @@ export function Notices() {
     set((before) => [...before.slice(-3), entry]);
     setTimeout(() => set((before) => before.filter((it) => it !== entry)), 6000);
   };
-  return html`<div class="notices" role="status" aria-live="polite">${shown.map((it) => html`<p key=${it.at} class=${it.bad ? "bad" : ""}>${it.text}</p>`)}</div>`;
+  return html`<div class="notices" role="status" aria-live="polite">${shown.map(
+    (it) => html`<p key=${it.at}
+    class=${it.bad ? "bad" : ""}>${it.text}</p>`,
+  )}</div>`;
 }

@@ -3,7 +3,16 @@ import { html, useEffect, useState } from "../lib.js";
 
 export function parse(hash) {
   const [where, query = ""] = hash.replace(/^#\/?/, "").split("?");
-  const parts = where.split("/").filter(Boolean).map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
+  const parts = where
+    .split("/")
+    .filter(Boolean)
+    .map((part) => {
+      try {
+        return decodeURIComponent(part);
+      } catch {
+        return part;
+      }
+    });
   return { parts, query: new URLSearchParams(query) };
 }
 
@@ -17,10 +26,17 @@ export function useRoute() {
   return route;
 }
 
-export const place = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");
-export const go = (...parts) => { location.hash = place(...parts); };
+export const place = (...parts) => `#/${parts.map(encodeURIComponent).join("/")}`;
+export const go = (...parts) => {
+  location.hash = place(...parts);
+};
 
-/** State that is kept in the address of the page: [value, set]. */
+/**
+ * State that is kept in the address of the page: [value, set].
+ * @param {string} key
+ * @param {string} [initial]
+ * @returns {[string, (next: string) => void]}
+ */
 export function useQuery(key, initial = "") {
   const read = () => parse(location.hash).query.get(key) ?? initial;
   const [value, set] = useState(read);
@@ -32,7 +48,8 @@ export function useQuery(key, initial = "") {
   const keep = (next) => {
     set(next);
     const { parts, query } = parse(location.hash);
-    if (next === initial) query.delete(key); else query.set(key, next);
+    if (next === initial) query.delete(key);
+    else query.set(key, next);
     const text = query.toString();
     history.replaceState(null, "", place(...parts) + (text ? `?${text}` : ""));
   };

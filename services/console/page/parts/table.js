@@ -2,15 +2,27 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
 import { count } from "../format.js";
 
-const collator = new Intl.Collator("en", { numeric: true }); // made once: localeCompare with options makes one for each call
+// Made once: localeCompare with options makes one for each call.
+const collator = new Intl.Collator("en", { numeric: true });
 const ROW = 38;
 const BEYOND = 8; // rows drawn above and below the window
 
 /**
- * `columns`: {key, title, render(row), value(row) to sort by, align: "right", wide: hidden on phones, extra: also on small screens, grow}.
+ * `columns`: {key, title, render(row), value(row) to sort by, align: "right", wide: hidden on phones, extra: also on
+ * small screens, grow}.
  * `rows`: objects; `keyOf(row)`; `onOpen(row)` for a click and Enter; `label`: name of the table for screen readers.
  */
-export function Table({ columns, rows, keyOf, onOpen, label, empty = "Nothing here.", sort: first = null, selected, onSelect }) {
+export function Table({
+  columns,
+  rows,
+  keyOf,
+  onOpen,
+  label,
+  empty = "Nothing here.",
+  sort: first = null,
+  selected,
+  onSelect,
+}) {
   const [sort, setSort] = useState(first || { key: columns[0].key, down: false });
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
@@ -22,7 +34,9 @@ export function Table({ columns, rows, keyOf, onOpen, label, empty = "Nothing he
     const column = columns.find((it) => it.key === sort.key) || columns[0];
     const value = column.value || ((row) => row[column.key]);
     const direction = sort.down ? -1 : 1;
-    return [...rows].sort((one, other) => direction * compare(value(one), value(other)) || compare(keyOf(one), keyOf(other)));
+    return [...rows].sort(
+      (one, other) => direction * compare(value(one), value(other)) || compare(keyOf(one), keyOf(other)),
+    );
   }, [rows, sort]);
 
   useEffect(() => {
@@ -33,7 +47,8 @@ export function Table({ columns, rows, keyOf, onOpen, label, empty = "Nothing he
     return () => observer.disconnect();
   }, []);
 
-  useLayoutEffect(() => { // before the next key is handled
+  useLayoutEffect(() => {
+    // before the next key is handled
     if (!focusing.current) return;
     focusing.current = false;
     const row = box.current.querySelector(`tr[data-index="${active}"]`);
@@ -50,42 +65,72 @@ export function Table({ columns, rows, keyOf, onOpen, label, empty = "Nothing he
     setActive(next);
     const view = box.current;
     if (next * ROW < view.scrollTop) view.scrollTop = next * ROW;
-    else if ((next + 2) * ROW > view.scrollTop + view.clientHeight) view.scrollTop = (next + 2) * ROW - view.clientHeight;
+    else if ((next + 2) * ROW > view.scrollTop + view.clientHeight)
+      view.scrollTop = (next + 2) * ROW - view.clientHeight;
   };
   const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -1e9, End: 1e9 };
   const onKey = (event, row, index) => {
     if (event.target.closest("input, button, a") && event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
-    if (event.key in steps) { event.preventDefault(); move(index + steps[event.key]); }
-    else if (event.key === "Enter" && onOpen) { event.preventDefault(); onOpen(row); }
-    else if (event.key === " " && onSelect) { event.preventDefault(); onSelect(keyOf(row)); }
+    if (event.key in steps) {
+      event.preventDefault();
+      move(index + steps[event.key]);
+    } else if (event.key === "Enter" && onOpen) {
+      event.preventDefault();
+      onOpen(row);
+    } else if (event.key === " " && onSelect) {
+      event.preventDefault();
+      onSelect(keyOf(row));
+    }
   };
   const head = (column) => {
     const on = sort.key === column.key;
-    return html`<th key=${column.key} scope="col" class=${classes(column)} aria-sort=${on ? (sort.down ? "descending" : "ascending") : undefined}>
-      ${column.title
-        ? html`<button type="button" class="sort" onClick=${() => setSort({ key: column.key, down: on ? !sort.down : Boolean(column.down) })}>
+    return html`<th key=${column.key} scope="col" class=${classes(column)}
+      aria-sort=${on ? (sort.down ? "descending" : "ascending") : undefined}>
+      ${
+        column.title
+          ? html`<button type="button" class="sort"
+            onClick=${() => setSort({ key: column.key, down: on ? !sort.down : Boolean(column.down) })}>
             ${column.title}<span aria-hidden="true">${on ? (sort.down ? " ↓" : " ↑") : ""}</span></button>`
-        : html`<span class="hidden">${column.spoken || ""}</span>`}</th>`;
+          : html`<span class="hidden">${column.spoken || ""}</span>`
+      }</th>`;
   };
   return html`
     <div class="table-box" ref=${box} tabindex="0" role="region" aria-label=${label}
          onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
       <table aria-rowcount=${sorted.length + 1}>
         <caption class="hidden">${label}</caption>
-        <thead><tr aria-rowindex="1">${onSelect && html`<th class="narrow"><span class="hidden">selected</span></th>`}${columns.map(head)}</tr></thead>
+        <thead><tr aria-rowindex="1">${onSelect && html`<th class="narrow"><span class="hidden">selected</span></th>`}
+        ${columns.map(head)}</tr></thead>
         <tbody>
-          ${from > 0 && html`<tr key="above" aria-hidden="true" class="spacer"><td colspan=${columns.length + 1} style=${{ height: `${from * ROW}px` }}></td></tr>`}
+          ${
+            from > 0 &&
+            html`<tr key="above" aria-hidden="true" class="spacer"><td colspan=${columns.length + 1}
+            style=${{ height: `${from * ROW}px` }}></td></tr>`
+          }
           ${sorted.slice(from, to).map((row, offset) => {
-            const index = from + offset, key = keyOf(row);
-            return html`<tr key=${key} data-index=${index} aria-rowindex=${index + 2} tabindex=${index === active ? 0 : -1}
+            const index = from + offset,
+              key = keyOf(row);
+            return html`<tr key=${key} data-index=${index} aria-rowindex=${index + 2}
+              tabindex=${index === active ? 0 : -1}
                 class=${onOpen ? "opens" : ""} onFocus=${() => active !== index && setActive(index)}
                 onKeyDown=${(event) => onKey(event, row, index)}
                 onClick=${(event) => onOpen && !event.target.closest("button, a, input") && onOpen(row)}>
-              ${onSelect && html`<td class="narrow"><input type="checkbox" checked=${selected.has(key)} aria-label=${`select ${key}`} onChange=${() => onSelect(key)} /></td>`}
-              ${columns.map((column) => html`<td key=${column.key} class=${classes(column)}>${column.render ? column.render(row) : row[column.key] ?? "–"}</td>`)}
+              ${
+                onSelect &&
+                html`<td class="narrow"><input type="checkbox" checked=${selected.has(key)}
+                aria-label=${`select ${key}`} onChange=${() => onSelect(key)} /></td>`
+              }
+              ${columns.map(
+                (column) => html`<td key=${column.key} class=${classes(column)}>
+              ${column.render ? column.render(row) : (row[column.key] ?? "–")}</td>`,
+              )}
             </tr>`;
           })}
-          ${to < sorted.length && html`<tr key="below" aria-hidden="true" class="spacer"><td colspan=${columns.length + 1} style=${{ height: `${(sorted.length - to) * ROW}px` }}></td></tr>`}
+          ${
+            to < sorted.length &&
+            html`<tr key="below" aria-hidden="true" class="spacer"><td
+            colspan=${columns.length + 1} style=${{ height: `${(sorted.length - to) * ROW}px` }}></td></tr>`
+          }
         </tbody>
       </table>
       ${sorted.length === 0 && html`<p class="empty">${empty}</p>`}
@@ -93,11 +138,14 @@ export function Table({ columns, rows, keyOf, onOpen, label, empty = "Nothing he
     <p class="foot" role="status">${count(sorted.length)} ${sorted.length === 1 ? "row" : "rows"}</p>`;
 }
 
-const classes = (column) => [column.align === "right" && "right", column.wide && "wide", column.extra && "extra", column.grow && "grow"].filter(Boolean).join(" ");
+const classes = (column) =>
+  [column.align === "right" && "right", column.wide && "wide", column.extra && "extra", column.grow && "grow"]
+    .filter(Boolean)
+    .join(" ");
 
 function compare(one, other) {
   const missing = (value) => value === null || value === undefined;
-  if (missing(one) || missing(other)) return missing(one) - missing(other);
+  if (missing(one) || missing(other)) return Number(missing(one)) - Number(missing(other));
   if (typeof one === "string") return collator.compare(one, other);
   return one < other ? -1 : one > other ? 1 : 0;
 }

@@ -1,6 +1,6 @@
 // One address: its traffic, links, consumers and messages.
 import { html, useEffect, useMemo, useState } from "../lib.js";
-import { call, get, path, useFetch, useWatch } from "../api.js";
+import { call, path, useFetch, useWatch } from "../api.js";
 import { bytes, count, rate, seconds } from "../format.js";
 import { Chart } from "../parts/chart.js";
 import { Confirm, notice } from "../parts/dialog.js";
@@ -20,28 +20,64 @@ export function Address({ name, me }) {
   const close = () => setDialog(null);
   const stored = address && (address.type === "queue" || address.type === "topic");
   const samples = useSamples(past.data, address);
-  if (watched.ready && !address) return html`<h1>${name}</h1><p class="failure" role="alert">This address does not exist, or you may not see it.</p>`;
-  return html`<${Loaded} of=${watched}>${address && html`
+  if (watched.ready && !address)
+    return html`<h1>${name}</h1><p class="failure"
+      role="alert">This address does not exist, or you may not see it.</p>`;
+  return html`<${Loaded} of=${watched}>${
+    address &&
+    html`
     <h1>${name} <${State} text=${address.phase} detail=${address.message} /></h1>
     ${address.message && html`<p class="lost">${address.message}</p>`}
-    ${may(me, "manage", name) && html`<div class="tools"><span class="spring"></span>
+    ${
+      may(me, "manage", name) &&
+      html`<div class="tools"><span class="spring"></span>
       <button type="button" disabled=${!address.entry} onClick=${() => setDialog("edit")}>Edit</button>
-      <button type="button" class="danger" disabled=${!address.entry} onClick=${() => setDialog("delete")}>Delete</button></div>`}
-    <${Facts} of=${{ Type: address.type, Flavor: address.flavor, Brokers: address.brokers.join(", "), Depth: count(address.stats.messages),
-      Size: stored ? bytes(address.stats.size) : null, Oldest: stored ? seconds(address.stats.oldest) : null,
-      Consumers: count(address.stats.consumers), Producers: count(address.stats.producers), "In": `${rate(address.stats.rates.in)}/s`,
-      Out: `${rate(address.stats.rates.out)}/s`, Accepted: count(address.stats.totals.accepted), Rejected: count(address.stats.totals.rejected),
-      Released: count(address.stats.totals.released), Expired: count(address.stats.totals.expired), "Dead-lettered": count(address.stats.totals.deadLettered) }} />
+      <button type="button" class="danger" disabled=${!address.entry}
+        onClick=${() => setDialog("delete")}>Delete</button></div>`
+    }
+    <${Facts} of=${{
+      Type: address.type,
+      Flavor: address.flavor,
+      Brokers: address.brokers.join(", "),
+      Depth: count(address.stats.messages),
+      Size: stored ? bytes(address.stats.size) : null,
+      Oldest: stored ? seconds(address.stats.oldest) : null,
+      Consumers: count(address.stats.consumers),
+      Producers: count(address.stats.producers),
+      In: `${rate(address.stats.rates.in)}/s`,
+      Out: `${rate(address.stats.rates.out)}/s`,
+      Accepted: count(address.stats.totals.accepted),
+      Rejected: count(address.stats.totals.rejected),
+      Released: count(address.stats.totals.released),
+      Expired: count(address.stats.totals.expired),
+      "Dead-lettered": count(address.stats.totals.deadLettered),
+    }} />
     <div class="two">
       <${Chart} title="Messages a second" times=${samples.map((it) => it.at)} unit="/s" series=${[
-        { label: "in", values: samples.map((it) => it.in), color: "--blue" }, { label: "out", values: samples.map((it) => it.out), color: "--green" }]} />
-      ${stored && html`<${Chart} title="Depth" times=${samples.map((it) => it.at)} series=${[{ label: "messages", values: samples.map((it) => it.messages), color: "--orange" }]} />`}
+        { label: "in", values: samples.map((it) => it.in), color: "--blue" },
+        { label: "out", values: samples.map((it) => it.out), color: "--green" },
+      ]} />
+      ${
+        stored &&
+        html`<${Chart} title="Depth" times=${samples.map((it) => it.at)}
+        series=${[{ label: "messages", values: samples.map((it) => it.messages), color: "--orange" }]} />`
+      }
     </div>
-    <section><h2>Links</h2><${Links} where=${`connections?address=${encodeURIComponent(name)}`} address=${name} /></section>
-    ${address.type === "queue" && html`<section><h2>Messages</h2><${Messages} name=${name} me=${me} depth=${address.stats.messages} /></section>`}
+    <section><h2>Links</h2><${Links} where=${`connections?address=${encodeURIComponent(name)}`} address=${name} />
+    </section>
+    ${
+      address.type === "queue" &&
+      html`<section><h2>Messages</h2><${Messages} name=${name} me=${me}
+      depth=${address.stats.messages} /></section>`
+    }
     ${address.type !== "queue" && may(me, "send", name) && html`<${SendOnly} name=${name} />`}
-    ${dialog === "edit" && html`<${AddressWizard} address=${address} known=${new Map()} onClose=${close} onDone=${close} />`}
-    ${dialog === "delete" && html`<${Delete} address=${address} onClose=${close} />`}`}<//>`;
+    ${
+      dialog === "edit" &&
+      html`<${AddressWizard} address=${address} known=${new Map()} onClose=${close}
+      onDone=${close} />`
+    }
+    ${dialog === "delete" && html`<${Delete} address=${address} onClose=${close} />`}`
+  }<//>`;
 }
 
 const literal = (name) => name; // names of addresses hold neither * nor ?
@@ -50,11 +86,22 @@ const literal = (name) => name; // names of addresses hold neither * nor ?
 function useSamples(history, address) {
   const [own] = useState([]);
   useEffect(() => {
-    if (address) own.push({ at: Date.now() / 1000, in: address.stats.rates.in, out: address.stats.rates.out, messages: address.stats.messages });
+    if (address)
+      own.push({
+        at: Date.now() / 1000,
+        in: address.stats.rates.in,
+        out: address.stats.rates.out,
+        messages: address.stats.messages,
+      });
     if (own.length > 600) own.shift();
   }, [address]);
   return useMemo(() => {
-    const before = (history?.samples || []).map((it) => ({ at: new Date(it.time).getTime() / 1000, in: it.rates.in, out: it.rates.out, messages: it.messages }));
+    const before = (history?.samples || []).map((it) => ({
+      at: new Date(it.time).getTime() / 1000,
+      in: it.rates.in,
+      out: it.rates.out,
+      messages: it.messages,
+    }));
     const first = own[0]?.at ?? Infinity;
     return [...before.filter((it) => it.at < first), ...own];
   }, [history, address, own.length]);
@@ -64,10 +111,23 @@ function Delete({ address, onClose }) {
   const [force, setForce] = useState(false);
   const holds = address.stats.messages > 0;
   return html`<${Confirm} title="Delete" name=${address.name} onClose=${onClose}
-    text=${holds ? `${address.name} holds ${count(address.stats.messages)} messages.` : "Clients that use it are refused from then on."}
-    action=${() => call("DELETE", path("addresses", address.name) + (force ? "?force=true" : ""), { etag: address.etag })}
-    onDone=${() => { notice(`${address.name} is deleted${holds && !force ? " once its messages have been received" : ""}.`); go("addresses"); }}>
-    ${holds && html`<label class="check"><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.currentTarget.checked)} /> Delete its messages too. Otherwise it goes when they have been received.</label>`}
+    text=${
+      holds
+        ? `${address.name} holds ${count(address.stats.messages)} messages.`
+        : "Clients that use it are refused from then on."
+    }
+    action=${() =>
+      call("DELETE", path("addresses", address.name) + (force ? "?force=true" : ""), { etag: address.etag })}
+    onDone=${() => {
+      notice(`${address.name} is deleted${holds && !force ? " once its messages have been received" : ""}.`);
+      go("addresses");
+    }}>
+    ${
+      holds &&
+      html`<label class="check"><input type="checkbox" checked=${force}
+      onChange=${(event) => setForce(event.currentTarget.checked)} /> Delete its messages too.
+        Otherwise it goes when they have been received.</label>`
+    }
   <//>`;
 }
 

@@ -10,40 +10,131 @@ import { Table } from "../parts/table.js";
 import { AddressWizard } from "./wizard.js";
 
 const COLUMNS = (history) => [
-  { key: "name", title: "Name", grow: true, render: (it) => html`<${Link} to=${["addresses", it.name]} tabindex="-1">${it.name}<//>` },
+  {
+    key: "name",
+    title: "Name",
+    grow: true,
+    render: (it) => html`<${Link} to=${["addresses", it.name]} tabindex="-1">${it.name}<//>`,
+  },
   { key: "type", title: "Type" },
   { key: "phase", title: "State", render: (it) => html`<${State} text=${it.phase} detail=${it.message} />` },
-  { key: "messages", title: "Depth", align: "right", down: true, value: (it) => it.stats.messages, render: (it) => count(it.stats.messages) },
-  { key: "in", title: "In/s", align: "right", down: true, value: (it) => it.stats.rates.in, render: (it) => rate(it.stats.rates.in) },
-  { key: "out", title: "Out/s", align: "right", down: true, value: (it) => it.stats.rates.out, render: (it) => rate(it.stats.rates.out) },
-  { key: "line", title: "", spoken: "rate", wide: true, render: (it) => html`<${Sparkline} values=${history.get(it.name)} label=${`messages in, last minute: now ${rate(it.stats.rates.in)} a second`} />` },
-  { key: "consumers", title: "Consumers", align: "right", wide: true, value: (it) => it.stats.consumers, render: (it) => count(it.stats.consumers) },
-  { key: "producers", title: "Producers", align: "right", wide: true, value: (it) => it.stats.producers, render: (it) => count(it.stats.producers) },
-  { key: "oldest", title: "Oldest", align: "right", wide: true, down: true, value: (it) => it.stats.oldest, render: (it) => seconds(it.stats.oldest) },
-  { key: "size", title: "Size", align: "right", wide: true, down: true, value: (it) => it.stats.size, render: (it) => bytes(it.stats.size) },
+  {
+    key: "messages",
+    title: "Depth",
+    align: "right",
+    down: true,
+    value: (it) => it.stats.messages,
+    render: (it) => count(it.stats.messages),
+  },
+  {
+    key: "in",
+    title: "In/s",
+    align: "right",
+    down: true,
+    value: (it) => it.stats.rates.in,
+    render: (it) => rate(it.stats.rates.in),
+  },
+  {
+    key: "out",
+    title: "Out/s",
+    align: "right",
+    down: true,
+    value: (it) => it.stats.rates.out,
+    render: (it) => rate(it.stats.rates.out),
+  },
+  {
+    key: "line",
+    title: "",
+    spoken: "rate",
+    wide: true,
+    render: (it) =>
+      html`<${Sparkline} values=${history.get(it.name)}
+        label=${`messages in, last minute: now ${rate(it.stats.rates.in)} a second`} />`,
+  },
+  {
+    key: "consumers",
+    title: "Consumers",
+    align: "right",
+    wide: true,
+    value: (it) => it.stats.consumers,
+    render: (it) => count(it.stats.consumers),
+  },
+  {
+    key: "producers",
+    title: "Producers",
+    align: "right",
+    wide: true,
+    value: (it) => it.stats.producers,
+    render: (it) => count(it.stats.producers),
+  },
+  {
+    key: "oldest",
+    title: "Oldest",
+    align: "right",
+    wide: true,
+    down: true,
+    value: (it) => it.stats.oldest,
+    render: (it) => seconds(it.stats.oldest),
+  },
+  {
+    key: "size",
+    title: "Size",
+    align: "right",
+    wide: true,
+    down: true,
+    value: (it) => it.stats.size,
+    render: (it) => bytes(it.stats.size),
+  },
   { key: "flavor", title: "Flavor", wide: true, extra: true },
 ];
 
 export function Addresses({ me }) {
   const watched = useWatch("addresses", { history: 60, sample: (it) => it.stats.rates.in });
-  const [name, setName] = useQuery("name"), [type, setType] = useQuery("type"), [state, setState] = useQuery("state");
+  const [name, setName] = useQuery("name"),
+    [type, setType] = useQuery("type"),
+    [state, setState] = useQuery("state");
   const [making, setMaking] = useState(false);
   const columns = useMemo(() => COLUMNS(watched.history), [watched]);
   const rows = useMemo(() => {
     const matches = matcher(name);
-    return [...watched.items.values()].filter((it) => matches(it.name) && (!type || it.type === type)
-      && (!state || (state === "not-ready" ? !it.ready : state === "stored" ? it.stats.messages > 0 : it.stats.rates.in + it.stats.rates.out > 0)));
+    return [...watched.items.values()].filter(
+      (it) =>
+        matches(it.name) &&
+        (!type || it.type === type) &&
+        (!state ||
+          (state === "not-ready"
+            ? !it.ready
+            : state === "stored"
+              ? it.stats.messages > 0
+              : it.stats.rates.in + it.stats.rates.out > 0)),
+    );
   }, [watched.version, name, type, state]);
   return html`<h1>Addresses</h1>
     <div class="tools">
-      <label>Name <input type="search" value=${name} placeholder="orders/*" onInput=${(event) => setName(event.currentTarget.value)} /></label>
-      <label>Type <select value=${type} onChange=${(event) => setType(event.currentTarget.value)}><option value="">all</option>
-        ${["anycast", "multicast", "queue", "topic"].map((it) => html`<option key=${it}>${it}</option>`)}</select></label>
-      <label>Show <select value=${state} onChange=${(event) => setState(event.currentTarget.value)}><option value="">all</option>
-        <option value="not-ready">not ready</option><option value="stored">with messages</option><option value="busy">with traffic</option></select></label>
-      <span class="spring"></span>${manages(me) && html`<button type="button" class="main" onClick=${() => setMaking(true)}>New address</button>`}
+      <label>Name <input type="search" value=${name} placeholder="orders/*"
+        onInput=${(event) => setName(event.currentTarget.value)} /></label>
+      <label>Type <select value=${type} onChange=${(event) => setType(event.currentTarget.value)}><option
+        value="">all</option>
+        ${["anycast", "multicast", "queue", "topic"].map((it) => html`<option key=${it}>${it}</option>`)}</select>
+        </label>
+      <label>Show <select value=${state} onChange=${(event) => setState(event.currentTarget.value)}><option
+        value="">all</option>
+        <option value="not-ready">not ready</option><option value="stored">with messages</option><option
+          value="busy">with traffic</option></select></label>
+      <span class="spring"></span>${
+        manages(me) &&
+        html`<button type="button" class="main"
+        onClick=${() => setMaking(true)}>New address</button>`
+      }
     </div>
     <${Loaded} of=${watched}><${Table} label="Addresses" columns=${columns} rows=${rows} keyOf=${(it) => it.name}
-      onOpen=${(it) => go("addresses", it.name)} empty=${watched.items.size ? "No address matches." : "There are no addresses yet."} /><//>
-    ${making && html`<${AddressWizard} known=${watched.items} onClose=${() => setMaking(false)} onDone=${(made) => { setMaking(false); go("addresses", made); }} />`}`;
+      onOpen=${(it) => go("addresses", it.name)}
+        empty=${watched.items.size ? "No address matches." : "There are no addresses yet."} /><//>
+    ${
+      making &&
+      html`<${AddressWizard} known=${watched.items} onClose=${() => setMaking(false)} onDone=${(made) => {
+        setMaking(false);
+        go("addresses", made);
+      }} />`
+    }`;
 }

@@ -8,56 +8,133 @@ import { go, Link, useQuery } from "../parts/route.js";
 import { Facts, Loaded } from "../parts/state.js";
 import { Table } from "../parts/table.js";
 
+const CLOSES_PROCESS =
+  "A process of the suite is disconnected. It connects again; meanwhile its clients may have to wait.";
+const CLOSES_CLIENT = "The client is disconnected. It may connect again.";
+
 const COLUMNS = [
-  { key: "container", title: "Client", grow: true, render: (it) => html`<${Link} to=${["connections", it.id]} tabindex="-1">${it.container || it.id}<//>` },
+  {
+    key: "container",
+    title: "Client",
+    grow: true,
+    render: (it) => html`<${Link} to=${["connections", it.id]} tabindex="-1">${it.container || it.id}<//>`,
+  },
   { key: "user", title: "User", render: (it) => it.user || html`<span class="soft">anonymous</span>` },
   { key: "protocol", title: "Protocol" },
   { key: "peer", title: "From", wide: true },
   { key: "tls", title: "TLS", wide: true, render: (it) => it.tls || html`<span class="soft">no</span>` },
   { key: "component", title: "At", wide: true },
   { key: "links", title: "Links", align: "right", wide: true },
-  { key: "in", title: "In/s", align: "right", down: true, value: (it) => it.rates.in, render: (it) => rate(it.rates.in) },
-  { key: "out", title: "Out/s", align: "right", down: true, value: (it) => it.rates.out, render: (it) => rate(it.rates.out) },
+  {
+    key: "in",
+    title: "In/s",
+    align: "right",
+    down: true,
+    value: (it) => it.rates.in,
+    render: (it) => rate(it.rates.in),
+  },
+  {
+    key: "out",
+    title: "Out/s",
+    align: "right",
+    down: true,
+    value: (it) => it.rates.out,
+    render: (it) => rate(it.rates.out),
+  },
   { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
 ];
 
 export function Connections() {
-  const [text, setText] = useQuery("name"), [protocol, setProtocol] = useQuery("protocol"), [of, setOf] = useQuery("of");
+  const [text, setText] = useQuery("name"),
+    [protocol, setProtocol] = useQuery("protocol"),
+    [of, setOf] = useQuery("of");
   const watched = useWatch(`connections?inside=${of === "suite"}`);
   const rows = useMemo(() => {
     const matches = matcher(text);
-    return [...watched.items.values()].filter((it) => (matches(it.container) || matches(it.user || "") || matches(it.peer)) && (!protocol || it.protocol.toLowerCase().startsWith(protocol)));
+    return [...watched.items.values()].filter(
+      (it) =>
+        (matches(it.container) || matches(it.user || "") || matches(it.peer)) &&
+        (!protocol || it.protocol.toLowerCase().startsWith(protocol)),
+    );
   }, [watched.version, text, protocol]);
   return html`<h1>Connections</h1><div class="tools">
-      <label>Client, user or host <input type="search" value=${text} onInput=${(event) => setText(event.currentTarget.value)} /></label>
-      <label>Protocol <select value=${protocol} onChange=${(event) => setProtocol(event.currentTarget.value)}><option value="">all</option><option value="amqp">AMQP</option><option value="mqtt">MQTT</option></select></label>
-      <label>Show <select value=${of} onChange=${(event) => setOf(event.currentTarget.value)}><option value="">clients</option><option value="suite">the suite's processes</option></select></label></div>
-    <${Loaded} of=${watched}><${Table} label="Connections" columns=${COLUMNS} rows=${rows} keyOf=${(it) => it.id} onOpen=${(it) => go("connections", it.id)} empty=${of === "suite" ? "No process is connected." : "No client is connected."} /><//>`;
+      <label>Client, user or host <input type="search" value=${text}
+        onInput=${(event) => setText(event.currentTarget.value)} /></label>
+      <label>Protocol <select value=${protocol} onChange=${(event) => setProtocol(event.currentTarget.value)}><option
+        value="">all</option><option value="amqp">AMQP</option><option value="mqtt">MQTT</option></select></label>
+      <label>Show <select value=${of} onChange=${(event) => setOf(event.currentTarget.value)}><option
+        value="">clients</option><option value="suite">the suite's processes</option></select></label></div>
+    <${Loaded} of=${watched}><${Table} label="Connections" columns=${COLUMNS} rows=${rows} keyOf=${(it) => it.id}
+      onOpen=${(it) => go("connections", it.id)}
+        empty=${of === "suite" ? "No process is connected." : "No client is connected."} /><//>`;
 }
 
 export function Connection({ name, me }) {
-  const clients = useWatch("connections"), isClient = !clients.ready || clients.items.has(name);
-  const processes = useWatch(isClient ? null : "connections?inside=true"), watched = isClient ? clients : processes;
+  const clients = useWatch("connections"),
+    isClient = !clients.ready || clients.items.has(name);
+  const processes = useWatch(isClient ? null : "connections?inside=true"),
+    watched = isClient ? clients : processes;
   const [closing, setClosing] = useState(false);
   const it = watched.items.get(name);
-  if (watched.ready && !it) return html`<h1>Connection</h1><p class="empty" role="status">This connection is closed.</p>`;
-  return html`<${Loaded} of=${watched}>${it && html`<h1>${it.container || it.id}</h1>
-    ${(me.administrator || (!it.inside && owns(me, it.user))) && html`<div class="tools"><span class="spring"></span><button type="button" class="danger" onClick=${() => setClosing(true)}>Close connection</button></div>`}
-    <${Facts} of=${{ User: it.user || "anonymous", Protocol: it.protocol, From: it.peer, TLS: it.tls || "no", At: it.component, Connected: ago(it.since),
-      In: `${rate(it.rates.in)}/s, ${count(it.totals.in)} in all`, Out: `${rate(it.rates.out)}/s, ${count(it.totals.out)} in all`, Bytes: `${bytes(it.totals.bytesIn)} in, ${bytes(it.totals.bytesOut)} out` }} />
+  if (watched.ready && !it)
+    return html`<h1>Connection</h1><p class="empty" role="status">This connection is closed.</p>`;
+  return html`<${Loaded} of=${watched}>${
+    it &&
+    html`<h1>${it.container || it.id}</h1>
+    ${
+      (me.administrator || (!it.inside && owns(me, it.user))) &&
+      html`<div class="tools"><span class="spring"></span>
+    <button type="button" class="danger" onClick=${() => setClosing(true)}>Close connection</button></div>`
+    }
+    <${Facts} of=${{
+      User: it.user || "anonymous",
+      Protocol: it.protocol,
+      From: it.peer,
+      TLS: it.tls || "no",
+      At: it.component,
+      Connected: ago(it.since),
+      In: `${rate(it.rates.in)}/s, ${count(it.totals.in)} in all`,
+      Out: `${rate(it.rates.out)}/s, ${count(it.totals.out)} in all`,
+      Bytes: `${bytes(it.totals.bytesIn)} in, ${bytes(it.totals.bytesOut)} out`,
+    }} />
     <section><h2>Links</h2><${Links} where=${path("connections", name, "links")} /></section>
-    ${closing && html`<${Confirm} title="Close" text=${it.inside ? "A process of the suite is disconnected. It connects again; meanwhile its clients may have to wait." : "The client is disconnected. It may connect again."} onClose=${() => setClosing(false)}
-      action=${() => call("DELETE", path("connections", name))} onDone=${() => { notice("The connection is closed."); go("connections"); }} />`}`}<//>`;
+    ${
+      closing &&
+      html`<${Confirm} title="Close"
+        text=${it.inside ? CLOSES_PROCESS : CLOSES_CLIENT} onClose=${() => setClosing(false)}
+      action=${() => call("DELETE", path("connections", name))} onDone=${() => {
+        notice("The connection is closed.");
+        go("connections");
+      }} />`
+    }`
+  }<//>`;
 }
 
 /** Links at an endpoint of the API; with `address` only those of it. */
 export function Links({ where, address = null }) {
   const links = useFetch(address === null ? where : `links?address=${encodeURIComponent(address)}`);
   const items = links.data?.items || [];
-  return html`<${Loaded} of=${links}>${items.length === 0 ? html`<p class="soft">No links.</p>` : html`<div class="table-box short" tabindex="0" role="region" aria-label="Links"><table><caption class="hidden">Links</caption>
-    <thead><tr><th scope="col">Direction</th><th scope="col">${address ? "Connection" : "Address"}</th><th scope="col" class="wide">Name</th><th scope="col" class="right">Credit</th><th scope="col" class="right">Unsettled</th><th scope="col" class="right">Rate</th></tr></thead>
-    <tbody>${items.map((it) => html`<tr key=${it.id}><td>${it.direction === "in" ? "sends" : "receives"}</td>
-      <td>${address ? html`<${Link} to=${["connections", it.connection]}>${it.connection}<//>` : it.address ? html`<${Link} to=${["addresses", it.address]}>${it.address}<//>` : "–"}</td>
-      <td class="wide">${it.name}</td><td class="right">${count(it.credit)}</td><td class="right">${count(it.unsettled)}</td><td class="right">${rate(it.rates.in + it.rates.out)}/s</td></tr>`)}</tbody></table></div>`}
+  return html`<${Loaded} of=${links}>${
+    items.length === 0
+      ? html`<p class="soft">No links.</p>`
+      : html`<div class="table-box short" tabindex="0" role="region" aria-label="Links"><table><caption
+        class="hidden">Links</caption>
+    <thead><tr><th scope="col">Direction</th><th scope="col">${address ? "Connection" : "Address"}</th><th scope="col"
+      class="wide">Name</th><th scope="col" class="right">Credit</th><th scope="col" class="right">Unsettled</th><th
+        scope="col" class="right">Rate</th></tr></thead>
+    <tbody>${items.map(
+      (it) => html`<tr key=${it.id}><td>${it.direction === "in" ? "sends" : "receives"}</td>
+      <td>${
+        address
+          ? html`<${Link} to=${["connections", it.connection]}>${it.connection}
+      <//>`
+          : it.address
+            ? html`<${Link} to=${["addresses", it.address]}>${it.address}<//>`
+            : "–"
+      }</td>
+      <td class="wide">${it.name}</td><td class="right">${count(it.credit)}</td><td class="right">
+      ${count(it.unsettled)}</td><td class="right">${rate(it.rates.in + it.rates.out)}/s</td></tr>`,
+    )}</tbody></table></div>`
+  }
     <button type="button" onClick=${links.again}>Refresh</button><//>`;
 }

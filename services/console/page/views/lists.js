@@ -11,16 +11,49 @@ import { Table } from "../parts/table.js";
  * `title`; `where`: the resource; `columns` as in Table; `texts(row)`: what the filter looks at;
  * `action`: {title, text(row), run(row), done, may(row)} for a button in each row that may have it.
  */
-export function List({ title, where, columns, texts, action = null, empty, before = null, onOpen = null, sort = null }) {
+export function List({
+  title,
+  where,
+  columns,
+  texts,
+  action = null,
+  empty,
+  before = null,
+  onOpen = null,
+  sort = null,
+}) {
   const watched = useWatch(where);
-  const [filter, setFilter] = useQuery("name"), [asked, setAsked] = useState(null);
+  const [filter, setFilter] = useQuery("name"),
+    [asked, setAsked] = useState(null);
   const rows = useMemo(() => {
     const matches = matcher(filter);
     return [...watched.items.values()].filter((row) => texts(row).some((it) => matches(it || "")));
   }, [watched.version, filter]);
-  const all = action === null || !rows.some(action.may) ? columns : [...columns, { key: "_", title: "", spoken: action.title,
-    render: (row) => action.may(row) && html`<button type="button" class="small" aria-label=${`${action.title} ${keyOf(row)}`} onClick=${() => setAsked(row)}>${action.title}</button>` }];
-  return html`<h1>${title}</h1><div class="tools"><label>Filter <input type="search" value=${filter} onInput=${(event) => setFilter(event.currentTarget.value)} /></label>${before}</div>
-    <${Loaded} of=${watched}><${Table} label=${title} columns=${all} rows=${rows} keyOf=${keyOf} empty=${empty} onOpen=${onOpen} sort=${sort} /><//>
-    ${asked && html`<${Confirm} title=${action.title} text=${action.text(asked)} onClose=${() => setAsked(null)} action=${() => action.run(asked)} onDone=${() => { setAsked(null); notice(action.done); }} />`}`;
+  const all =
+    action === null || !rows.some(action.may)
+      ? columns
+      : [
+          ...columns,
+          {
+            key: "_",
+            title: "",
+            spoken: action.title,
+            render: (row) =>
+              action.may(row) &&
+              html`<button type="button" class="small" aria-label=${`${action.title} ${keyOf(row)}`}
+                onClick=${() => setAsked(row)}>${action.title}</button>`,
+          },
+        ];
+  return html`<h1>${title}</h1><div class="tools"><label>Filter <input type="search" value=${filter}
+    onInput=${(event) => setFilter(event.currentTarget.value)} /></label>${before}</div>
+    <${Loaded} of=${watched}><${Table} label=${title} columns=${all} rows=${rows} keyOf=${keyOf} empty=${empty}
+      onOpen=${onOpen} sort=${sort} /><//>
+    ${
+      asked &&
+      html`<${Confirm} title=${action.title} text=${action.text(asked)} onClose=${() => setAsked(null)}
+        action=${() => action.run(asked)} onDone=${() => {
+          setAsked(null);
+          notice(action.done);
+        }} />`
+    }`;
 }

@@ -9,38 +9,76 @@ import { Loaded, State } from "../parts/state.js";
 const SAMPLES = 120;
 
 export function Overview() {
-  const polled = usePoll("overview", { kept: SAMPLES, sample: (it) => ({ at: Date.now() / 1000, in: it.rates.in, out: it.rates.out, messages: it.messages }) });
+  const polled = usePoll("overview", {
+    kept: SAMPLES,
+    sample: (it) => ({ at: Date.now() / 1000, in: it.rates.in, out: it.rates.out, messages: it.messages }),
+  });
   const refusals = useWatch("events");
   const { data: suite, samples } = polled;
-  return html`<${Loaded} of=${polled}>${suite && html`
+  return html`<${Loaded} of=${polled}>${
+    suite &&
+    html`
     <h1>Overview <${State} text=${suite.ready ? "ready" : "not ready"} /></h1>
     <${Problems} suite=${suite} />
     <section class="tiles" aria-label="Numbers">
-      <${Tile} title="Messages in" value=${`${rate(suite.rates.in)}/s`} /><${Tile} title="Messages out" value=${`${rate(suite.rates.out)}/s`} />
-      <${Tile} title="Stored" value=${count(suite.messages)} to=${["addresses"]} /><${Tile} title="Connections" value=${count(suite.connections)} to=${["connections"]} />
-      <${Tile} title="Addresses" value=${count(Object.values(suite.phases).reduce((sum, it) => sum + it, 0))} to=${["addresses"]} />
+      <${Tile} title="Messages in" value=${`${rate(suite.rates.in)}/s`} /><${Tile} title="Messages out"
+        value=${`${rate(suite.rates.out)}/s`} />
+      <${Tile} title="Stored" value=${count(suite.messages)} to=${["addresses"]} /><${Tile} title="Connections"
+        value=${count(suite.connections)} to=${["connections"]} />
+      <${Tile} title="Addresses" value=${count(Object.values(suite.phases).reduce((sum, it) => sum + it, 0))}
+        to=${["addresses"]} />
       <${Tile} title="Refused" value=${`${rate(suite.rates.rejected)}/s`} to=${["events"]} />
     </section>
     <div class="two">
       <${Chart} title="Messages a second" times=${samples.map((it) => it.at)} series=${[
-        { label: "in", values: samples.map((it) => it.in), color: "--blue" }, { label: "out", values: samples.map((it) => it.out), color: "--green" }]} unit="/s" />
-      <${Chart} title="Messages stored" times=${samples.map((it) => it.at)} series=${[{ label: "stored", values: samples.map((it) => it.messages), color: "--orange" }]} />
+        { label: "in", values: samples.map((it) => it.in), color: "--blue" },
+        { label: "out", values: samples.map((it) => it.out), color: "--green" },
+      ]} unit="/s" />
+      <${Chart} title="Messages stored" times=${samples.map((it) => it.at)}
+        series=${[{ label: "stored", values: samples.map((it) => it.messages), color: "--orange" }]} />
     </div>
-    <section><h2>Components</h2><ul class="cards">${suite.components.map((it) => html`<li key=${it.name}>
+    <section><h2>Components</h2><ul class="cards">${suite.components.map(
+      (it) => html`<li key=${it.name}>
       <strong>${it.name}</strong> <${State} text=${it.ready ? "ready" : "not ready"} detail=${it.detail} />
-      <span class="soft">${[it.since && `up ${ago(it.since)}`, it.restarts && `restarted ${it.restarts} times`, ...Object.entries(it.counts || {}).map(([name, value]) => `${count(value)} ${name}`)].filter(Boolean).join(" · ")}</span>
-      ${!it.ready && html`<span class="soft">${it.detail}</span>`}</li>`)}</ul></section>
-    <section><h2>Last refusals</h2>${refusals.items.size === 0 ? html`<p class="soft">No client was refused.</p>` : html`<ul class="lines">${[...refusals.items.values()].slice(-8).reverse().map((it) => html`<li key=${it.id}>
-      <time>${new Date(it.time).toLocaleTimeString()}</time> <strong>${it.condition || it.kind}</strong> ${it.description} <span class="soft">${[it.user || it.client, it.peer, it.count > 1 && `${it.count} times`].filter(Boolean).join(" · ")}</span></li>`)}</ul>`}</section>`}<//>`;
+      <span class="soft">${[
+        it.since && `up ${ago(it.since)}`,
+        it.restarts && `restarted ${it.restarts} times`,
+        ...Object.entries(it.counts || {}).map(([name, value]) => `${count(value)} ${name}`),
+      ]
+        .filter(Boolean)
+        .join(" · ")}</span>
+      ${!it.ready && html`<span class="soft">${it.detail}</span>`}</li>`,
+    )}</ul></section>
+    <section><h2>Last refusals</h2>${
+      refusals.items.size === 0
+        ? html`<p class="soft">No client was refused.</p>`
+        : html`<ul class="lines">${[...refusals.items.values()]
+            .slice(-8)
+            .reverse()
+            .map(
+              (it) => html`<li key=${it.id}>
+      <time>${new Date(it.time).toLocaleTimeString()}</time> <strong>${it.condition || it.kind}
+      </strong> ${it.description} <span class="soft">
+      ${[it.user || it.client, it.peer, it.count > 1 && `${it.count} times`].filter(Boolean).join(" · ")}</span></li>`,
+            )}</ul>`
+    }</section>`
+  }<//>`;
 }
 
 function Problems({ suite }) {
   const dead = suite.components.filter((it) => !it.ready);
-  if (!dead.length && !suite.errors.length && !suite.notReady.length) return html`<p class="well">Everything is ready.</p>`;
+  if (!dead.length && !suite.errors.length && !suite.notReady.length)
+    return html`<p class="well">Everything is ready.</p>`;
   return html`<section class="wrong" aria-label="What is not well"><h2>What is not well</h2><ul>
     ${dead.map((it) => html`<li key=${it.name}><strong>${it.name}</strong>: ${it.detail || "not ready"}</li>`)}
-    ${suite.errors.map((it) => html`<li><strong>${it.file}${it.line ? `:${it.line}` : ""}</strong> ${[it.entry, it.field].filter(Boolean).join(".")}: ${it.reason}</li>`)}
-    ${suite.notReady.map((it) => html`<li key=${it.name}><${Link} to=${["addresses", it.name]}>${it.name}<//> is ${it.phase}${it.message && `: ${it.message}`}</li>`)}
+    ${suite.errors.map(
+      (it) => html`<li><strong>${it.file}${it.line ? `:${it.line}` : ""}
+    </strong> ${[it.entry, it.field].filter(Boolean).join(".")}: ${it.reason}</li>`,
+    )}
+    ${suite.notReady.map(
+      (it) => html`<li key=${it.name}><${Link} to=${["addresses", it.name]}>${it.name}
+    <//> is ${it.phase}${it.message && `: ${it.message}`}</li>`,
+    )}
   </ul></section>`;
 }
 

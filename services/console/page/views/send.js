@@ -16,12 +16,15 @@ export function Send({ name, onSent }) {
       await call("POST", path("addresses", name, "messages"), { body: subject ? message : others });
       notice("The message is sent, and accepted.");
       onSent();
-    } catch (problem) { setError(problem); }
+    } catch (problem) {
+      setError(problem);
+    }
   };
   return html`<form class="send" onSubmit=${go}>
     <label>Body <textarea rows="3" value=${message.body} onInput=${field("body")}></textarea></label>
     <label>Subject <input value=${message.subject} onInput=${field("subject")} /></label>
     <label>Content type <input value=${message.contentType} onInput=${field("contentType")} /></label>
-    <label class="check"><input type="checkbox" checked=${message.durable} onChange=${(event) => set({ ...message, durable: event.currentTarget.checked })} /> durable</label>
+    <label class="check"><input type="checkbox" checked=${message.durable}
+      onChange=${(event) => set({ ...message, durable: event.currentTarget.checked })} /> durable</label>
     <${Failure} error=${error} /><footer><button class="main">Send</button></footer></form>`;
 }

@@ -6,18 +6,48 @@ import { owns } from "../parts/rights.js";
 import { State } from "../parts/state.js";
 import { List } from "./lists.js";
 
-export const Sessions = ({ me }) => html`<${List} title="MQTT sessions" where="sessions" empty="There are no MQTT sessions."
+export const Sessions = ({
+  me,
+}) => html`<${List} title="MQTT sessions" where="sessions" empty="There are no MQTT sessions."
   texts=${(it) => [it.client, it.user, it.peer]}
   columns=${[
     { key: "client", title: "Client id", grow: true },
-    { key: "connected", title: "State", render: (it) => html`<${State} text=${it.connected ? "connected" : "away"} />` },
+    {
+      key: "connected",
+      title: "State",
+      render: (it) => html`<${State} text=${it.connected ? "connected" : "away"} />`,
+    },
     { key: "user", title: "User", render: (it) => it.user || html`<span class="soft">anonymous</span>` },
-    { key: "peer", title: "From", wide: true }, { key: "gateway", title: "Gateway", wide: true, extra: true },
-    { key: "protocol", title: "MQTT", wide: true, render: (it) => ({ 3: "3.1", 4: "3.1.1", 5: "5.0" })[it.protocol] || it.protocol },
+    { key: "peer", title: "From", wide: true },
+    { key: "gateway", title: "Gateway", wide: true, extra: true },
+    {
+      key: "protocol",
+      title: "MQTT",
+      wide: true,
+      render: (it) => ({ 3: "3.1", 4: "3.1.1", 5: "5.0" })[it.protocol] || it.protocol,
+    },
     { key: "subscriptions", title: "Subscriptions", align: "right", render: (it) => count(it.subscriptions) },
-    { key: "inFlight", title: "In flight", align: "right", wide: true, extra: true, render: (it) => count(it.inFlight) },
-    { key: "expiry", title: "Kept for", align: "right", wide: true, render: (it) => (it.expiry >= 4294967295 ? "ever" : seconds(it.expiry)) },
+    {
+      key: "inFlight",
+      title: "In flight",
+      align: "right",
+      wide: true,
+      extra: true,
+      render: (it) => count(it.inFlight),
+    },
+    {
+      key: "expiry",
+      title: "Kept for",
+      align: "right",
+      wide: true,
+      render: (it) => (it.expiry >= 4294967295 ? "ever" : seconds(it.expiry)),
+    },
     { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
   ]}
-  action=${{ title: "Delete", may: (it) => me.administrator || owns(me, it.user), done: "The session is deleted.", run: (it) => call("DELETE", path("sessions", it.id)),
-    text: (it) => `Delete the session of ${it.client}, with its subscriptions and the messages that wait for it?` }} />`;
+  action=${{
+    title: "Delete",
+    may: (it) => me.administrator || owns(me, it.user),
+    done: "The session is deleted.",
+    run: (it) => call("DELETE", path("sessions", it.id)),
+    text: (it) => `Delete the session of ${it.client}, with its subscriptions and the messages that wait for it?`,
+  }} />`;

@@ -11,18 +11,33 @@ const filters = (it) => Object.keys(it.filters).join(", ");
 /** Whether the caller may delete a subscription. A shared one ends with its last member. */
 function mayDelete(me, it) {
   const of = Object.keys(it.filters);
-  return it.kind !== "share" && (owns(me, it.user) || (of.length ? of : ["#"]).every((filter) => covers(me, "manage", filter)));
+  return (
+    it.kind !== "share" &&
+    (owns(me, it.user) || (of.length ? of : ["#"]).every((filter) => covers(me, "manage", filter)))
+  );
 }
 
-export const Subscriptions = ({ me }) => html`<${List} title="Subscriptions" where="subscriptions" empty="There are no subscriptions."
+export const Subscriptions = ({
+  me,
+}) => html`<${List} title="Subscriptions" where="subscriptions" empty="There are no subscriptions."
   texts=${(it) => [it.client, it.user, it.id, filters(it)]}
   columns=${[
     { key: "client", title: "Client", render: (it) => it.client || it.id },
     { key: "kind", title: "Kind" },
     { key: "filters", title: "Filters", grow: true, value: filters, render: (it) => html`<code>${filters(it)}</code>` },
-    { key: "connected", title: "State", render: (it) => html`<${State} text=${it.connected ? "connected" : "away"} />` },
+    {
+      key: "connected",
+      title: "State",
+      render: (it) => html`<${State} text=${it.connected ? "connected" : "away"} />`,
+    },
     { key: "depth", title: "Waiting", align: "right", down: true, render: (it) => count(it.depth) },
-    { key: "user", title: "User", wide: true }, { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
+    { key: "user", title: "User", wide: true },
+    { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
   ]}
-  action=${{ title: "Delete", may: (it) => mayDelete(me, it), done: "The subscription is deleted.", run: (it) => call("DELETE", path("subscriptions", it.id)),
-    text: (it) => `Delete this subscription, with the ${count(it.depth)} messages that wait for it?` }} />`;
+  action=${{
+    title: "Delete",
+    may: (it) => mayDelete(me, it),
+    done: "The subscription is deleted.",
+    run: (it) => call("DELETE", path("subscriptions", it.id)),
+    text: (it) => `Delete this subscription, with the ${count(it.depth)} messages that wait for it?`,
+  }} />`;

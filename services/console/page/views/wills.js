@@ -10,7 +10,14 @@ export const Wills = () => html`<${List} title="Wills" where="wills" empty="No c
     { key: "client", title: "Client" },
     { key: "topic", title: "Topic", grow: true, render: (it) => html`<code>${it.topic}</code>` },
     { key: "state", title: "State", render: (it) => html`<${State} text=${it.state} />` },
-    { key: "due", title: "Published", wide: true, render: (it) => (it.due ? time(it.due) : it.delay ? `${it.delay} s after the loss` : "at once") },
-    { key: "qos", title: "QoS", align: "right", wide: true }, { key: "retain", title: "Retained", wide: true, render: (it) => (it.retain ? "yes" : "no") },
-    { key: "size", title: "Size", align: "right", wide: true, down: true, render: (it) => bytes(it.size) }, { key: "user", title: "User", wide: true },
+    {
+      key: "due",
+      title: "Published",
+      wide: true,
+      render: (it) => (it.due ? time(it.due) : it.delay ? `${it.delay} s after the loss` : "at once"),
+    },
+    { key: "qos", title: "QoS", align: "right", wide: true },
+    { key: "retain", title: "Retained", wide: true, render: (it) => (it.retain ? "yes" : "no") },
+    { key: "size", title: "Size", align: "right", wide: true, down: true, render: (it) => bytes(it.size) },
+    { key: "user", title: "User", wide: true },
   ]} />`;

@@ -4,23 +4,47 @@ import { call, path, useFetch } from "../api.js";
 import { Dialog, Failure, notice } from "../parts/dialog.js";
 
 const TYPES = {
-  queue: ["Stored", "Each message goes to one of the consumers. It waits on disk until one has taken it.", "work, orders, commands"],
-  topic: ["Stored for subscribers", "Each subscription gets each message, durable ones also what came while they were away.", "events, telemetry, MQTT"],
-  anycast: ["Not stored", "Each message goes straight to one attached receiver, and the sender gets its answer.", "requests, low latency"],
-  multicast: ["Not stored", "Each message goes straight to all receivers that are attached now.", "live values, notifications"],
+  queue: [
+    "Stored",
+    "Each message goes to one of the consumers. It waits on disk until one has taken it.",
+    "work, orders, commands",
+  ],
+  topic: [
+    "Stored for subscribers",
+    "Each subscription gets each message, durable ones also what came while they were away.",
+    "events, telemetry, MQTT",
+  ],
+  anycast: [
+    "Not stored",
+    "Each message goes straight to one attached receiver, and the sender gets its answer.",
+    "requests, low latency",
+  ],
+  multicast: [
+    "Not stored",
+    "Each message goes straight to all receivers that are attached now.",
+    "live values, notifications",
+  ],
 };
 const STORED = new Set(["queue", "topic"]);
 
 /** `address`: the one to change, null to make one. `known`: Map of the names that exist. */
 export function AddressWizard({ address = null, known, onClose, onDone }) {
   const before = address ? address.entry || {} : {};
-  const [type, setType] = useState(address ? address.type : ""), [name, setName] = useState(address ? address.name : "");
-  const [flavor, setFlavor] = useState(address ? address.flavor : ""), [more, setMore] = useState(address ? text(rest(before)) : "");
-  const [error, setError] = useState(null), [busy, setBusy] = useState(false);
+  const [type, setType] = useState(address ? address.type : ""),
+    [name, setName] = useState(address ? address.name : "");
+  const [flavor, setFlavor] = useState(address ? address.flavor : ""),
+    [more, setMore] = useState(address ? text(rest(before)) : "");
+  const [error, setError] = useState(null),
+    [busy, setBusy] = useState(false);
   const flavors = (useFetch("flavors?limit=1000").data?.items || []).filter((it) => it.type === type);
   const chosen = STORED.has(type) ? flavor || flavors[0]?.name || "" : "";
-  let extra = {}, wrong = null;
-  try { extra = more.trim() ? JSON.parse(more) : {}; } catch (problem) { wrong = problem.message; }
+  let extra = {},
+    wrong = null;
+  try {
+    extra = more.trim() ? JSON.parse(more) : {};
+  } catch (problem) {
+    wrong = problem.message;
+  }
   const entry = { type, ...(chosen ? { flavor: chosen } : {}), ...extra };
   const go = async (event) => {
     event.preventDefault();
@@ -29,24 +53,49 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
       await call("PUT", path("addresses", name), { body: entry, etag: address ? address.etag : undefined });
       notice(address ? `${name} is changed.` : `${name} is made.`);
       onDone(name);
-    } catch (problem) { setError(problem); setBusy(false); }
+    } catch (problem) {
+      setError(problem);
+      setBusy(false);
+    }
   };
-  return html`<${Dialog} title=${address ? `Edit ${address.name}` : "New address"} onClose=${onClose} wide><form onSubmit=${go}>
+  return html`<${Dialog} title=${address ? `Edit ${address.name}` : "New address"} onClose=${onClose} wide><form
+    onSubmit=${go}>
     <fieldset class="types"><legend>What shall happen to a message?</legend>
-      ${Object.entries(TYPES).map(([key, [stored, what, uses]]) => html`<label key=${key} class=${type === key ? "chosen" : ""}>
-        <input type="radio" name="type" value=${key} required checked=${type === key} onChange=${() => { setType(key); setFlavor(""); }} />
-        <strong>${key}</strong><span class="tag">${stored}</span><span>${what}</span><span class="soft">for ${uses}</span></label>`)}
+      ${Object.entries(TYPES).map(
+        ([key, [stored, what, uses]]) => html`<label key=${key} class=${type === key ? "chosen" : ""}>
+        <input type="radio" name="type" value=${key} required checked=${type === key} onChange=${() => {
+          setType(key);
+          setFlavor("");
+        }} />
+        <strong>${key}</strong><span class="tag">${stored}</span><span>${what}</span><span class="soft">for ${uses}
+        </span></label>`,
+      )}
     </fieldset>
-    <label>Name <input value=${name} required disabled=${Boolean(address)} placeholder="orders" autocomplete="off" onInput=${(event) => setName(event.currentTarget.value)} /></label>
+    <label>Name <input value=${name} required disabled=${Boolean(address)} placeholder="orders" autocomplete="off"
+      onInput=${(event) => setName(event.currentTarget.value)} /></label>
     ${!address && known?.has(name) && html`<p class="failure">There is an address of this name.</p>`}
-    ${STORED.has(type) && html`<label>Flavor: what carries it
-      <select value=${chosen} onChange=${(event) => setFlavor(event.currentTarget.value)}>${flavors.map((it) => html`<option key=${it.name} value=${it.name}>${it.name} (${it.entry.templateName})</option>`)}</select></label>`}
+    ${
+      STORED.has(type) &&
+      html`<label>Flavor: what carries it
+      <select value=${chosen} onChange=${(event) => setFlavor(event.currentTarget.value)}>
+      ${flavors.map(
+        (it) => html`<option key=${it.name} value=${it.name}>
+      ${it.name} (${it.entry.templateName})</option>`,
+      )}</select></label>`
+    }
     <label>Further properties, as JSON (<code>{"maxSize": "10Mi"}</code>)
-      <textarea rows="3" spellcheck="false" value=${more} onInput=${(event) => setMore(event.currentTarget.value)}></textarea></label>
+      <textarea rows="3" spellcheck="false" value=${more} onInput=${(event) => setMore(event.currentTarget.value)}>
+      </textarea></label>
     ${wrong && html`<p class="failure" role="alert">Not JSON: ${wrong}</p>`}
-    ${type && name && html`<p class="soft">Entry in addresses.json</p><pre>${`${JSON.stringify(name)}: ${JSON.stringify(entry, null, 2)}`}</pre>`}
+    ${
+      type &&
+      name &&
+      html`<p class="soft">Entry in addresses.json</p><pre>
+    ${`${JSON.stringify(name)}: ${JSON.stringify(entry, null, 2)}`}</pre>`
+    }
     <${Failure} error=${error} />
-    <footer><button type="button" onClick=${onClose}>Cancel</button><button class="main" disabled=${busy || !type || !name || Boolean(wrong)}>${address ? "Save" : "Make it"}</button></footer>
+    <footer><button type="button" onClick=${onClose}>Cancel</button><button class="main"
+      disabled=${busy || !type || !name || Boolean(wrong)}>${address ? "Save" : "Make it"}</button></footer>
   </form><//>`;
 }
 

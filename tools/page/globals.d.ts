@@ -1,0 +1,4 @@
+// What index.html loads beside the modules.
+interface Window {
+  uPlot: any;
+}
