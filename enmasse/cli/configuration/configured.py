@@ -1,5 +1,5 @@
-"""Entries of addresses.json or flavors.json that commands read and change: by the console of a running suite, in a
-context, in the ConfigMaps of a cluster, or in the files themselves."""
+"""Entries of addresses, flavors and users that commands read and change, which no command writes in another way: by the
+console of a running suite, in a context, in the ConfigMaps of a cluster, or in the files themselves."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from enmasse.cli.common import UNREACHABLE, end
-from enmasse.cli.configuration import cluster, configfile, entries
-from enmasse.cli.configuration.kinds import CONFLICTS, UNCHANGED, Kind
+from enmasse.cli.configuration import cluster, entries
+from enmasse.cli.configuration.kinds import CONFLICTS, UNCHANGED, USERS, Kind
 from enmasse.cli.contexts.console import API, Console, LocalConsole, console, items, path
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.cli.contexts.problems import refused
 from enmasse.text import offset_option
 
+EMPTY = "{}\n"
 Changed = Callable[[Any, str], dict[str, Any]]
 """The present entry and its place → the new one; ends the command if that is not possible."""
 
@@ -84,7 +85,16 @@ class Files:
 
     def all(self) -> dict[str, Any]:
         """Return the entries by name."""
-        return configfile.entries(self._file, configfile.read(self._file))
+        return entries.read(self._folder, self._kind)[1]
+
+    @property
+    def is_missing(self) -> bool:
+        """There is no file: the first entry makes that of users."""
+        return not self._file.exists()
+
+    def has(self, name: str) -> bool:
+        """Return whether there is an entry of this name."""
+        return name in self.all()
 
     def add(self, name: str, entry: dict[str, Any]) -> str:
         """Add an entry."""
@@ -99,7 +109,7 @@ class Files:
         if running is not None and name in self.all():
             self._kind.in_use(self.where, name)
         if running is None or not running.put(name, entry, None):
-            entries.change(self._folder, self._kind.file, edit)
+            entries.change(self._folder, self._kind, edit, missing=EMPTY if self._kind is USERS else None)
         return self.where
 
     def change(self, name: str, changed: Changed) -> str:
@@ -114,7 +124,7 @@ class Files:
         for _ in range(CONFLICTS):
             running = self._running(name)  # the etag first: a change after it is noticed
             if running is None:
-                entries.change(self._folder, self._kind.file, edit)
+                entries.change(self._folder, self._kind, edit)
                 return self.where
             present = self.all()
             if name not in present:
@@ -140,7 +150,7 @@ class Files:
 
         running = self._running(name)
         if running is None or name not in self.all() or not running.delete(name):
-            entries.change(self._folder, self._kind.file, edit, warn=True)  # such as a dead-letter queue others name
+            entries.change(self._folder, self._kind, edit, warn=True)  # such as a dead-letter queue others name
         return where
 
     def force(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Changes of single entries of addresses.json and flavors.json: checked against the model before they are written."""
+"""Changes of single entries of configuration files: checked against the model before they are written."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from enmasse.cli.common import end, report
 from enmasse.cli.configuration import configfile
+from enmasse.cli.configuration.kinds import USERS, Kind
 
 
 def with_keys(entry: dict[str, Any], texts: Iterable[str]) -> dict[str, Any]:
@@ -31,32 +32,51 @@ def with_keys(entry: dict[str, Any], texts: Iterable[str]) -> dict[str, Any]:
     return changed
 
 
-def change(folder: Path, file: str, edit: Callable[[str, dict[str, Any]], str], *, warn: bool = False) -> None:
+def read(folder: Path, kind: Kind, missing: str | None = None) -> tuple[str, dict[str, Any]]:
+    """Return the text and the entries of a file. `missing`: the text if there is no file; None: that ends the
+    command."""
+    path = folder / kind.file
+    text = configfile.read(path, missing, "user add NAME" if kind is USERS else "init DIR")
+    return text, configfile.entries(path, text)
+
+
+def change(
+    folder: Path,
+    kind: Kind,
+    edit: Callable[[str, dict[str, Any]], str],
+    *,
+    warn: bool = False,
+    missing: str | None = None,
+) -> None:
     """Replace a file by what `edit` makes of its text and its entries.
 
-    Ends the command, and changes nothing, if that has problems which the file does not have yet; with `warn` they are
-    reported only.
+    Ends the command, and changes nothing, if that has problems which the file does not have yet. With `warn`, and of
+    users whose entries apply in part, they are reported only. `missing`: as of `read`.
     """
     from enmasse.cli.configuration.validate import new_problems
     from enmasse.model.jsonfile import Unparsable
 
-    path = folder / file
+    path = folder / kind.file
     with configfile.locked(folder):
-        text = configfile.read(path)
-        changed = edit(text, configfile.entries(path, text))
+        text, present = read(folder, kind, missing)
+        changed = edit(text, present)
+        refused: list[str] = []
+        warnings: list[str] = []
         try:
-            problems = new_problems(folder, file, text, changed)
+            for problem in new_problems(folder, kind.file, text, changed):
+                applies = warn or (kind is USERS and problem.applies)
+                (warnings if applies else refused).append(str(problem))
         except Unparsable as error:
             if not warn:
                 end("configuration.file.not-json", f"{error}. Correct it first; nothing was changed.")
-            problems = [str(error)]
+            warnings = [str(error)]
         except OSError as error:
             if not warn:
                 end("configuration.file.not-readable", f"{error.filename}: cannot be read: {error.strerror}.")
-            problems = [str(error)]
-        if problems and not warn:
-            end("configuration.entry.invalid", "\n".join([*problems, "nothing was changed."]))
-        for problem in problems:
-            report(f"warning: {problem}")
+            warnings = [str(error)]
+        if refused:
+            end("configuration.entry.invalid", "\n".join([*refused, "nothing was changed."]))
+        for line in warnings:
+            report(f"warning: {line}")
         if changed != text:
-            configfile.write(path, text, changed)
+            configfile.write(path, text, changed, private=kind is USERS)

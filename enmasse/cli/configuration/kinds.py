@@ -26,9 +26,13 @@ class Kind:
         """Name of the file."""
         return f"{self.plural}.json"
 
+    @property
+    def _one(self) -> str:
+        return "user or group" if self is USERS else self.noun
+
     def in_use(self, where: str, name: str) -> NoReturn:
         """End the command: there is an entry of this name."""
-        one = f"{'an' if self is ADDRESSES else 'a'} {self.noun} {name!r}"
+        one = f"{'an' if self is ADDRESSES else 'a'} {self._one} {name!r}"
         text = f"{where}: there is {one} already; nothing was changed. Choose another name, or remove it first."
         if self is ADDRESSES:
             end("address.name.in-use", text)
@@ -38,7 +42,7 @@ class Kind:
 
     def unknown(self, where: str, name: str, known: Iterable[str], outcome: str = "") -> NoReturn:
         """End the command: there is no entry of this name."""
-        text = f"{where}: there is no {self.noun} {name!r}; {outcome}`enmasse {self.noun} list` shows them."
+        text = f"{where}: there is no {self._one} {name!r}; {outcome}`enmasse {self.noun} list` shows them."
         text += did_you_mean(name, known)
         if self is ADDRESSES:
             end("address.name.unknown", text)

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from enmasse.model.jsonfile import Problem
+    from enmasse.model.users import User
 
-ADDRESSES, FLAVORS = "addresses.json", "flavors.json"
+ADDRESSES, FLAVORS, USERS = "addresses.json", "flavors.json", "users.json"
 
 
 def type_of(entry: Any) -> str:
@@ -36,26 +37,44 @@ def in_memory(folder: Path) -> set[str]:
     return {name for name, flavor in flavors.items() if flavor.in_memory}
 
 
-def new_problems(folder: Path, file: str, before: str, after: str) -> list[str]:
-    """Return one line for each thing wrong with addresses.json and flavors.json that was not wrong while `file`, one of
-    them, had the content `before`, and is with `after`.
+def new_problems(folder: Path, file: str, before: str, after: str) -> list[Problem]:
+    """Return what is wrong, and was not wrong while `file` had the content `before`, once it has `after`: with
+    addresses.json and flavors.json if it is one of them, otherwise with users.json.
 
     Raises Unparsable if a file does not parse, OSError if it cannot be read.
     """
     from enmasse.storage.files import read_file
 
+    if file == USERS:
+        found = _without_lines(users(after)[1])
+        known = _without_lines(users(before)[1]) if found else []
+        return [problem for problem in found if problem not in known]
     texts = {name: read_file(folder / name) for name in (FLAVORS, ADDRESSES) if name != file}
     found = _problems(folder, {**texts, file: after.encode()})
     known = _problems(folder, {**texts, file: before.encode()}) if found else []
-    return [str(problem) for problem in found if problem not in known]
+    return [problem for problem in found if problem not in known]
 
 
 def _problems(folder: Path, texts: dict[str, bytes]) -> list[Problem]:
-    """Without their lines: those are of no file that is there."""
     from enmasse.model.addresses import parse_addresses
     from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import parse
 
     flavors, problems = parse_flavors(parse(str(folder / FLAVORS), texts[FLAVORS]))
     problems = problems + parse_addresses(parse(ADDRESSES, texts[ADDRESSES]), flavors)[1]
+    return _without_lines(problems)
+
+
+def users(text: str) -> tuple[dict[str, User], list[Problem]]:
+    """Return the valid users and groups of a users.json, and what is wrong. Raises Unparsable."""
+    from enmasse.model.jsonfile import parse
+    from enmasse.model.users import parse_users, unknown_groups
+
+    document = parse(USERS, text.encode())
+    good, problems = parse_users(document)
+    return good, problems + unknown_groups(document, good)
+
+
+def _without_lines(problems: list[Problem]) -> list[Problem]:
+    """Lines are of no file that is there."""
     return [replace(problem, line=None) for problem in problems]

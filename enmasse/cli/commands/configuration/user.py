@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from enmasse.cli.common import FAILED, end, port_offset, report
 from enmasse.cli.completion import addresses, users
-from enmasse.cli.configuration import configfile
+from enmasse.cli.configuration.configured import Files, OfContext
 from enmasse.cli.configuration.kinds import USERS
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.model.operations import OPERATIONS
-
-if TYPE_CHECKING:
-    from enmasse.cli.configuration.configured import OfContext
-    from enmasse.model.jsonfile import Problem
-    from enmasse.model.users import User
-
-FILE = "users.json"
 
 
 @click.group(name="user", short_help="Add, remove and check users and their permissions.")
@@ -71,7 +64,6 @@ def add(
 
     `anonymous` stands for all clients without credentials.
     """
-    from enmasse.model import edits
     from enmasse.model.users import ANONYMOUS, GROUP
 
     without = no_password or name.startswith(GROUP) or name == ANONYMOUS
@@ -80,24 +72,14 @@ def add(
         raise click.UsageError(f"{name}: {what}; leave out --generate and --password-file.")
     entry: dict[str, Any] = {"groups": list(groups)} if groups else {}
     shown = None
-    if (there := _of_context(config, offset)) is not None:
-        if there.has(name):
-            USERS.in_use(there.where, name)
-        if not without:
-            entry["password"], shown = _password_text(new_password_file, generate, sha1=sha1)
-        _added(name, there.add(name, entry), shown, groups)
-        return
-    path = edited_folder(config, offset) / FILE
-    _absent(path, name)  # before a password is asked for
+    there = _opened(config, offset)
+    is_first = isinstance(there, Files) and there.is_missing
+    if not is_first and there.has(name):  # before a password is asked for
+        USERS.in_use(there.where, name)
     if not without:
-        hashes, shown = _new_password(new_password_file, generate, sha1=sha1)
-        entry |= hashes
-    with configfile.locked(path.parent):
-        text = configfile.read(path, "{}\n")
-        _absent(path, name, text)
-        is_first = not path.exists()
-        _write(path, text, edits.add(text, name, entry))
-    _added(name, str(path), shown, groups, is_first=is_first and name != ANONYMOUS)
+        fields, shown = _new_password(there, new_password_file, generate, sha1=sha1)
+        entry |= fields
+    _added(name, there.add(name, entry), shown, groups, is_first=is_first and name != ANONYMOUS)
 
 
 def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...], *, is_first: bool = False) -> None:
@@ -121,18 +103,12 @@ def password(
     name: str, new_password_file: str | None, generate: bool, sha1: bool, config: Path | None, offset: int
 ) -> None:
     """Set the password of a user, which is asked for twice. The old one is invalid at once."""
-    if (there := _of_context(config, offset)) is not None:
-        if not there.has(name):
-            _unknown(there.where, name)
-        text, shown = _password_text(new_password_file, generate, sha1=sha1)
-        there.change(name, lambda entry, _: {**entry, "password": text})
-        _done(f"set the password of {name} in {there.where}", shown)
-        return
-    path = edited_folder(config, offset) / FILE
-    _present(path, configfile.read(path, made_by="user add NAME"), name)
-    hashes, shown = _new_password(new_password_file, generate, sha1=sha1)
-    _change(path, name, lambda entry: {**entry, **hashes})
-    _done(f"set the password of {name} in {path}", shown)
+    there = _opened(config, offset)
+    if not there.has(name):
+        USERS.unknown(there.where, name, ())
+    fields, shown = _new_password(there, new_password_file, generate, sha1=sha1)
+    where = there.change(name, lambda entry, where: {**_object(name, entry, where), **fields})
+    _done(f"set the password of {name} in {where}", shown)
 
 
 @command.command("remove")
@@ -140,20 +116,7 @@ def password(
 @_options
 def remove(name: str, config: Path | None, offset: int) -> None:
     """Remove a user or group."""
-    from enmasse.model import edits
-
-    if (there := _of_context(config, offset)) is not None:
-        click.echo(f"removed {name} from {there.remove(name)}")
-        return
-    path = edited_folder(config, offset) / FILE
-    with configfile.locked(path.parent):
-        text = configfile.read(path, made_by="user add NAME")
-        _present(path, text, name)
-        changed = edits.remove(text, name)
-        for problem in _new_problems(text, changed):  # users who belong to a group that was removed
-            report(f"warning: {problem}")
-        configfile.write(path, text, changed, private=True)
-    click.echo(f"removed {name} from {path}")
+    click.echo(f"removed {name} from {_opened(config, offset).remove(name, force=False)}")
 
 
 @command.command("list")
@@ -185,7 +148,7 @@ def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
     where, rows = _rows(config, offset)
     row = next((each for each in rows if each["name"] == name), None)
     if row is None:
-        _unknown(where, name)
+        USERS.unknown(where, name, [each["name"] for each in rows])
     if as_json:
         click.echo(json.dumps(row))
         return
@@ -235,16 +198,22 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
 
     An ADDRESS with the words + or # is a filter of a subscription. Exit status 0: allowed. 1: not allowed.
     """
+    from enmasse.cli.configuration import entries, validate
     from enmasse.identity.permissions import Permissions
     from enmasse.identity.principal import Principal
+    from enmasse.model.jsonfile import Unparsable
     from enmasse.text import printable
 
     if in_force() is not None:
         _check_by_console(offset, name, operation, address, as_json=as_json)
-    path = edited_folder(config, offset) / FILE
-    text = configfile.read(path, made_by="user add NAME")
-    _present(path, text, name)
-    good, problems = _parsed(text)
+    folder = edited_folder(config, offset)
+    text, present = entries.read(folder, USERS)
+    if name not in present:
+        USERS.unknown(str(folder / USERS.file), name, present)
+    try:
+        good, problems = validate.users(text)
+    except Unparsable as error:
+        end("configuration.file.not-json", str(error))
     wrong = [str(problem) for problem in problems if problem.entry == name]
     if name not in good:
         end("configuration.entry.invalid", "\n".join(wrong))
@@ -296,7 +265,6 @@ def _grant(
     unknown = [each for each in wanted if each not in OPERATIONS]
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(OPERATIONS)}.", param_hint="OPERATION")
-    there = _of_context(config, offset)
 
     def granted(entry: dict[str, Any]) -> dict[str, Any]:
         """Extend the permission with the same operations, or add one."""
@@ -313,94 +281,35 @@ def _grant(
             permissions.append({effect: wanted, "addresses": list(dict.fromkeys(patterns))})
         return {**entry, "permissions": permissions}
 
-    if there is not None:
-        where = there.change(name, lambda entry, _: granted(entry))
-    else:
-        where = str(path := edited_folder(config, offset) / FILE)
-        _change(path, name, granted)
+    where = _opened(config, offset).change(name, lambda entry, where: granted(_object(name, entry, where)))
     past = "allowed" if effect == "allow" else "denied"
     click.echo(f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}")
 
 
-def _of_context(config: Path | None, offset: int) -> OfContext | None:
-    """Return the users of the context in force; None: those of a file."""
-    if config is not None or (context := in_force()) is None:
-        return None
-    from enmasse.cli.configuration.configured import OfContext
-
-    return OfContext(USERS, offset, str(context))
+def _opened(config: Path | None, offset: int) -> Files | OfContext:
+    """Return the users of a folder that was named, of the context in force, or of the folder on this machine."""
+    if config is None and (context := in_force()) is not None:
+        return OfContext(USERS, offset, str(context))
+    return Files(USERS, edited_folder(config, offset), offset, None)
 
 
-def _change(path: Path, name: str, change: Any) -> None:
-    """Replace one entry by what `change` makes of it."""
-    from enmasse.model import edits
-
-    with configfile.locked(path.parent):
-        text = configfile.read(path, made_by="user add NAME")
-        entry = _present(path, text, name)
-        if not isinstance(entry, dict):
-            end("configuration.entry.invalid", f"{path}: {name}: is not an object; correct it first")
-        _write(path, text, edits.replace(text, name, change(entry)))
-
-
-def _write(path: Path, before: str, after: str) -> None:
-    problems = _new_problems(before, after)
-    if wrong := [str(problem) for problem in problems if not problem.applies]:
-        end("configuration.entry.invalid", "\n".join([*wrong, "nothing was changed."]))
-    for problem in problems:
-        report(f"warning: {problem}")
-    configfile.write(path, before, after, private=True)
-
-
-def _absent(path: Path, name: str, text: str | None = None) -> None:
-    if name in configfile.entries(path, configfile.read(path, "{}\n") if text is None else text):
-        end("user.name.in-use", f"{path}: there is {name!r} already; nothing was changed.")
-
-
-def _present(path: Path, text: str, name: str) -> Any:
-    found = configfile.entries(path, text)
-    if name not in found:
-        _unknown(str(path), name)
-    return found[name]
-
-
-def _unknown(where: str, name: str) -> NoReturn:
-    end("user.name.unknown", f"{where}: there is no user or group {name!r}; `enmasse user list` shows them.")
+def _object(name: str, entry: Any, where: str) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        end("configuration.entry.invalid", f"{where}: {name}: is not an object; correct it first")
+    return entry
 
 
 def _rows(config: Path | None, offset: int) -> tuple[str, list[dict[str, Any]]]:
     """Return the place of the users, and the users as `_described` gives them."""
-    if (there := _of_context(config, offset)) is not None:
+    there = _opened(config, offset)
+    if isinstance(there, OfContext):
         from enmasse.cli.contexts.console import items
 
         rows = [
             {**_described(row["name"], row["entry"]), "password": row["password"]} for row in items(offset, "users")
         ]
         return there.where, rows
-    path = edited_folder(config, offset) / FILE
-    entries = configfile.entries(path, configfile.read(path, made_by="user add NAME"))
-    return str(path), [_described(name, entry) for name, entry in entries.items()]
-
-
-def _parsed(text: str) -> tuple[dict[str, User], list[Problem]]:
-    from enmasse.model.jsonfile import Unparsable, parse
-    from enmasse.model.users import parse_users, unknown_groups
-
-    try:
-        document = parse(FILE, text.encode())
-    except Unparsable as error:
-        end("configuration.file.not-json", str(error))
-    good, problems = parse_users(document)
-    return good, problems + unknown_groups(document, good)
-
-
-def _new_problems(before: str, after: str) -> list[Problem]:
-    """Return the problems of the content `after` that the content `before` does not have, without lines."""
-    from msgspec.structs import replace
-
-    known = [replace(problem, line=None) for problem in _parsed(before)[1]]
-    found = [replace(problem, line=None) for problem in _parsed(after)[1]]
-    return [problem for problem in found if problem not in known]
+    return there.where, [_described(name, entry) for name, entry in there.all().items()]
 
 
 def _described(name: str, entry: Any) -> dict[str, Any]:
@@ -430,27 +339,28 @@ def _permission_text(permission: dict[str, Any]) -> str:
     return f"{effect} {joined(effect, ',')} on {joined('addresses', ', ')}"
 
 
-def _new_password(file: str | None, generate: bool, *, sha1: bool) -> tuple[dict[str, Any], str | None]:
-    """Return the fields of an entry for a new password, and the password if it was generated."""
+def _new_password(
+    there: Files | OfContext, file: str | None, generate: bool, *, sha1: bool
+) -> tuple[dict[str, Any], str | None]:
+    """Return the fields of an entry for a new password, and the password if it was generated. The console of a context
+    hashes by itself."""
+    by_console = isinstance(there, OfContext)
+    if by_console and sha1:
+        raise click.UsageError("--scram-sha-1: a console makes no such verifiers; run the command beside users.json.")
+    text = _chosen(file, generate)
+    shown = text if generate else None
+    if by_console:
+        return {"password": text}, shown
     import msgspec
 
     from enmasse.identity.processes.scram import USER_MECHANISMS
     from enmasse.identity.proofs.passwords import Unsuitable, hashed
 
-    text = _chosen(file, generate)
     try:
         hashes = hashed(text, random=generate, mechanisms=[*(["SCRAM-SHA-1"] if sha1 else []), *USER_MECHANISMS])
     except Unsuitable as error:
         end("user.password.unsuitable", f"the password cannot be used: {error}; nothing was changed.")
-    return msgspec.to_builtins({"password": hashes.password, "scram": hashes.scram}), text if generate else None
-
-
-def _password_text(file: str | None, generate: bool, *, sha1: bool) -> tuple[str, str | None]:
-    """Return a new password, which the console of a context hashes, and the same if it was generated."""
-    if sha1:
-        raise click.UsageError("--scram-sha-1: a console makes no such verifiers; run the command beside users.json.")
-    text = _chosen(file, generate)
-    return text, text if generate else None
+    return msgspec.to_builtins({"password": hashes.password, "scram": hashes.scram}), shown
 
 
 def _chosen(file: str | None, generate: bool) -> str:
