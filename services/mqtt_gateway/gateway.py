@@ -15,8 +15,7 @@ from enmasse.mqtt import reasons
 from enmasse.process.runner import spawn
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.ports import Backend, Refused, Request
-from services.mqtt_gateway.protocol.connection import Connection
-from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.shared_state import Connected, Front
 from services.mqtt_gateway.protocol.system import INTERVAL
 
 log = logs.get(part="mqtt")
@@ -70,10 +69,10 @@ class Gateway:
                 last = now
             await asyncio.sleep(INTERVAL if found is not None else AGAIN)
 
-    def _open(self, request: Request, client: Connection) -> None:
+    def _open(self, request: Request, client: Connected) -> None:
         spawn(self._opened(request, client), "open a session")
 
-    async def _ask(self, client: Connection, challenge: bytes) -> bytes:
+    async def _ask(self, client: Connected, challenge: bytes) -> bytes:
         response: asyncio.Future[bytes] = self._loop.create_future()
 
         def answered(data: bytes) -> None:
@@ -83,7 +82,7 @@ class Gateway:
         client.challenge(challenge, answered)
         return await response
 
-    async def _opened(self, request: Request, client: Connection) -> None:
+    async def _opened(self, request: Request, client: Connected) -> None:
         try:
             request = await self._backend.admit(
                 request, lambda: client in self.front.clients, partial(self._ask, client)
@@ -126,7 +125,7 @@ def _counters(front: Front) -> dict[str, int]:
         "packetsOut": sum(front.packets_out),
         "publishIn": front.packets_in[3],
         "publishOut": front.packets_out[3],
-        "bytesIn": front.bytes_in + sum(client.intake.bytes for client in clients),
-        "bytesOut": front.bytes_out + sum(client.output.bytes for client in clients),
+        "bytesIn": front.bytes_in + sum(client.bytes_in for client in clients),
+        "bytesOut": front.bytes_out + sum(client.bytes_out for client in clients),
         "dropped": front.dropped,
     }

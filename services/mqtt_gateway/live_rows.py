@@ -8,8 +8,7 @@ from typing import Any
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.live_state import Clock, Publisher, Rows
-from services.mqtt_gateway.protocol.connection import Connection
-from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.shared_state import Connected, Front
 
 
 class LiveGateway:
@@ -41,5 +40,5 @@ class LiveGateway:
             self.rows.drop("connections", gone)
 
 
-def _mark(client: Connection) -> tuple[Any, ...]:
-    return client.peer, client.intake.bytes, client.output.bytes, client.kept, client.in_flight
+def _mark(client: Connected) -> tuple[Any, ...]:
+    return client.peer, client.bytes_in, client.bytes_out, client.kept, client.in_flight

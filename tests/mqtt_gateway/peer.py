@@ -11,7 +11,7 @@ from enmasse.mqtt.packets import V5, Connect, Disconnect, Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.ports import Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection
-from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.shared_state import Connected, Front
 from tests.mqtt_gateway.toy import ToyBackend, ToySession
 
 P = TypeVar("P")
@@ -30,7 +30,7 @@ class World:
         self.opening: list[Callable[[], None]] = []
         self.peers: list[Peer] = []
 
-    def _open(self, request: Request, client: Connection) -> None:
+    def _open(self, request: Request, client: Connected) -> None:
         def answer() -> None:
             try:
                 session = self.backend.open_now(request, client)

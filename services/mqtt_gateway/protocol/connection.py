@@ -377,6 +377,16 @@ class Connection:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     @property
+    def bytes_in(self) -> int:
+        """Return the bytes that were read."""
+        return self.intake.bytes
+
+    @property
+    def bytes_out(self) -> int:
+        """Return the bytes that were written."""
+        return self.output.bytes
+
+    @property
     def in_flight(self) -> tuple[int, int]:
         """Return the number of messages from and to the client whose exchange has not ended."""
         return (0, 0) if self._session is None else (self._inbound.in_flight, self._outbound.in_flight)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,13 +13,11 @@ from services.mqtt_gateway.ports import UNKNOWN, Session
 from services.mqtt_gateway.protocol import intake
 from services.mqtt_gateway.protocol.aliases import AliasesIn
 from services.mqtt_gateway.protocol.connecting import is_utf8
+from services.mqtt_gateway.protocol.intake import Host
 from services.mqtt_gateway.protocol.order import InOrder
 from services.mqtt_gateway.protocol.output import Output
+from services.mqtt_gateway.protocol.shared_state import Front
 from services.mqtt_gateway.protocol.unanswered import REST
-
-if TYPE_CHECKING:
-    from services.mqtt_gateway.protocol.connection import Connection
-    from services.mqtt_gateway.protocol.shared_state import Front
 
 # states of a packet id of the client
 _ONE: Final = 1
@@ -55,7 +53,7 @@ class Inbound:
         "messages",
     )
 
-    def __init__(self, front: Front, host: Connection, output: Output, session: Session, version: int) -> None:
+    def __init__(self, front: Front, host: Host, output: Output, session: Session, version: int) -> None:
         limits = front.limits
         self._front = front
         self._host = host

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from enmasse.mqtt.errors import MqttError
 from enmasse.mqtt.packets import Packet
 from enmasse.mqtt.reader import Reader
+from services.mqtt_gateway.protocol.memory import Holder
 from services.mqtt_gateway.protocol.shared_state import Front, Wire
-
-if TYPE_CHECKING:
-    from services.mqtt_gateway.protocol.connection import Connection
+from services.mqtt_gateway.protocol.unanswered import Waiter
 
 # why nothing is read or processed: bits of what holds it up
 OPENING: Final = 1
@@ -49,6 +48,21 @@ Handlers = Mapping[type[Packet], tuple[int, int, Callable[[Any, Any], None]]]
 """By class of packet: its number (2.2.1), the part of the connection that processes it, and that part's method."""
 
 
+class Host(Holder, Waiter, Protocol):
+    """A connection, as its parts see it."""
+
+    intake: Intake
+
+    def fail(self, reason: int, text: str) -> None:
+        """Close the connection because of an error: of the client, of the gateway, or of what is behind it."""
+
+    def broken(self, error: MqttError) -> None:
+        """End the connection, because the client broke the specification."""
+
+    def unfinished(self) -> None:
+        """Plan the deadline of a packet that has begun and is not complete."""
+
+
 class Intake:
     """`data` and `go_on` are the network's. `seen`: when a packet came last; `since`: when the one began that is not
     complete, or 0. `parts` are complete once the session is open."""
@@ -75,7 +89,7 @@ class Intake:
         "since",
     )
 
-    def __init__(self, front: Front, wire: Wire, host: Connection, handlers: Handlers) -> None:
+    def __init__(self, front: Front, wire: Wire, host: Host, handlers: Handlers) -> None:
         self._front = front
         self._wire = wire
         self._host = host

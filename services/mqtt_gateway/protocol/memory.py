@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from services.mqtt_gateway.protocol.timetable import STEP
 
-if TYPE_CHECKING:
-    from services.mqtt_gateway.protocol.connection import Connection
-
 LITTLE: Final = 64 * 1024
 """Bytes that a client may keep waiting regardless of the limit: closing it would free next to nothing."""
+
+
+class Holder(Protocol):
+    """A connection, as the memory that it holds sees it."""
+
+    kept: int
+    """Bytes that it keeps waiting. Only Memory writes it."""
+
+    def measure(self) -> None:
+        """Count again what the operating system may have taken meanwhile."""
+
+    def waited(self) -> float:
+        """Return the seconds since the wait for the client began."""
+
+    def give_way(self) -> None:
+        """Close: it holds most. Does not raise."""
 
 
 class Memory:
@@ -24,10 +37,10 @@ class Memory:
         self.total = 0
         self.highest = 0
         """Highest total since `fallen` returned True last."""
-        self._large: dict[Connection, None] = {}  # those with more than LITTLE, the oldest first
+        self._large: dict[Holder, None] = {}  # those with more than LITTLE, the oldest first
         self._making_room = False
 
-    def change(self, holder: Connection, more: int) -> None:
+    def change(self, holder: Holder, more: int) -> None:
         """Count `more` bytes for a connection; negative: they were freed. Beyond the limit, the connections that have
         held most for longest give way, which may be this one."""
         before = holder.kept
@@ -61,7 +74,7 @@ class Memory:
         return True
 
 
-def _cost(holder: Connection) -> float:
+def _cost(holder: Holder) -> float:
     """Return bytes times seconds: of two connections that hold as much, the one that has held it longer is closed
     first."""
     return holder.kept * (holder.waited() + STEP)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -18,12 +18,10 @@ from enmasse.mqtt.packets import NEVER, NONE, V5, PubAck, PubComp, PubRec, PubRe
 from services.mqtt_gateway.ports import Delivery, Session
 from services.mqtt_gateway.protocol.aliases import AliasesOut
 from services.mqtt_gateway.protocol.connecting import Terms
+from services.mqtt_gateway.protocol.intake import Host
 from services.mqtt_gateway.protocol.order import InOrder
 from services.mqtt_gateway.protocol.output import Output
-
-if TYPE_CHECKING:
-    from services.mqtt_gateway.protocol.connection import Connection
-    from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.shared_state import Front
 
 # where a QoS 2 exchange is
 _ASSIGNING: Final = 0
@@ -97,7 +95,7 @@ class Outbound:
         "subscribing",
     )
 
-    def __init__(self, front: Front, host: Connection, output: Output, session: Session, terms: Terms) -> None:
+    def __init__(self, front: Front, host: Host, output: Output, session: Session, terms: Terms) -> None:
         self._front = front
         self._host = host
         self._output = output

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from enmasse.identity.refused import Refusals
 from enmasse.model.limits import Limits
+from services.mqtt_gateway.ports import Client, Request, Session
 from services.mqtt_gateway.protocol.memory import Memory
 from services.mqtt_gateway.protocol.system import System
 from services.mqtt_gateway.protocol.timetable import Timetable
 from services.mqtt_gateway.protocol.unanswered import Unanswered
-
-if TYPE_CHECKING:
-    from services.mqtt_gateway.ports import Request
-    from services.mqtt_gateway.protocol.connection import Connection
 
 
 class Wire(Protocol):
@@ -49,6 +46,41 @@ class Wire(Protocol):
         """Close now."""
 
 
+class Connected(Client, Protocol):
+    """A connection that has sent CONNECT, as the gateway sees it. `client_id`: what the client states until `admitted`;
+    `kept`: bytes that wait, to and from the client; `in_flight`: messages from and to it whose exchange has not ended.
+    """
+
+    client_id: str
+    peer: str
+    kept: int
+
+    @property
+    def in_flight(self) -> tuple[int, int]: ...
+    @property
+    def bytes_in(self) -> int: ...
+    @property
+    def bytes_out(self) -> int: ...
+
+    def described(self, wall: float) -> dict[str, Any]:
+        """Return the row of the client and its traffic, for operators. `wall`: seconds since 1970 now."""
+
+    def challenge(self, data: bytes, answered: Callable[[bytes], None]) -> None:
+        """Ask the client for more before CONNACK (v5 4.12); its response goes to `answered`."""
+
+    def admitted(self, client_id: str, auth_data: bytes | None = None) -> None:
+        """Handle the verified user of CONNECT, and the name that the client has from now on."""
+
+    def opened(self, session: Session) -> None:
+        """Accept CONNECT, with this session."""
+
+    def refused(self, reason: int, text: str) -> None:
+        """Answer CONNECT with a refusal, as far as the client's version has one."""
+
+    def failed(self, error: Exception) -> None:
+        """Close at once after an unexpected error of this connection; other clients stay."""
+
+
 class Front:
     """`open` asks the backend for the session of a client, and answers by `opened` or `refused`. `wall` is the time in
     seconds since the epoch; `times` has the coarse time for deadlines."""
@@ -58,7 +90,7 @@ class Front:
         limits: Limits,
         now: float,
         wall: Callable[[], float],
-        open_session: Callable[[Request, Connection], None],
+        open_session: Callable[[Request, Connected], None],
         refusals: Refusals | None = None,
     ) -> None:
         self.limits = limits
@@ -67,9 +99,9 @@ class Front:
         self.wall = wall
         self.refusals = refusals or Refusals(lambda: self.times.now)
         self.open = open_session
-        self.clients: set[Connection] = set()
+        self.clients: set[Connected] = set()
         """Clients with an accepted CONNECT."""
-        self.opening: dict[str, Connection] = {}
+        self.opening: dict[str, Connected] = {}
         """By the name of the client: those that wait for their session."""
         self.stopping = False
         self.system = System()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -14,13 +14,11 @@ from enmasse.mqtt.packets import NONE, Properties, SubAck, Subscribe, Subscripti
 from enmasse.mqtt.topics import levels, matches, parse_share
 from services.mqtt_gateway.ports import Delivery, Session, is_system
 from services.mqtt_gateway.protocol import intake
+from services.mqtt_gateway.protocol.inbound import Inbound
+from services.mqtt_gateway.protocol.intake import Host
+from services.mqtt_gateway.protocol.outbound import Outbound
 from services.mqtt_gateway.protocol.output import Output
-
-if TYPE_CHECKING:
-    from services.mqtt_gateway.protocol.connection import Connection
-    from services.mqtt_gateway.protocol.inbound import Inbound
-    from services.mqtt_gateway.protocol.outbound import Outbound
-    from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.shared_state import Front
 
 MOST_WAITING: Final = 16
 """Packets that wait for the one before; then nothing is read."""
@@ -57,7 +55,7 @@ class Subscribing:
     def __init__(
         self,
         front: Front,
-        host: Connection,
+        host: Host,
         output: Output,
         session: Session,
         inbound: Inbound,

@@ -5,15 +5,12 @@ specification asks for it, so it is limited: no client waits long, or often.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from enmasse.logs import log as logs
 from enmasse.mqtt.topics import RESERVED, parse_share
 from enmasse.tries import PatternTrie
 from services.mqtt_gateway.protocol.timetable import Timetable
-
-if TYPE_CHECKING:
-    from services.mqtt_gateway.protocol.connection import Connection
 
 log = logs.get(part="mqtt")
 
@@ -27,6 +24,13 @@ MOST_FILTERS: Final = 20
 """Filters of a SUBSCRIBE that is waited for."""
 
 
+class Waiter(Protocol):
+    """A connection with a message that waits for the SUBSCRIBE of another client."""
+
+    def subscribed_elsewhere(self) -> None:
+        """Process the message again: the SUBSCRIBE is answered. Does not raise."""
+
+
 class _Subscribe:
     __slots__ = ("filters", "number", "since", "waiting")
 
@@ -34,7 +38,7 @@ class _Subscribe:
         self.number = number
         self.filters = filters
         self.since = since
-        self.waiting: list[Connection] = []
+        self.waiting: list[Waiter] = []
 
 
 class Unanswered:
@@ -78,7 +82,7 @@ class Unanswered:
             for each in old.waiting:
                 each.subscribed_elsewhere()
 
-    def waits(self, who: Connection, topic: str, last: int) -> bool:
+    def waits(self, who: Waiter, topic: str, last: int) -> bool:
         """Return True if a message to this topic has to wait for a SUBSCRIBE up to number `last`; `who` is notified."""
         found = [each for each in self._filters.match(topic) if each.number <= last]
         if found:
